@@ -24,6 +24,7 @@ BENCHMARKS = {
     "P11": "bench.p11_drain",
     "P12": "bench.p12_growth",
     "P13": "bench.p13_harm",
+    "P14": "bench.p14_mirror",
     "P15": "bench.p15_partial",
 }
 

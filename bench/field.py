@@ -154,6 +154,10 @@ class Field:
         """Start a bridge of ``bench/peers``."""
         return self._start(module, ["-m", f"bench.peers.{module}", *arguments])
 
+    def bridge_to(self, url: str, module: str, *arguments: str) -> Contestant:
+        """Start a bridge that speaks to Eureka at another URL."""
+        return self._start(module, ["-m", f"bench.peers.{module}", *arguments], {"EUREKA_URL": url})
+
     def idle(self, imports: str) -> Contestant:
         """Start an interpreter that imports a module and then does nothing."""
         code = f"import {imports}, time; print('idle', flush=True); time.sleep(10**6)"

@@ -2,8 +2,8 @@
 
 Two servers hold the same 1,000 instances, which their own clients renew and list. One of them is left alone:
 the floor. At the other one stacks come and go, are refreshed, looked at for drift and drained, a doctor asks,
-and operators take over from each other. What that costs while it lasts is not measured here, but what is left
-of it when it is over.
+operators take over from each other, and a mirror reads all of it. What that costs while it lasts is not
+measured here, but what is left of it when it is over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any
+from typing import Any, Self
 
 from bench.contestant import cpu_seconds_of
 from bench.harness import Result, Size, show
@@ -24,7 +24,7 @@ from bench.prober import Prober
 from bench.registry import instances
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster, ClusterOwner
-from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka import batch
@@ -62,6 +62,9 @@ CONNECTIONS = 4 * STACKS
 """At least as many as those open at once."""
 
 RENEWAL_SECONDS = 30.0
+MIRROR_SECONDS = 5.0
+"""Three times as often as by default."""
+
 _LISTS = ("/apps", "/apps/delta")
 _READ_SECONDS = 60.0
 
@@ -252,10 +255,45 @@ def _be_busy(url: str, rounds: int) -> None:
     os.environ["EUREKA_URL"] = url  # where a lookup finds its Eureka
     said = io.StringIO()
     try:
-        with redirect_stdout(said), redirect_stderr(said), ThreadPoolExecutor(STACKS) as pool:
+        with (
+            redirect_stdout(said),
+            redirect_stderr(said),
+            _Mirror(url) as mirror,
+            ThreadPoolExecutor(STACKS) as pool,
+        ):
             list(pool.map(one, range(rounds)))
+        show(f"  a mirror read {mirror.readings} times, and asked for {mirror.asked} that had vanished")
     finally:
         del os.environ["EUREKA_URL"]
+
+
+class _Mirror:
+    """What an operator asks for mirrors of every application: each reading, and what became of who vanished.
+
+    Of who vanished it asks at every reading anew, though a mirror is content with a proof.
+    """
+
+    def __init__(self, url: str) -> None:
+        cluster = Cluster("mirror", "mirror-uid")
+        self._registry = EurekaRegistry(Peers(Connection((url,))), cluster, "mirror", MIRROR_SECONDS)
+        self._registry.follow(self._was_read)
+        self._seen: dict[Key, None] = {}
+        self.readings = self.asked = 0
+
+    def __enter__(self) -> Self:
+        self._registry.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._registry.stop()
+
+    def _was_read(self) -> None:
+        listed = {one.key: None for one in self._registry.known()}
+        vanished = [key for key in self._seen if key not in listed][-AN_APPLICATION:]
+        self._registry.whereabouts(vanished)
+        self._seen |= listed
+        self.readings += 1
+        self.asked += len(vanished)
 
 
 def _inputs(url: str, name: str, olds: Properties, **more: Any) -> Properties:

@@ -6,8 +6,9 @@ what the plugin process alone takes for 1,000 single registrations: check and cr
 as many as it takes. Its floor is a provider that does nothing. Why its bar is no number of seconds:
 docs/decisions/0007-three-requests-create-an-instance.md.
 
-A thousand single resources take minutes, nearly all of them the engine's. So they and the peer have fewer
-rounds than the rest, each in turn first, and no second round where the first one took very long.
+A thousand single resources take minutes, nearly all of them the engine's. So they and their peers have fewer
+rounds than the rest, in turn forwards and backwards, and no second round where the first one took very long.
+Those of the native provider stand beside a native provider that does nothing with a state of the same size.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from typing import Any
 import grpc
 import pulumi.dynamic.dynamic as dynamic
 import requests
-import yaml
 from google.protobuf import struct_pb2
 from pulumi.dynamic import ResourceProvider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
@@ -37,16 +37,29 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 from bench.harness import Result, Sample, Size, medians, raw, show
 from bench.peers.empty_dynamic import EmptyProvider
 from bench.peers.plain_dynamic import RegistrationProvider
+from bench.stacks import (
+    APPLICATION,
+    EMPTY_NATIVE,
+    NATIVE,
+    PEER,
+    ROOT,
+    SINGLE,
+    Stack,
+    install_empty_plugin,
+)
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.resources.instance import InstanceProvider
 from lab import Lab
 from lab.listing import listed_at_once
+from scripts.sdks import python_sdk
 
 BAR = (
     "one application resource: up <= floor + 3 s, unchanged preview <= floor + 1 s; 1,000 single resources:"
-    " up <= 1.3x the peer, provider time above an empty one's <= 3x the peer's"
+    " up <= 1.3x the peer, provider time above an empty one's <= 3x the peer's; 1,000 single resources of"
+    " the native provider: up <= 1.15x a native one that does nothing and <= 0.6x the peer, unchanged preview"
+    " <= 0.5x the peer's, state <= 1.2 kB each"
 )
 COUNT = {Size.FULL: 1_000, Size.QUICK: 100}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 1}
@@ -54,89 +67,10 @@ SLOW_ROUNDS = {Size.FULL: 2, Size.QUICK: 1}
 SLOW_SECONDS = 300
 """Longer than this, a round of the slow ones is the last."""
 
-ROOT = Path(__file__).parent.parent
-PEER_MODULE = Path(__file__).parent / "peers" / "plain_dynamic.py"
+PLAIN = "plain dynamic resource"
+EMPTY = "native that does nothing"
+
 _numbers = count(1)
-
-SINGLE = """
-import os
-from eurekube_provider import EurekaInstance
-for number in range(int(os.environ["BENCH_COUNT"])):
-    EurekaInstance(f"r{number}", {
-        "application": f"{os.environ['BENCH_APPLICATION']}-{number // 100}",
-        "host_name": f"10.1.{number // 250}.{number % 250 + 1}",
-        "port": 8080,
-    })
-"""
-
-APPLICATION = """
-import os
-from eurekube_provider import EurekaApplication
-EurekaApplication("all", {
-    "application": os.environ["BENCH_APPLICATION"],
-    "port": 8080,
-    "instances": {
-        f"r{number}": {"host_name": f"10.1.{number // 250}.{number % 250 + 1}"}
-        for number in range(int(os.environ["BENCH_COUNT"]))
-    },
-})
-"""
-
-
-PEER = """
-import plain_dynamic
-plain_dynamic.main()
-"""
-
-
-class Stack:
-    """A stack that is made for one sample."""
-
-    def __init__(self, directory: Path, program: str, url: str, resources: int) -> None:
-        application = f"bench{next(_numbers)}"
-        self._project = directory / application
-        self._project.mkdir()
-        (self._project / "__main__.py").write_text(program)
-        shutil.copy(PEER_MODULE, self._project)
-        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
-        (self._project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "bench", "runtime": runtime}))
-        (self._project / ".venv").symlink_to(sys.prefix)
-        backend = directory / f"{application}-backend"
-        backend.mkdir()
-        foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_")
-        self._environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
-            "PYTHONPATH": str(ROOT),
-            "PULUMI_HOME": str(directory / "home"),
-            "PULUMI_BACKEND_URL": backend.as_uri(),
-            "PULUMI_CONFIG_PASSPHRASE": "bench",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
-            "EUREKA_URL": url,
-            "BENCH_URL": url,
-            "BENCH_APPLICATION": application,
-            "BENCH_COUNT": str(resources),
-        }
-        self._run("stack", "init", "bench")
-
-    def up(self) -> None:
-        """Register."""
-        self._run("up", "--yes", "--skip-preview")
-
-    def preview(self) -> None:
-        """Find nothing to do."""
-        self._run("preview", "--expect-no-changes")
-
-    def _run(self, *arguments: str) -> None:
-        done = subprocess.run(
-            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
-            cwd=self._project,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def run(size: Size) -> Result:
@@ -147,25 +81,33 @@ def run(size: Size) -> Result:
         "floor": (SINGLE, 1),
         "one application": (APPLICATION, many),
         "single": (SINGLE, many),
-        "plain dynamic resource": (PEER, many),
+        PLAIN: (PEER, many),
+        "native": (NATIVE, many),
+        EMPTY: (EMPTY_NATIVE, many),
     }
     fast, slow = list(contestants)[:2], list(contestants)[2:]
     ups: dict[str, list[Sample]] = {name: [] for name in contestants}
     previews: dict[str, list[Sample]] = {name: [] for name in contestants}
     provider: dict[str, list[Sample]] = {name: [] for name in _PROVIDERS}
+    state: dict[str, list[float]] = {name: [] for name in contestants}
     with Lab(eureka=1, kubernetes=False, quick_view=True) as lab, tempfile.TemporaryDirectory() as scratch:
         (url,) = lab.eureka_urls
+        folder = Path(scratch)
+        install_empty_plugin(folder)
+        own = {"PULUMI_HOME": str(folder / "home"), "PULUMI_BACKEND_URL": folder.as_uri()}
+        sdk = python_sdk(folder / "sdk", {**os.environ, **own, "PULUMI_SKIP_UPDATE_CHECK": "true"})
         # The warm-up: Pulumi's home, Python's bytecode, and a server that has seen batches before.
-        for program, resources in ((SINGLE, 1), (APPLICATION, many)):
-            Stack(Path(scratch), program, url, resources).up()
+        for program, resources in ((SINGLE, 1), (APPLICATION, many), (NATIVE, 1), (EMPTY_NATIVE, 1)):
+            Stack(folder, program, url, resources, sdk).up()
         _empty(url)
 
         def measure_all(names: list[str]) -> None:
             for name in names:
                 program, resources = contestants[name]
-                stack = Stack(Path(scratch), program, url, resources)
+                stack = Stack(folder, program, url, resources, sdk)
                 ups[name].append(_timed(f"{name}: up", stack.up))
                 previews[name].append(_timed(f"{name}: preview", stack.preview))
+                state[name].append(stack.state_bytes())
                 _empty(url)
 
         for _ in range(ROUNDS[size]):
@@ -181,16 +123,24 @@ def run(size: Size) -> Result:
     up = {name: medians(runs)["wall_seconds"] for name, runs in ups.items()}
     preview = {name: medians(runs)["wall_seconds"] for name, runs in previews.items()}
     alone = {name: medians(runs)["wall_seconds"] for name, runs in provider.items()}
-    figures = {name: {"up_seconds": up[name], "preview_seconds": preview[name]} for name in contestants}
+    size_of = {name: statistics.median(found) for name, found in state.items()}
+    figures = {
+        name: {"up_seconds": up[name], "preview_seconds": preview[name], "state_bytes_each": size_of[name]}
+        for name in contestants
+    }
     for name, seconds in alone.items():
         figures[name]["provider_seconds"] = seconds
     ratios = {
         "one application, up above the floor (s)": _above_floor(ups),
         "one application, preview above the floor (s)": _above_floor(previews),
-        "peer to one application, up": up["plain dynamic resource"] / up["one application"],
-        "single to peer, up": up["single"] / up["plain dynamic resource"],
+        "peer to one application, up": up[PLAIN] / up["one application"],
+        "single to peer, up": up["single"] / up[PLAIN],
         "single to peer, provider time above an empty one's": (alone["single"] - alone["floor"])
-        / (alone["plain dynamic resource"] - alone["floor"]),
+        / (alone[PLAIN] - alone["floor"]),
+        "native to a native one that does nothing, up": up["native"] / up[EMPTY],
+        "native to a native one that does nothing, state": size_of["native"] / size_of[EMPTY],
+        "native to peer, up": up["native"] / up[PLAIN],
+        "native to peer, preview": preview["native"] / preview[PLAIN],
     }
     return Result(
         id="P9",
@@ -199,20 +149,25 @@ def run(size: Size) -> Result:
         bar=BAR,
         ours={**figures["one application"]},
         floor=figures["floor"],
-        peers={name: figures[name] for name in ("single", "plain dynamic resource")},
+        peers={name: figures[name] for name in slow},
         ratios=ratios,
         held=ratios["one application, up above the floor (s)"] <= 3
         and ratios["one application, preview above the floor (s)"] <= 1
         and ratios["single to peer, up"] <= 1.3
-        and ratios["single to peer, provider time above an empty one's"] <= 3,
+        and ratios["single to peer, provider time above an empty one's"] <= 3
+        and ratios["native to a native one that does nothing, up"] <= 1.15
+        and ratios["native to peer, up"] <= 0.6
+        and ratios["native to peer, preview"] <= 0.5
+        and size_of["native"] <= 1_200,
         runs=raw(
             {f"{name}, up": runs for name, runs in ups.items()}
             | {f"{name}, preview": runs for name, runs in previews.items()}
             | {f"{name}, provider": runs for name, runs in provider.items()}
         ),
         notes=[
-            "'single' is ours, too: an EurekaInstance for each",
-            f"medians of {ROUNDS[size]} rounds, of {len(ups['single'])} for 'single' and the peer",
+            "'single' and 'native' are ours, too: an EurekaInstance and an eurekube.Instance for each",
+            f"medians of {ROUNDS[size]} rounds, of {len(ups['single'])} for single resources of any kind",
+            "the state without what Pulumi's SDK says of the program's lines, which none can leave out",
             "above the floor: the median of each round's difference, as machines change their speed",
         ],
     )
@@ -274,7 +229,7 @@ def _plain(number: int, application: str, url: str) -> dict[str, Any]:
 _PROVIDERS: dict[str, tuple[ResourceProvider, Callable[[int, str, str], dict[str, Any]]]] = {
     "floor": (EmptyProvider(), _ours),
     "single": (InstanceProvider(), _ours),
-    "plain dynamic resource": (RegistrationProvider(), _plain),
+    PLAIN: (RegistrationProvider(), _plain),
 }
 """By contestant: its provider, and the inputs of one resource."""
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-import queue
 import ssl
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -194,11 +192,13 @@ class RawWatch(RawSlices):
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
         super().__init__(kubeconfig)
         self._namespace = namespace
-        self.events: queue.SimpleQueue[tuple[float, dict[str, Any]]] = queue.SimpleQueue()
-        """When each event came, and the object."""
 
-    def start(self) -> None:
-        """List, then watch on a thread of its own until the process ends."""
+    def events(self, on_start: Callable[[], None]) -> Iterator[dict[str, Any]]:
+        """List, watch, call ``on_start``; then each object as it changes, until the server ends the watch."""
+        return (change["object"] for change in self.changes(on_start))
+
+    def changes(self, on_start: Callable[[], None]) -> Iterator[dict[str, Any]]:
+        """The same, each object with the type of its change."""
         version = "0"
         for page in self.pages(self._namespace):
             version = page["metadata"]["resourceVersion"]
@@ -207,13 +207,9 @@ class RawWatch(RawSlices):
         connection.request("GET", path, headers=self._headers)
         response = connection.getresponse()
         assert response.status == 200
-
-        def follow() -> None:
-            while line := response.readline():
-                event = json.loads(line)
-                self.events.put((time.perf_counter(), event["object"]))
-
-        threading.Thread(target=follow, name="raw-watch", daemon=True).start()
+        on_start()
+        while line := response.readline():
+            yield json.loads(line)
 
     def pages(self, namespace: str, limit: int = 500) -> Iterator[dict[str, Any]]:
         """List a namespace's slices, page by page."""

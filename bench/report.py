@@ -1,4 +1,4 @@
-"""docs/benchmarks.md and its plots, written from the result files: no figure there was typed by hand."""
+"""docs/project/benchmarks.md and its plots, written from the result files: no figure there was typed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.p11_drain import TOOK
 from bench.plot import Axis, Point, lines
 from lab.proof.subjects import Strategy
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "project"
 PLOTS = DOCS / "plots"
 
 _INTRODUCTION = """\
@@ -39,6 +39,7 @@ _TITLES = {
     "P11": "Rollouts while real Spring Cloud clients call without pause",
     "P12": "Growth",
     "P13": "Harm to Eureka: what 500 rounds of all that we do leave in a server of 1,000 instances",
+    "P14": "Mirrors: Eureka's answer until all slices of 200 applications with 5,000 instances are right",
     "P15": "One of three Eureka servers is away, or a second Eureka hangs",
 }
 

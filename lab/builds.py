@@ -1,22 +1,29 @@
 """Builds from source: Go programs through the Go module proxy, with versions and hashes fixed by go.mod and
 go.sum.
+
+What Go keeps for a next build is gigabytes, and there is none: it lies in a folder that goes when the
+programs are built. Modules that the user has already are taken from there and not downloaded.
 """
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.cache import cache_folder
+from lab.cache import cache_folder, locked
 from lab.errors import LabError
 from lab.processes import Process
 from lab.progress import heartbeat
 
-_MODULES = Path(__file__).parent / "go"
+MODULES = Path(__file__).parent / "go"
+_LEFT_OVERS = ".go-caches-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class GoBuild:
     module: str
     packages: Mapping[str, str]
     linker_flags: str = ""
+    tags: str = ""
 
 
 def find_tool(name: str, *homes: Path) -> Path | None:
@@ -37,8 +45,51 @@ def find_tool(name: str, *homes: Path) -> Path | None:
     return Path(found).absolute() if found else None
 
 
-def build_go(build: GoBuild, folder: Path) -> None:
-    """Build the programs into the folder. Uses the user's module and build caches, and no C compiler."""
+@contextmanager
+def go_caches() -> Iterator[Path]:
+    """A folder for Go's own caches, which several builds share, and which is removed in the end.
+
+    What a killed process left is removed by the next one.
+    """
+    with ExitStack() as stack:
+        with locked("go-caches"):
+            for left_over in cache_folder().glob(f"{_LEFT_OVERS}*"):
+                with suppress(BlockingIOError), _taken(left_over):
+                    shutil.rmtree(left_over, ignore_errors=True)
+            folder = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=_LEFT_OVERS))
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.enter_context(_taken(folder))
+        yield folder
+
+
+@contextmanager
+def _taken(folder: Path) -> Iterator[None]:
+    """The folder is ours until the end of the block; a BlockingIOError where it is somebody's."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _go_environment(go: Path, caches: Path) -> dict[str, str]:
+    """Caches in the folder, writable so that it can be removed; the user's modules come first, as a proxy."""
+    known = output_of([str(go), "env", "GOMODCACHE", "GOPROXY", "GOFLAGS"]) or "\n\n\n"
+    modules, proxy, flags = known.split("\n")[:3]
+    downloads = Path(modules) / "cache" / "download"
+    if modules and downloads.is_dir():
+        proxy = f"{downloads.as_uri()},{proxy or 'https://proxy.golang.org,direct'}"
+    return {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOWORK": "off",
+        "GOCACHE": str(caches / "build"),
+        "GOMODCACHE": str(caches / "modules"),
+        "GOFLAGS": f"{flags} -modcacherw".strip(),
+        **({"GOPROXY": proxy} if proxy else {}),
+    }
+
+
+def build_go(build: GoBuild, folder: Path, caches: Path) -> None:
+    """Build the programs into the folder, with Go's caches in another one; needs no C compiler."""
     go = find_tool("go")
     if go is None:
         raise LabError(
@@ -47,11 +98,12 @@ def build_go(build: GoBuild, folder: Path) -> None:
         )
     packages = [build.packages[name] for name in sorted(build.packages)]
     flags = ["-trimpath", "-buildvcs=false", "-v", "-ldflags", f"-s -w {build.linker_flags}".strip()]
+    flags += ["-tags", build.tags] if build.tags else []
     run_tool(
         f"building {', '.join(sorted(build.packages))}",
         [str(go), "build", *flags, "-o", f"{folder}{os.sep}", *packages],
-        directory=_MODULES / build.module,
-        environment={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
+        directory=MODULES / build.module,
+        environment=_go_environment(go, caches),
         log=cache_folder() / ".logs" / f"go-{build.module}.log",
     )
     for name, package in build.packages.items():

@@ -5,26 +5,43 @@ cluster, and nothing of it can be seen or reached from outside. It is gone with 
 namespaces of the pods are kept by name in a `/run` that belongs to the lab too (a mount namespace).
 """
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.processes import Process
 
 BRIDGE = "lab-pods"
 POD_NETWORK = "10.0.{}.{}"
 PREFIX_LENGTH = 16
+MACHINE_NETWORK = "10.20.0.0/16"
+"""Of machines outside of the cluster, which nodes and pods reach as they reach each other."""
+
 _BRIDGE_ADDRESS = "10.0.255.254"
+_BRIDGE_MAC = "02:00:00:00:00:01"
+"""One of its own: else it is the lowest of its ports', and changes under pods that know it when one comes."""
+
 _TRY_SECONDS = 20.0
+_LOOK_SECONDS = 0.5
+_ROOT = Path(__file__).parents[1]
 
 _ENTER = f"""\
 mount -t tmpfs lab /run
 mkdir /run/netns
 ip link set lo up
-ip link add {BRIDGE} type bridge
+ip link add {BRIDGE} address {_BRIDGE_MAC} type bridge
 ip link set {BRIDGE} up
 ip address add {_BRIDGE_ADDRESS}/{PREFIX_LENGTH} dev {BRIDGE}
+ip route add {MACHINE_NETWORK} dev {BRIDGE}
 exec "$@"
 """
 # What pods need beside it, tried once and thrown away.
@@ -50,6 +67,29 @@ def command_inside(command: Sequence[str]) -> list[str]:
         "sh",
         *command,
     ]
+
+
+def found_inside(module: str, *arguments: str) -> dict[str, Any]:
+    """Run `python -m MODULE ARGUMENTS FILE` in a network of the lab's own; what it wrote into the file.
+
+    Its progress goes to standard error. Raises LabError when it broke down.
+    """
+    with tempfile.TemporaryDirectory(prefix="eurekube-inside-") as folder:
+        file, log = Path(folder) / "found.json", Path(folder) / "log"
+        command = command_inside([sys.executable, "-m", module, *arguments, str(file)])
+        process = Process(module, command, log=log, directory=_ROOT)
+        process.launch()
+        try:
+            with log.open() as progress:
+                while process.pid is not None:
+                    time.sleep(_LOOK_SECONDS)
+                    sys.stderr.write(progress.read())
+            if process.wait() or not file.is_file():
+                raise LabError(f"{module} broke down\n{process.tail()}")
+        finally:
+            process.stop()
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
 
 
 def is_inside() -> bool:

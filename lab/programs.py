@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.builds import GoBuild, build_go, output_of
+from lab.builds import GoBuild, build_go, go_caches, output_of
 from lab.cache import cache_folder, filled_atomically, locked
 from lab.downloads import Archive, DownloadError, downloads_allowed, fetch
 from lab.errors import LabError
@@ -29,7 +29,10 @@ SCHEDULER = "kube-scheduler"
 KUBECTL = "kubectl"
 KWOK = "kwok"
 HELM = "helm"
+HELM_4 = "helm4"
+PROMTOOL = "promtool"
 ACTIONLINT = "actionlint"
+COREDNS = "coredns"
 
 _KUBERNETES = "1.36.3"
 _KUBERNETES_BUILD = GoBuild(
@@ -44,6 +47,8 @@ _KUBERNETES_BUILD = GoBuild(
 )
 _ETCD_BUILD = GoBuild(module="etcd", packages={ETCD: "go.etcd.io/etcd/server/v3"})
 _KWOK_BUILD = GoBuild(module="kwok", packages={KWOK: "sigs.k8s.io/kwok/cmd/kwok"})
+_COREDNS = "1.14.7"
+_COREDNS_BUILD = GoBuild(module="coredns", packages={COREDNS: "eurekube.lab/coredns"})
 _HELM = "3.21.4"
 _HELM_BUILD = GoBuild(
     module="helm",
@@ -58,6 +63,20 @@ _HELM_BUILD = GoBuild(
             "-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
         ]
     ),
+)
+_HELM_4 = "4.3.1"
+_HELM_4_BUILD = GoBuild(
+    module="helm4",
+    packages={HELM_4: "helm.sh/helm/v4/cmd/helm"},
+    linker_flags=f"-X helm.sh/helm/v4/internal/version.version=v{_HELM_4}",
+)
+# Without service discovery, which promtool needs for no rule and which is most of what there is to build.
+_PROMTOOL = "0.316.0"
+_PROMTOOL_BUILD = GoBuild(
+    module="promtool",
+    packages={PROMTOOL: "github.com/prometheus/prometheus/cmd/promtool"},
+    linker_flags=f"-X github.com/prometheus/common/version.Version={_PROMTOOL}",
+    tags="remove_all_sd",
 )
 _ACTIONLINT_BUILD = GoBuild(
     module="actionlint", packages={ACTIONLINT: "github.com/rhysd/actionlint/cmd/actionlint"}
@@ -181,6 +200,9 @@ PROGRAMS = {
         Program(SCHEDULER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, _SERVER_ARCHIVES),
         Program(KWOK, "0.8.0", (0, 6), _KWOK_BUILD, _KWOK_ARCHIVES),
         Program(HELM, _HELM, (3, 14), _HELM_BUILD, _HELM_ARCHIVES, ("version", "--short")),
+        Program(HELM_4, _HELM_4, (4, 0), _HELM_4_BUILD, asks=("version", "--short")),
+        Program(PROMTOOL, _PROMTOOL, (0, 300), _PROMTOOL_BUILD),
+        Program(COREDNS, _COREDNS, (1, 11), _COREDNS_BUILD, asks=("-version",)),
         Program(ACTIONLINT, "1.7.12", (1, 7), _ACTIONLINT_BUILD, asks=("-version",)),
     )
 }
@@ -199,7 +221,8 @@ def platform_name(system: str | None = None, machine: str | None = None) -> str:
 
 def provide(names: Iterable[str]) -> dict[str, Path]:
     """Find, download or build the programs, saying which way each came."""
-    return {name: _provide(PROGRAMS[name]) for name in names}
+    with go_caches() as caches:
+        return {name: _provide(PROGRAMS[name], caches) for name in names}
 
 
 def find_kubectl() -> Path | None:
@@ -212,7 +235,7 @@ def find_kubectl() -> Path | None:
     return _cached_file(PROGRAMS[API_SERVER], KUBECTL)
 
 
-def _provide(program: Program) -> Path:
+def _provide(program: Program, caches: Path) -> Path:
     if path := _on_path(program):
         return path
     if path := _in_cache(program):
@@ -223,7 +246,7 @@ def _provide(program: Program) -> Path:
         refused = _download(program)
         if path := _cached_file(program, program.name):
             return path
-        return _build(program, refused)
+        return _build(program, refused, caches)
 
 
 def _on_path(program: Program) -> Path | None:
@@ -293,13 +316,13 @@ def _download(program: Program) -> str:
     return ""
 
 
-def _build(program: Program, refused: str) -> Path:
+def _build(program: Program, refused: str, caches: Path) -> Path:
     stopwatch = Stopwatch()
     together = ", ".join(sorted(program.build.packages))
     say(f"building {together} {program.version} with Go (this happens once, and may take minutes)")
     try:
         with filled_atomically(_folder(program, program.version)) as folder:
-            build_go(program.build, folder)
+            build_go(program.build, folder, caches)
     except LabError as error:
         raise LabError(
             f"{program.name} {program.version} cannot be had: "

@@ -54,6 +54,8 @@ class _Orders:
     fault: Fault = Fault.NONE
     seconds: float = 0.0
     status_code: int = 0
+    after: int = 0
+    """The number of the last request that is passed on nevertheless."""
 
 
 class _Reset(Exception):
@@ -66,7 +68,8 @@ class Proxy:
     Clients use `port` instead. With `tls` the proxy speaks TLS to them and plain HTTP to the server. `port`
     is a free one unless given. `others` are the ports of more servers: then it is a load balancer, which
     gives each server that listens a request in its turn. With `keeps_heads` every request's line and headers
-    are kept in `heads`.
+    are kept in `heads`, and in `passed_on` once it was answered, after the times at which it came and the
+    answer was sent (`time.perf_counter()`).
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class Proxy:
         keeps_heads: bool = False,
     ) -> None:
         self.heads: list[str] = []
+        self.passed_on: list[tuple[float, float, str]] = []
         self._keeps_heads = keeps_heads
         self.target_port = target_port
         self._turns = itertools.cycle((target_port, *others))
@@ -169,6 +173,17 @@ class Proxy:
         """Accept connections and requests, and answer none; the server hears of nothing."""
         self._obey(_Orders(Fault.HANG))
 
+    def hang_after(self, requests: int) -> None:
+        """Pass on so many requests more, and hang from then on; ``held`` tells whether it does."""
+        self._obey(_Orders(Fault.HANG, after=self.requests + requests))
+
+    @property
+    def held(self) -> int:
+        """How many requests came after those that ``hang_after`` lets through."""
+        with self._changed:
+            is_hanging = self._orders.fault is Fault.HANG
+            return max(0, self._requests - self._orders.after) if is_hanging else 0
+
     def refuse(self) -> None:
         """Be gone: new connections are refused and the open ones reset, until it heals."""
         self._obey(_Orders(Fault.REFUSE))
@@ -248,8 +263,10 @@ class Proxy:
         servers: dict[int, tuple[socket.socket, BinaryIO]] = {}
         try:
             while (request := _read_request(requests)) is not None:
+                came = time.perf_counter()
+                head = request.partition(b"\r\n\r\n")[0].decode("latin-1")
                 if self._keeps_heads:
-                    self.heads.append(request.partition(b"\r\n\r\n")[0].decode("latin-1"))
+                    self.heads.append(head)
                 orders = self._await_turn()
                 if orders.fault in (Fault.HANG, Fault.VANISH, Fault.REFUSE):
                     raise _Reset
@@ -263,6 +280,8 @@ class Proxy:
                     connection.sendall(answer[: len(answer) // 2])
                     raise _Reset
                 connection.sendall(answer)
+                if self._keeps_heads:
+                    self.passed_on.append((came, time.perf_counter(), head))
                 if not stays_open:
                     return
         finally:
@@ -291,9 +310,11 @@ class Proxy:
         """Hold a request up for as long as the orders say, and tell what is to be done with it then."""
         with self._changed:
             self._requests += 1
-            arrived = time.monotonic()
+            number, arrived = self._requests, time.monotonic()
             while True:
                 orders = self._orders
+                if number <= orders.after:
+                    return _Orders()
                 if orders.fault in (Fault.HANG, Fault.VANISH):
                     self._changed.wait_for(lambda: self._orders.fault is not orders.fault)  # noqa: B023
                     return orders  # never answered, not even afterwards

@@ -1,4 +1,6 @@
-"""A pod's network namespace: one address on the lab's bridge, for as long as the pod is there.
+"""A network namespace for a pod or a machine: one address on the lab's bridge, for as long as it is there.
+
+Everything else is reached by that bridge too: other networks' addresses, and those of Services.
 
 As with a real pod, a process that ended leaves an address which refuses connections; once the sandbox is gone
 nobody answers for the address any more, and whoever still calls it waits for an answer in vain.
@@ -7,7 +9,8 @@ nobody answers for the address any more, and whoever still calls it waits for an
 import itertools
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +18,16 @@ from lab.errors import LabError
 from lab.netns import BRIDGE, PREFIX_LENGTH
 
 _COMMAND_SECONDS = 30.0
+_MOUNT = """\
+while [ "$1" != -- ]; do
+    path=$(readlink -m "$1")
+    [ -e "$path" ] || { mkdir -p "$(dirname "$path")"; : > "$path"; }
+    mount --bind "$2" "$path"
+    shift 2
+done
+shift
+exec "$@"
+"""
 _numbers = itertools.count(1)
 
 
@@ -32,7 +45,8 @@ class Sandbox:
             f"link set {self._name} master {BRIDGE} up\n"
         )
         _ip(
-            f"address add {self.address}/{PREFIX_LENGTH} dev eth0\nlink set lo up\nlink set eth0 up\n",
+            f"address add {self.address}/{PREFIX_LENGTH} dev eth0\nlink set lo up\nlink set eth0 up\n"
+            "route add default dev eth0\n",
             "-netns",
             self._name,
         )
@@ -49,6 +63,12 @@ class Sandbox:
     def command(self, command: Sequence[str]) -> list[str]:
         """The command, to be run in the sandbox."""
         return [shutil.which("nsenter") or "nsenter", f"--net=/run/netns/{self._name}", *command]
+
+    def command_with(self, files: Mapping[str, Path], command: Sequence[str]) -> list[str]:
+        """The command, to be run in the sandbox; it sees these files at these paths."""
+        mounts = [word for path, file in files.items() for word in (path, str(file))]
+        mounting = ["unshare", "--mount", "sh", "-ec", _MOUNT, "sh", *mounts, "--", *command]
+        return self.command(mounting)
 
 
 def _ip(lines: str, *options: str) -> None:

@@ -1,8 +1,9 @@
 """The program in the pods: a real HTTP server that ends as a well-behaved one does.
 
 Run as a script (`python -I -S web.py`), without anything of ours, so that it starts in a moment. `PORT` is
-where it listens; every path answers 200. After SIGTERM it accepts nothing more, answers what it is being
-asked, closes the connections that are idle and ends, as a Spring Boot server with `server.shutdown=graceful`.
+where it listens; every path answers 200, with what is in `SAYS`. After SIGTERM it accepts nothing more,
+answers what it is being asked, closes the connections that are idle and ends, as a Spring Boot server with
+`server.shutdown=graceful`.
 """
 
 import os
@@ -13,7 +14,8 @@ from contextlib import suppress
 from types import FrameType
 
 _LONGEST_END_SECONDS = 5.0
-_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n"
+_BODY = os.environ.get("SAYS", "hi").encode() + b"\n"
+_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n" % len(_BODY)
 
 
 class _Server:
@@ -61,7 +63,7 @@ class _Server:
                     self._idle.discard(connection)
                 _, _, rest = rest.partition(b"\r\n\r\n")  # requests here have no body
                 ending = b"Connection: close\r\n" if self._ending else b""
-                connection.sendall(_ANSWER + ending + b"\r\nhi\n")
+                connection.sendall(_ANSWER + ending + b"\r\n" + _BODY)
         except OSError:
             pass  # the caller is gone
         finally:

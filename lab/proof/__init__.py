@@ -5,24 +5,14 @@ was found; :func:`prove` starts that. One application and its callers for each s
 once.
 """
 
-import json
-import sys
-import tempfile
-import time
-from pathlib import Path
 from typing import Any, Literal
 
-from lab.errors import LabError
 from lab.eureka import find_java, provide_eureka
-from lab.netns import command_inside
-from lab.processes import Process
+from lab.netns import found_inside
 from lab.programs import SERVERS, provide
 from lab.spring import provide_spring_client
 
 FormName = Literal["full", "short"]
-
-_ROOT = Path(__file__).parents[2]
-_LOOK_SECONDS = 0.5
 
 
 def prove(form: FormName) -> dict[str, Any]:
@@ -35,19 +25,4 @@ def prove(form: FormName) -> dict[str, Any]:
     provide_spring_client()
     provide_eureka(find_java(), "2025.0")
     provide(SERVERS)
-    with tempfile.TemporaryDirectory(prefix="eurekube-proof-") as folder:
-        file, log = Path(folder) / "findings.json", Path(folder) / "log"
-        command = command_inside([sys.executable, "-m", "lab.proof", form, str(file)])
-        process = Process("proof", command, log=log, directory=_ROOT)
-        process.launch()
-        try:
-            with log.open() as progress:
-                while process.pid is not None:
-                    time.sleep(_LOOK_SECONDS)
-                    sys.stderr.write(progress.read())
-            if process.wait() or not file.is_file():
-                raise LabError(f"the proof broke down\n{process.tail()}")
-        finally:
-            process.stop()
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+    return found_inside("lab.proof", form)

@@ -1,7 +1,6 @@
 """The stage: a lab with real pods, an Eureka or two, operators and callers, with the form's settings."""
 
 import itertools
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -16,6 +15,7 @@ import yaml
 from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NODES
 from lab.lab import Lab
 from lab.listing import LISTED_WITHIN_SECONDS
+from lab.operators import operator_process
 from lab.processes import Process
 from lab.progress import say
 from lab.proof.form import Form
@@ -90,26 +90,15 @@ class Stage:
     def start_operator(self, name: str, scenario: Scenario) -> None:
         """A replica for the applications of a scenario, once it works (or stands by)."""
         log = self.lab.directory / "logs" / f"{name}-{next(_numbers)}.log"
-        environment = {
-            key: value
-            for key, value in os.environ.items()
-            if key != "KUBECONFIG" and not key.startswith("EUREKA_")
-        } | {
+        told = {
             "EUREKA_URL": ",".join(self._eureka(scenario).eureka_urls),
             "KUBECONFIG": str(self.lab.kubeconfig),
             "WATCH_NAMESPACE": scenario.namespace,
             "LEASE_NAME": scenario.namespace,
             "POD_NAME": name,
-            "WEB_ADDRESS": "",
             **self.form.operator_settings,
         }
-        operator = Process(
-            name,
-            [sys.executable, "-m", "eurekube_provider.operator"],
-            log=log,
-            is_ready=lambda: "operator is ready" in log.read_text(),
-            environment=environment,
-        )
+        operator = operator_process(name, log, **told)
         self._operators[name] = operator
         self._stack.callback(operator.kill)
         operator.start()

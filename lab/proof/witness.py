@@ -1,7 +1,8 @@
 """What each Eureka server shows of the pods that go, and whether it still has what it shows.
 
 A server that renders its delta at the very moment of a removal keeps one that lacks it, until something else
-changes there (`docs/zero-downtime.md`). Callers go on calling then, whoever removed the pod and however soon.
+changes there (`docs/guides/zero-downtime.md`). Callers go on calling then, whoever removed the pod and
+however soon.
 The witness reads what callers read, and under the same keys of the servers' caches, so that nothing is
 rendered for it; what is still shown it reads once more by instance, past the caches.
 """

@@ -1,0 +1,118 @@
+"""A native provider that does nothing: what Pulumi's engine and SDK themselves cost.
+
+``pulumi-resource-empty``: it answers as the native provider of Eurekube does, on the same stubs, and its
+properties are as many and as long. So the engine writes a state of the same size.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from concurrent import futures
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2, struct_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import provider_pb2 as proto
+
+_INPUTS = {
+    "instanceIdIsDefault": True,
+    "owner": "stack/organization/bench/bench/{name}",
+    "renewer": "eurekube",
+    "serviceUrl": "http://127.0.0.1:28761/eureka",
+}
+"""What a check adds, beside what follows from the program's own."""
+
+_OUTPUTS = {
+    "incarnation": "0a1b2c3d",
+    "lastUpdated": "2026-01-02T03:04:05.678Z",
+    "overriddenStatus": "UNKNOWN",
+    "status": "UP",
+}
+"""What Eureka tells."""
+
+
+class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
+    """Its outputs are its inputs, and constants."""
+
+    def Handshake(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
+        """As the native provider."""
+        return proto.ProviderHandshakeResponse(accept_secrets=True, accept_outputs=True)
+
+    def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """Any version."""
+        return plugin_pb2.PluginInfo(version="1.0.0")
+
+    def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """As it is."""
+        return proto.CheckResponse(inputs=request.news)
+
+    def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """None."""
+        return proto.DiffResponse(changes=proto.DiffResponse.DIFF_NONE)
+
+    def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """As the native provider."""
+        return proto.ConfigureResponse(acceptSecrets=True, supportsPreview=True, acceptOutputs=True)
+
+    def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """Add as much as the native provider does."""
+        name = request.urn.rpartition("::")[2]
+        given = dict(request.news)
+        lower = str(given["application"]).lower()
+        checked = {
+            **given,
+            **{
+                key: item.format(name=name) if isinstance(item, str) else item
+                for key, item in _INPUTS.items()
+            },
+            "application": lower.upper(),
+            "ipAddress": given["hostName"],
+            "instanceId": f"{name}.bench.bench:{lower}:8080",
+            "vipAddress": lower,
+            "secureVipAddress": lower,
+        }
+        return proto.CheckResponse(inputs=_struct(checked))
+
+    def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """Whatever differs is an update."""
+        is_same = all(request.olds[key] == item for key, item in request.news.items())
+        none, some = proto.DiffResponse.DIFF_NONE, proto.DiffResponse.DIFF_SOME
+        return proto.DiffResponse(changes=none if is_same else some)
+
+    def Create(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """Nothing."""
+        given = dict(request.properties)
+        id_ = "" if request.preview else f"{given['application']}/{given['instanceId']}"
+        return proto.CreateResponse(id=id_, properties=_struct({**given, **_OUTPUTS}))
+
+    def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """Nothing."""
+        return empty_pb2.Empty()  # type: ignore[attr-defined]
+
+
+def _struct(properties: dict[str, Any]) -> Any:
+    message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    message.update(properties)
+    return message
+
+
+def main() -> None:
+    """Serve until the engine ends it."""
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    server = grpc.server(futures.ThreadPoolExecutor(256))  # type: ignore[no-untyped-call]
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(EmptyServicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
+    ended.wait()
+    server.stop(grace=1).wait()
+
+
+if __name__ == "__main__":
+    main()

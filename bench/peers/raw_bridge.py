@@ -1,0 +1,33 @@
+"""The floor of P1: a raw watch of a namespace's EndpointSlices, and one raw register for each new address.
+
+One thread, one connection to each side, the standard library alone, no state but the addresses seen: the
+least that any bridge does between the two. ``python -m bench.peers.raw_bridge NAMESPACE``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from bench.peers.documents import document
+from bench.prober import Prober, RawWatch
+
+
+def main() -> None:
+    """List, say so, then register what each event adds."""
+    prober = Prober(os.environ["EUREKA_URL"].split(",")[0])
+    watch = RawWatch(Path(os.environ["KUBECONFIG"]), sys.argv[1])
+    seen: set[str] = set()
+    for item in watch.events(on_start=lambda: print("watching", flush=True)):
+        name, port = item["metadata"]["name"], item["ports"][0]["port"]
+        for endpoint in item.get("endpoints") or ():
+            (address,) = endpoint["addresses"]
+            if address not in seen:
+                seen.add(address)
+                body = document(name, endpoint["targetRef"]["name"], address, port)
+                prober.register(name.upper(), body)
+
+
+if __name__ == "__main__":
+    main()

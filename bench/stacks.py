@@ -1,0 +1,145 @@
+"""Stacks of a real Pulumi CLI that are made for one sample each, and the programs in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PEER_MODULE = Path(__file__).parent / "peers" / "plain_dynamic.py"
+_OF_THE_PROGRAM = ("sourcePosition", "stackTrace")
+_numbers = count(1)
+
+SINGLE = """
+import os
+from eurekube_provider import EurekaInstance
+for number in range(int(os.environ["BENCH_COUNT"])):
+    EurekaInstance(f"r{number}", {
+        "application": f"{os.environ['BENCH_APPLICATION']}-{number // 100}",
+        "host_name": f"10.1.{number // 250}.{number % 250 + 1}",
+        "port": 8080,
+    })
+"""
+
+APPLICATION = """
+import os
+from eurekube_provider import EurekaApplication
+EurekaApplication("all", {
+    "application": os.environ["BENCH_APPLICATION"],
+    "port": 8080,
+    "instances": {
+        f"r{number}": {"host_name": f"10.1.{number // 250}.{number % 250 + 1}"}
+        for number in range(int(os.environ["BENCH_COUNT"]))
+    },
+})
+"""
+
+PEER = """
+import plain_dynamic
+plain_dynamic.main()
+"""
+
+NATIVE = """
+import os
+import pulumi_eurekube as eurekube
+for number in range(int(os.environ["BENCH_COUNT"])):
+    eurekube.Instance(
+        f"r{number}",
+        application=f"{os.environ['BENCH_APPLICATION']}-{number // 100}",
+        host_name=f"10.1.{number // 250}.{number % 250 + 1}",
+        port=8080,
+    )
+"""
+
+EMPTY_NATIVE = """
+import os
+import pulumi
+for number in range(int(os.environ["BENCH_COUNT"])):
+    pulumi.CustomResource("empty:index:Instance", f"r{number}", {
+        "application": f"{os.environ['BENCH_APPLICATION']}-{number // 100}",
+        "hostName": f"10.1.{number // 250}.{number % 250 + 1}",
+        "port": 8080,
+        "instanceId": None,
+    })
+"""
+
+_EMPTY_PLUGIN = f"#!/bin/sh\nexec '{sys.executable}' -m bench.peers.empty_native \"$@\"\n"
+
+
+def install_empty_plugin(folder: Path) -> None:
+    """Put the native provider that does nothing where the CLI finds a plugin."""
+    program = folder / "pulumi-resource-empty"
+    program.write_text(_EMPTY_PLUGIN)
+    program.chmod(0o755)
+
+
+class Stack:
+    """A stack that is made for one sample.
+
+    :param modules: a folder with modules that its program may import beside ours.
+    """
+
+    def __init__(self, directory: Path, program: str, url: str, resources: int, modules: Path) -> None:
+        application = f"bench{next(_numbers)}"
+        self._resources = resources
+        self._project = directory / application
+        self._project.mkdir()
+        (self._project / "__main__.py").write_text(program)
+        shutil.copy(PEER_MODULE, self._project)
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
+        (self._project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "bench", "runtime": runtime}))
+        (self._project / ".venv").symlink_to(sys.prefix)
+        self._backend = directory / f"{application}-backend"
+        self._backend.mkdir()
+        foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_")
+        self._environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
+            "PATH": os.pathsep.join([str(directory), str(Path(sys.prefix) / "bin"), os.environ["PATH"]]),
+            "PYTHONPATH": f"{ROOT}:{modules}",
+            "PULUMI_HOME": str(directory / "home"),
+            "PULUMI_BACKEND_URL": self._backend.as_uri(),
+            "PULUMI_CONFIG_PASSPHRASE": "bench",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "EUREKA_URL": url,
+            "BENCH_URL": url,
+            "BENCH_APPLICATION": application,
+            "BENCH_COUNT": str(resources),
+        }
+        self._run("stack", "init", "bench")
+
+    def up(self) -> None:
+        """Register."""
+        self._run("up", "--yes", "--skip-preview")
+
+    def preview(self) -> None:
+        """Find nothing to do."""
+        self._run("preview", "--expect-no-changes")
+
+    def state_bytes(self) -> float:
+        """How much of the state's file each resource takes, but for what the SDK says of the program's lines.
+
+        Python's writes the frames of the program's stack into each resource, and cannot be told not to.
+        """
+        (file,) = (self._backend / ".pulumi" / "stacks" / "bench").glob("*.json")
+        resources = json.loads(file.read_text())["checkpoint"]["latest"]["resources"]
+        told = ({key: item for key, item in each.items() if key not in _OF_THE_PROGRAM} for each in resources)
+        return len(json.dumps(list(told), separators=(",", ":"))) / self._resources
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run(
+            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
+            cwd=self._project,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,99 @@
+"""A machine outside of the cluster: a server on an address of its own, which registers itself in Eureka.
+
+As a Spring application's it is told to leave before it ends. Only inside a network of the lab's own
+(:mod:`lab.netns`).
+"""
+
+import itertools
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from eurekube_provider.core.model import EurekaLease, Instance, Port
+from eurekube_provider.eureka.peers import Peers
+from lab.pod import Life
+from lab.processes import Process
+from lab.sandbox import Sandbox
+
+PORT = 8080
+_ADDRESS = "10.20.{}.{}"  # of lab.netns.MACHINE_NETWORK
+_WEB = Path(__file__).parent / "web.py"
+_LOOK_SECONDS = 1.0
+_LEASE_SECONDS = 900
+"""No machine lives for longer, so that none renews."""
+
+_numbers = itertools.count(1)
+
+
+class Machine:
+    """Runs from :meth:`start` to :meth:`stop`; its address stays until :meth:`close`.
+
+    :ivar life: what became of it and when; its deletion begins when it leaves Eureka.
+    """
+
+    def __init__(self, application: str, eureka: Peers, log_directory: Path) -> None:
+        number = next(_numbers)
+        address = _ADDRESS.format(*divmod(number, 250))
+        self.life = Life("", f"{application}-{number}", _labels(application), "", address)
+        self.instance = Instance(
+            application,
+            self.life.name,
+            address,
+            address,
+            Port(PORT),
+            lease=EurekaLease(duration_seconds=_LEASE_SECONDS),
+        )
+        self._eureka = eureka
+        self._log = log_directory / f"{self.life.name}.log"
+        self._sandbox = Sandbox(address)
+        self._process: Process | None = None
+
+    def start(self) -> None:
+        """Start it; once this returns it answers, and nobody knows of it."""
+        self._sandbox.__enter__()
+        environment = {"PATH": os.environ.get("PATH", ""), "PORT": str(PORT), "SAYS": self.life.address}
+        self._process = Process(
+            self.life.name,
+            self._sandbox.command([sys.executable, "-I", "-S", str(_WEB)]),
+            log=self._log,
+            is_ready=self._answers,
+            environment=environment,
+        )
+        self._process.start()
+
+    def register(self) -> None:
+        """Register it in Eureka."""
+        self._eureka.register(self.instance)
+        self.life.ready_at = time.time()
+
+    def deregister(self) -> None:
+        """Have it leave Eureka; it goes on serving."""
+        self.life.deleted_at = time.time()
+        self._eureka.deregister(*self.instance.key)
+
+    def stop(self) -> None:
+        """Tell it to end, and wait until it has; its address refuses connections then."""
+        self.life.told_at = time.time()
+        if self._process is not None:
+            self._process.stop()
+
+    def close(self) -> None:
+        """Take it away, in whatever state it is."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+            self._sandbox.__exit__(None, None, None)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection((self.life.address, PORT), _LOOK_SECONDS).close()
+        except OSError:
+            return False
+        return True
+
+
+def _labels(application: str) -> Mapping[str, str]:
+    return {"app": application}

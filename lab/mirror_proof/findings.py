@@ -1,0 +1,144 @@
+"""What became of the calls, and for how long each machine was called after it left Eureka."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lab.coredns import TTL_SECONDS
+from lab.mirror_proof.stage import (
+    BALANCER_SECONDS,
+    DIRECT,
+    DRAIN_SECONDS,
+    FETCH_SECONDS,
+    LEGACY,
+    RESYNC_SECONDS,
+    REVIEW,
+    SERVER_CACHE_SECONDS,
+    SHOWN_SECONDS,
+)
+from lab.pod import Life
+from lab.proof.calls import Call, read_calls
+from lab.proof.witness import Shown
+from lab.service_proxy import EndpointChange
+
+AGAIN = "ok again"
+"""Answered on a new connection, since the old one was closed between two calls."""
+
+NEW = "new"
+"""The caller that looks the name up and connects for each call."""
+
+SPRING = "load balancer"
+"""Spring's client outside, which asks Eureka."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Something that was done, in seconds since 1970."""
+
+    name: str
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.began
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was written down while it was done.
+
+    :ivar changes: of the endpoints, as the played kube-proxy knew of them.
+    :ivar seen: what each Eureka server told its clients of a machine after it left.
+    """
+
+    phases: Sequence[Phase]
+    call_files: Sequence[Path]
+    lives: Sequence[Life]
+    changes: Sequence[EndpointChange]
+    seen: Callable[[Life], list[Shown]]
+
+
+def document(recorded: Recorded) -> dict[str, Any]:
+    """All of it, as JSON: calls by phase, application and caller, and a line for each machine that left."""
+    calls = [call for file in recorded.call_files for call in read_calls(file)]
+    first = recorded.phases[0]
+    return {
+        "bounds": {
+            "server_cache_seconds": SERVER_CACHE_SECONDS,
+            "resync_seconds": RESYNC_SECONDS,
+            "slices_seconds": SHOWN_SECONDS,
+            "dns_seconds": TTL_SECONDS,
+            "spring_seconds": SERVER_CACHE_SECONDS + FETCH_SECONDS + BALANCER_SECONDS,
+            "drain_seconds": DRAIN_SECONDS,
+        },
+        "phases": {
+            phase.name: {
+                "seconds": round(phase.seconds, 1),
+                "calls": _counted([one for one in calls if phase.began <= one.at < phase.ended]),
+            }
+            for phase in recorded.phases
+        },
+        "machines": [
+            _left(life, recorded, [one for one in calls if one.target == life.address])
+            for life in recorded.lives
+            if life.deleted_at is not None and first.began <= life.deleted_at < first.ended
+        ],
+    }
+
+
+def _counted(calls: Sequence[Call]) -> list[dict[str, Any]]:
+    """By application and caller."""
+    pairs = sorted({(one.application, one.client) for one in calls})
+    found = []
+    for application, client in pairs:
+        mine = [one for one in calls if (one.application, one.client) == (application, client)]
+        failed = [one for one in mine if one.outcome not in ("ok", AGAIN)]
+        found.append(
+            {
+                "application": application,
+                "client": client,
+                "calls": len(mine),
+                "failed": len(failed),
+                "on_new_connection": sum(one.outcome == AGAIN for one in mine),
+                "outcomes": dict(Counter(one.outcome for one in failed)),
+                "machines": len({one.target for one in mine if one.target}),
+            }
+        )
+    return found
+
+
+def _left(life: Life, recorded: Recorded, calls: Sequence[Call]) -> dict[str, Any]:
+    """What became of a machine, in seconds after it began to leave Eureka.
+
+    Until when each caller called it: None for one that never did since then.
+    """
+    left = life.deleted_at or 0.0
+
+    def last_called(application: str, client: str) -> float | None:
+        times = [
+            one.at - left
+            for one in calls
+            if (one.application, one.client) == (application, client) and one.at >= left
+        ]
+        return round(max(times), 2) if times else None
+
+    gone = {
+        one.service: round(one.at - left, 2)
+        for one in recorded.changes
+        if one.address == life.address and not one.is_ready and one.at >= left
+    }
+    application = life.labels["app"]
+    names = [REVIEW, DIRECT] if application == REVIEW else [LEGACY]
+    return {
+        "machine": life.name,
+        "application": application,
+        "stopped_after": round((life.told_at or 0.0) - left, 2),
+        "shown_by_eureka_until": max((one.shown for one in recorded.seen(life)), default=0.0),
+        "left_slices_after": {name: gone.get(name) for name in names},
+        "last_called_after": {name: last_called(name, NEW) for name in names},
+        "last_called_by_spring_after": last_called(application, SPRING),
+    }

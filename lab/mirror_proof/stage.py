@@ -1,0 +1,249 @@
+"""The stage: a cluster with CoreDNS and a played kube-proxy, an operator with its own rights, and callers.
+
+The applications are `review`, on machines, mirrored with an address and without one; `legacy`, on machines
+that end without a drain; and `rating`, in a pod.
+"""
+
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import MIRRORS
+from eurekube_provider.kube.rights import CLUSTER, MIRROR_CLUSTER, MIRROR_WORK, WORK, election
+from lab.accounts import Account
+from lab.coredns import DOMAIN, TTL_SECONDS, CoreDns, resolver_files
+from lab.lab import Lab
+from lab.machine import PORT, Machine
+from lab.netns import MACHINE_NETWORK
+from lab.operators import operator_process
+from lab.pod import Life
+from lab.processes import Process
+from lab.progress import Stopwatch, say
+from lab.proof.calls import tally
+from lab.sandbox import Sandbox
+from lab.service_proxy import ServiceProxy
+from lab.spring import SpringClient
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
+
+NAMESPACE, HOME, LEASE = "shop", "eurekube-system", "eurekube"
+REVIEW, DIRECT, LEGACY, RATING = "review", "review-direct", "legacy", "rating"
+CALLS_PER_SECOND = 10
+MACHINES = 2
+
+SERVER_CACHE_SECONDS = 1
+RESYNC_SECONDS = 2
+FETCH_SECONDS = 2
+BALANCER_SECONDS = 1
+SHOWN_SECONDS = SERVER_CACHE_SECONDS + RESYNC_SECONDS
+"""What Eureka knows is in the slices after so long."""
+
+MARGIN_SECONDS = 4
+DRAIN_SECONDS = SHOWN_SECONDS + TTL_SECONDS + MARGIN_SECONDS
+"""For so long a machine serves after it left Eureka: until the last answer of the DNS is forgotten."""
+
+_CALLER_ADDRESS = "10.0.254.1"
+_ROOT = Path(__file__).parents[2]
+_WEB, _HTTP_CALLER = _ROOT / "lab" / "web.py", _ROOT / "lab" / "http_caller.py"
+_CALM_SECONDS = 2.0
+_PATIENCE_SECONDS = 90.0
+
+
+class Stage:
+    """Everything that stands ready before something happens: `with Stage() as stage:`.
+
+    :ivar machines: all that ever were registered, in that order; ``lives`` theirs.
+    """
+
+    def __init__(self) -> None:
+        self.machines: list[Machine] = []
+        self.lives: list[Life] = []
+        self.call_files: list[Path] = []
+        self._stack = ExitStack()
+        self._starts = 0
+        self._stopwatch = Stopwatch()
+
+    def __enter__(self) -> Self:
+        settings = {"eureka.server.response-cache-update-interval-ms": str(SERVER_CACHE_SECONDS * 1000)}
+        try:
+            self.lab = self._stack.enter_context(
+                Lab(eureka=1, nodes=1, pods="real", eureka_settings=settings)
+            )
+            self.eureka = Peers(Connection.parse(self.lab.eureka_urls))
+            self._stack.callback(self.eureka.close)
+            self.cluster = Cluster(self.lab.kubeconfig)
+            self.proxy = ServiceProxy(self.lab.kubeconfig)
+            self._stack.callback(self.proxy.stop)
+            self._prepare()
+        except BaseException:
+            self._stack.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(error_type, error, traceback)
+
+    def machines_for(self, application: str) -> list[Machine]:
+        """Further machines of an application, which answer, and of which nobody knows."""
+        started = [Machine(application, self.eureka, self.lab.directory / "logs") for _ in range(MACHINES)]
+        for machine in started:
+            self._stack.callback(machine.close)
+        with ThreadPoolExecutor(MACHINES) as pool:
+            list(pool.map(Machine.start, started))
+        return started
+
+    def register(self, machine: Machine) -> None:
+        """Have a machine register itself."""
+        machine.register()
+        self.machines.append(machine)
+        self.lives.append(machine.life)
+
+    def start_operator(self) -> None:
+        """Start the operator, with the rights of its ServiceAccount and no others."""
+        self._starts += 1
+        log = self.lab.directory / "logs" / f"operator-{self._starts}.log"
+        self.operator = operator_process(
+            "operator",
+            log,
+            EUREKA_URL=",".join(self.lab.eureka_urls),
+            KUBECONFIG=str(self.account.kubeconfig),
+            WATCH_NAMESPACE=NAMESPACE,
+            LEASE_NAME=LEASE,
+            LEASE_NAMESPACE=HOME,
+            MIRRORS="true",
+            MIRROR_CIDRS=MACHINE_NETWORK,
+            RESYNC_SECONDS=str(RESYNC_SECONDS),
+        )
+        self._stack.callback(self.operator.kill)
+        self.operator.start()
+
+    def is_calm(self) -> bool:
+        """Whether each call of the last moments was answered, of each application by each caller."""
+        time.sleep(_CALM_SECONDS / 4)
+        calls = tally(self.call_files, time.time() - _CALM_SECONDS)
+        least = CALLS_PER_SECOND * _CALM_SECONDS / 2
+        return calls.keys() >= {REVIEW, DIRECT, LEGACY, RATING} and all(
+            not one.failures and min(one.calls.values()) >= least for one in calls.values()
+        )
+
+    def stop_callers(self) -> None:
+        """No further calls."""
+        self.spring.end_calls()
+        self._inside.kill()
+
+    def _prepare(self) -> None:
+        dns = CoreDns(self.lab.kubeconfig, self.lab.directory)
+        self._stack.callback(dns.kill)
+        dns.launch()
+        self.proxy.start()
+        self._start_spring()
+        for path in (_ROOT / "crds").glob("*.yaml"):
+            self.cluster.install_crd(yaml.safe_load(path.read_text()))
+        for name in (HOME, NAMESPACE):
+            self.cluster.namespace(name)
+        self.account = Account.made(
+            self.lab, self.cluster, HOME, "operator", self.lab.directory / "operator.kubeconfig"
+        )
+        self.account.may([*CLUSTER, *MIRROR_CLUSTER])
+        self.account.may(election(LEASE), HOME)
+        self.account.may([*WORK, *MIRROR_WORK], NAMESPACE)
+        self.cluster.apply(DEPLOYMENTS, _rating())
+        self.cluster.service(NAMESPACE, RATING, PORT)
+        self.cluster.syncer(NAMESPACE, RATING)
+        for application in (REVIEW, LEGACY):
+            for machine in self.machines_for(application):
+                self.register(machine)
+        self._mirror(REVIEW, application=REVIEW)
+        self._mirror(DIRECT, application=REVIEW, serviceName=DIRECT, headless=True)
+        self._mirror(LEGACY, application=LEGACY)
+        self.start_operator()
+        dns.wait_until_ready()
+        self._start_calls()
+
+    def _mirror(self, name: str, **spec: Any) -> None:
+        body = {
+            "apiVersion": "eurekube.io/v1alpha1",
+            "kind": "EurekaMirror",
+            "metadata": {"namespace": NAMESPACE, "name": name},
+            "spec": spec,
+        }
+        self.cluster.apply(MIRRORS, body)
+
+    def _start_spring(self) -> None:
+        settings = {
+            "eureka.client.register-with-eureka": "false",
+            "eureka.client.registry-fetch-interval-seconds": str(FETCH_SECONDS),
+            "spring.cloud.loadbalancer.cache.ttl": f"{BALANCER_SECONDS}s",
+        }
+        logs = self.lab.directory / "logs"
+        self.spring = SpringClient(self.lab.eureka_urls, name="caller", log_directory=logs, settings=settings)
+        self._stack.callback(self.spring.close)
+        self.spring.launch()
+
+    def _start_calls(self) -> None:
+        """Outside, Spring by application; inside, a client by URL: both ways to each form of the mirror."""
+        self.spring.wait_until_ready()
+        for name, count in ((RATING, 1), (REVIEW, MACHINES)):
+            wait_for(
+                lambda name=name, count=count: len(self.spring.get(f"/instances/{name}").json()) == count,  # type: ignore[misc]
+                f"{name} in the caller",
+                _PATIENCE_SECONDS,
+            )
+        self.call_files = [self.lab.directory / f"calls-{where}.csv" for where in ("outside", "inside")]
+        for file in self.call_files:
+            file.touch()  # looked at before the first call
+        self.spring.begin_calls([RATING, REVIEW], [], CALLS_PER_SECOND, self.call_files[0])
+        urls = {
+            REVIEW: f"http://{REVIEW}.{NAMESPACE}.svc.{DOMAIN}/",
+            DIRECT: f"http://{DIRECT}.{NAMESPACE}.svc.{DOMAIN}:{PORT}/",
+            LEGACY: f"http://{LEGACY}/",
+        }
+        orders = [f"{way},{name},{url}" for name, url in urls.items() for way in ("new", "open")]
+        sandbox = self._stack.enter_context(Sandbox(_CALLER_ADDRESS))
+        caller = [sys.executable, "-I", "-S", str(_HTTP_CALLER), str(self.call_files[1])]
+        files = resolver_files(NAMESPACE, self.lab.directory)
+        self._inside = Process(
+            "http-caller",
+            sandbox.command_with(files, [*caller, str(CALLS_PER_SECOND), *orders]),
+            log=self.lab.directory / "logs" / "http-caller.log",
+            environment={"PATH": os.environ.get("PATH", "")},
+        )
+        self._stack.callback(self._inside.kill)
+        self._inside.launch()
+        wait_for(self.is_calm, "every call to be answered", _PATIENCE_SECONDS)
+        say(f"all applications are being called after {self._stopwatch}")
+
+
+def _rating() -> dict[str, Any]:
+    container = {
+        "name": RATING,
+        "image": f"example.invalid/{RATING}",
+        "command": [sys.executable, "-I", "-S", str(_WEB)],
+        "env": [{"name": "PORT", "value": str(PORT)}],
+        "ports": [{"name": "http", "containerPort": PORT}],
+        "readinessProbe": {"httpGet": {"path": "/", "port": PORT}},
+    }
+    labels = {"app": RATING}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"namespace": NAMESPACE, "name": RATING},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }

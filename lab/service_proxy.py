@@ -1,0 +1,214 @@
+"""What kube-proxy does, played: a Service's address leads to one of its ready endpoints.
+
+A network of the lab's own has no rules of the kernel for it, so each port of a Service with a cluster IP is a
+listener on that address. As with kube-proxy a connection goes to any ready endpoint and stays with it however
+the endpoints change; nothing is tried twice; and where no endpoint is ready, a call is refused at once.
+"""
+
+import random
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES, KubeAccess
+from eurekube_provider.kube.reflector import Reflector
+from lab.errors import LabError
+
+Object = dict[str, Any]
+Target = tuple[str, int]
+_CONNECT_SECONDS = 2.0
+_CHUNK = 65536
+_ADDRESS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointChange:
+    """An endpoint of a Service became one that is called, or one that is not.
+
+    :ivar at: when that was known here, in seconds since 1970.
+    """
+
+    at: float
+    service: str
+    address: str
+    is_ready: bool
+
+
+class ServiceProxy:
+    """Serves all Services of the cluster that have an address: `start`, `stop`.
+
+    :ivar changes: of all Services, also of those without an address, in their order.
+    """
+
+    def __init__(self, kubeconfig: Path) -> None:
+        access = KubeAccess.load(kubeconfig)
+        self.changes: list[EndpointChange] = []
+        self._lock = threading.Lock()
+        self._services: dict[tuple[str, str], Object] = {}
+        self._slices: dict[tuple[str, str], Object] = {}
+        self._ready: dict[tuple[str, str], frozenset[str]] = {}
+        self._listeners: dict[Target, _Listener] = {}
+        self._reflectors = [
+            Reflector(access, SERVICES, lambda item: item, self._service_changed),
+            Reflector(access, ENDPOINT_SLICES, lambda item: item, self._slice_changed),
+        ]
+
+    def start(self) -> None:
+        """Begin to watch."""
+        for reflector in self._reflectors:
+            reflector.start()
+
+    def stop(self) -> None:
+        """Accept nothing more."""
+        for reflector in self._reflectors:
+            reflector.stop()
+        with self._lock:
+            for listener in self._listeners.values():
+                listener.close()
+            self._listeners.clear()
+
+    def _service_changed(self, old: Object | None, new: Object | None) -> None:
+        with self._lock:
+            for item in filter(None, (new or old,)):
+                key = _key(item)
+                if new is None:
+                    self._services.pop(key, None)
+                else:
+                    self._services[key] = item
+                self._bring_in_line(key)
+
+    def _slice_changed(self, old: Object | None, new: Object | None) -> None:
+        with self._lock:
+            for item in filter(None, (new or old,)):
+                if new is None:
+                    self._slices.pop(_key(item), None)
+                else:
+                    self._slices[_key(item)] = item
+                name = (item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL, "")
+                self._bring_in_line((item["metadata"]["namespace"], name))
+
+    def _bring_in_line(self, key: tuple[str, str]) -> None:
+        """Have the listeners of a Service know its endpoints."""
+        slices = [
+            item
+            for (namespace, _), item in self._slices.items()
+            if (namespace, (item["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL)) == key
+        ]
+        self._note(key, frozenset(address for item in slices for address in _ready_addresses(item)))
+        service = self._services.get(key)
+        wanted = _targets(service, slices) if service else {}
+        mine = {place for place, listener in self._listeners.items() if listener.service == key}
+        for place in mine - {place for place, targets in wanted.items() if targets}:
+            self._listeners.pop(place).close()
+        for place, targets in wanted.items():
+            if targets and place not in self._listeners:
+                self._listeners[place] = _Listener(key, place)
+            if targets:
+                self._listeners[place].targets = targets
+
+    def _note(self, key: tuple[str, str], ready: frozenset[str]) -> None:
+        before = self._ready.get(key, frozenset())
+        self._ready[key] = ready
+        for address in sorted(before ^ ready):
+            self.changes.append(EndpointChange(time.time(), key[1], address, address in ready))
+
+
+class _Listener:
+    """One port of one Service, while it has an endpoint that is ready."""
+
+    def __init__(self, service: tuple[str, str], place: Target) -> None:
+        self.service = service
+        self.targets: list[Target] = []
+        own_address(place[0])
+        self._socket = socket.create_server(place, backlog=256)
+        threading.Thread(target=self._accept, name=f"service-{service[1]}", daemon=True).start()
+
+    def close(self) -> None:
+        """Refuse from now on; what is connected stays so."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            target = random.choice(self.targets)  # noqa: S311 - as the kernel's rules choose
+            threading.Thread(target=_carry, args=(connection, target), daemon=True).start()
+
+
+def _carry(connection: socket.socket, target: Target) -> None:
+    with connection:
+        try:
+            server = socket.create_connection(target, _CONNECT_SECONDS)
+        except OSError:
+            return  # which its caller sees as a broken connection
+        with server:
+            server.settimeout(None)
+            for end in (connection, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=_pump, args=(server, connection), daemon=True)
+            back.start()
+            _pump(connection, server)
+            back.join()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    """Carry bytes one way, and then the news that there are no more."""
+    with suppress(OSError):
+        while data := source.recv(_CHUNK):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def own_address(address: str) -> None:
+    """Have this network answer for an address, as every node does for the Services'."""
+    done = subprocess.run(
+        ["ip", "address", "replace", f"{address}/32", "dev", "lo"],
+        capture_output=True,
+        text=True,
+        timeout=_ADDRESS_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        raise LabError(f"the address {address} cannot be had: {done.stderr.strip()}")
+
+
+def _key(item: Object) -> tuple[str, str]:
+    return item["metadata"]["namespace"], item["metadata"]["name"]
+
+
+def _ready_addresses(item: Mapping[str, Any]) -> list[str]:
+    """The addresses of a slice that are called; only the first of an endpoint counts."""
+    return [
+        one["addresses"][0]
+        for one in item.get("endpoints") or ()
+        if (one.get("conditions") or {}).get("ready") is not False
+    ]
+
+
+def _targets(service: Object, slices: list[Object]) -> dict[Target, list[Target]]:
+    """Where each address and port of a Service leads; a slice's port is the Service's of the same name."""
+    address = service["spec"].get("clusterIP")
+    if not address or address == "None":
+        return {}
+    return {
+        (address, int(port["port"])): [
+            (target, int(one["port"]))
+            for item in slices
+            for one in item.get("ports") or ()
+            if (one.get("name") or "") == (port.get("name") or "")
+            for target in _ready_addresses(item)
+        ]
+        for port in service["spec"].get("ports") or ()
+    }
