@@ -47,16 +47,18 @@ def servers_of(nodeid: str) -> str:
 
 
 _LONGEST = (
-    "tests/system/test_pulumi_registrations.py",
-    "tests/system/test_pulumi.py",
+    "tests/system/test_registrations.py",
+    "tests/system/test_registrations_faults.py",
+    "tests/system/test_registrations_moves.py",
+    "tests/system/test_languages.py",
     "tests/contract on 2025.0",
     "tests/contract on 2025.1",
     "tests/system/test_lab.py",
     "tests/system/test_examples.py",
     "tests/system/test_triggers.py",
-    "tests/system/test_proof.py",
     "tests/system/test_automation.py",
     "tests/system/test_components.py",
+    "tests/system/test_pulumi.py",
     "tests/system/test_foreign.py",
     "tests/system/test_operator.py",
     "tests/system/test_storm.py",

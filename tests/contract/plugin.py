@@ -21,8 +21,9 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.provider.native_resource import INSTANCE_KIND
-from eurekube_provider.provider.wire import SECRET, SIGNATURE, received
+from eurekube_provider.provider.wire import received
 from eurekube_provider.registrations.names import camel, renamed, snake
+from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.instance import InstanceProvider
 from eurekube_provider.resources.program_inputs import IN_UPDATE
@@ -198,7 +199,7 @@ class NativePlugin(Plugin):
             place = properties
             for key in above:
                 place = place[key]
-            place[last] = {SIGNATURE: SECRET, "value": place[last]}
+            place[last] = as_secret(place[last])
         return properties
 
 

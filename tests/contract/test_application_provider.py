@@ -29,8 +29,8 @@ from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.property_check import check
+from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 from eurekube_provider.resources.application import ApplicationProvider
-from eurekube_provider.resources.dynamic_provider import SECRET, SIGNATURE
 from eurekube_provider.resources.program_inputs import IN_UPDATE
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
@@ -121,9 +121,15 @@ def addresses(eureka: Peers, news: Properties) -> dict[str, str]:
 
 
 def take_out_of_service(eureka: Peers, instance: Instance) -> None:
-    """A person does, on every server."""
-    for peer in eureka.peers:
-        peer.set_status(instance, Status.OUT_OF_SERVICE)
+    """A person does, on one server; when all have it, no copy of that is under way."""
+    first, *_ = eureka.peers
+    first.set_status(instance, Status.OUT_OF_SERVICE)
+
+    def statuses() -> set[Status | None]:
+        found = (peer.read(*instance.key) for peer in eureka.peers)
+        return {each.status if each else None for each in found}
+
+    wait_for(lambda: statuses() == {Status.OUT_OF_SERVICE}, "the copies of a status")
 
 
 def rewrite(eureka: Peers, instance: Instance, **changes: object) -> None:
@@ -248,6 +254,8 @@ def test_drift_shows_instance_by_instance_and_is_healed(
     news = with_instances(news, **{**news["instances"], "c": {"host_name": "192.0.2.3", "status": "UP"}})
     inputs = plugin.check(news)
     state = plugin.create(inputs)
+    # No copy of the registrations is under way any more.
+    wait_for(lambda: all(len(listed(peer, news)) == 3 for peer in eureka.peers), "the copies")
     there = held(eureka, news)
     metadata = {key: value for key, value in there["a"].metadata.items() if key != "tier"}
     rewrite(eureka, there["a"], host_name="192.0.2.99", metadata={**metadata, "by": "hand"})

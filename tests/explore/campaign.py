@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from tests.explore import generated
-from tests.explore.engine import Engine
+from tests.explore.engine import Engine, NativeEngine
 from tests.explore.explorer import Explored, acts, replay, singles, tried
 from tests.explore.part import WHOLE, Part, guarded
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
@@ -23,7 +23,11 @@ ALL = (*EDITS, *SECOND_THOUGHTS)
 
 _MOST_FAULTS = 5
 
-Trial = tuple[Edit, Faults, int, type[Engine] | type[Stateless]]
+SHELLS = (Engine, NativeEngine)
+"""Pulumi with the dynamic and with the native provider."""
+
+Tool = type[Engine] | type[Stateless]
+Trial = tuple[Edit, Faults, int, Tool]
 
 
 def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = WHOLE) -> Iterator[str]:
@@ -35,7 +39,7 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = W
     """
     draw, failed, settled = part.draw(seed), set[str](), Settled()
 
-    def outcome(edit: Edit, faults: Faults, servers: int, tool: type[Engine] | type[Stateless]) -> str:
+    def outcome(edit: Edit, faults: Faults, servers: int, tool: Tool) -> str:
         told = guarded(
             lambda: tried(edit, faults, servers, tool, settled), lambda: replay(edit, faults, servers, tool)
         )
@@ -50,24 +54,30 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = W
         for edit, servers in itertools.product(edits, SERVERS):
             if edit.name in failed:
                 continue
-            yield (told := outcome(edit, {}, servers, Engine))
-            if told:
+            for tool in SHELLS:
+                if edit.name not in failed:
+                    yield outcome(edit, {}, servers, tool)
+            if edit.name in failed:
                 continue
-            requests = lengths[edit.name, servers] = Explored(edit, {}, servers).run().requests
-            of_faults += [(edit, faults, servers, Engine) for faults in singles(edit, servers)]
+            lengths[edit.name, servers] = Explored(edit, {}, servers).run().requests
+            for tool in SHELLS:
+                of_faults += [(edit, faults, servers, tool) for faults in singles(edit, servers, tool)]
+                requests = Explored(edit, {}, servers, tool).run().requests
+                of_others += [
+                    (edit, {at: act}, servers, tool)
+                    for at, act in itertools.product(range(requests), acts(edit, servers))
+                ]
             if edit.needs_no_engine and servers == 1:
                 of_faults += [(edit, faults, servers, Stateless) for faults in singles(edit, tool=Stateless)]
-            of_others += [
-                (edit, {at: act}, servers, Engine)
-                for at, act in itertools.product(range(requests), acts(edit, servers))
-            ]
         of_faults, of_others = part.dealt(seed, of_faults), part.dealt(seed, of_others)
         # What needs a refresh, or the same program once more, is not asked of several faults at once.
         any_faults = [edit for edit in edits if edit in EDITS]
         is_all = len(edits) > 1
         while time.monotonic() < end and (of_faults or of_others or any_faults):
             if is_all:
-                yield _generated(draw.randrange(1_000_000_000), described=draw.random() < 0.5)
+                yield _generated(
+                    draw.randrange(1_000_000_000), draw.choice(SHELLS), described=draw.random() < 0.5
+                )
             for left in (of_faults, of_others):
                 if left and (trial := left.pop())[0].name not in failed:
                     yield outcome(*trial)
@@ -78,13 +88,13 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = W
                     continue
                 places = draw.sample(range(3 * lengths[edit.name, servers]), draw.randint(2, _MOST_FAULTS))
                 several: Faults = {place: draw.choice(tuple(Fault)) for place in sorted(places)}
-                yield outcome(edit, several, servers, Engine)
+                yield outcome(edit, several, servers, draw.choice(SHELLS))
 
 
-def _generated(seed: int, *, described: bool) -> str:
+def _generated(seed: int, tool: type[Engine], *, described: bool) -> str:
     return guarded(
-        lambda: generated.tried(seed, described=described),
-        lambda: generated.replay(seed, described=described),
+        lambda: generated.tried(seed, tool, described=described),
+        lambda: generated.replay(seed, tool, described=described),
     )
 
 

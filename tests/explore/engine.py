@@ -11,24 +11,16 @@ import functools
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from pulumi.dynamic import ConfigureRequest
-
-from eurekube_provider.resources.application import ApplicationProvider
-from eurekube_provider.resources.instance import InstanceProvider
-from eurekube_provider.resources.program_inputs import IN_UPDATE
+from tests.explore.shells import DynamicShell, HalfMade, MakeShell, NativeShell, Properties, Shell
 from tests.explore.world import Killed, World
 
-Properties = dict[str, Any]
 Program = Mapping[str, Properties]
 """The resources of a program in their order: properties by URN, of which the last part is the name. One with
 ``instances`` is an EurekaApplication; :data:`FAILS` is a resource of another provider that fails."""
 
 FAILS: Properties = {"fails": True}
-
-PREFIX = "stack/organization/explored/dev/"
-
 
 _RESOURCES = (
     "eurekube_provider.resources.",
@@ -50,38 +42,22 @@ def memories() -> list[Any]:
     return list(found.values())
 
 
-def carried(value: Any) -> Any:
-    """Properties on their way between engine and plugin: copied, numbers as floats, what is None left out."""
-    if isinstance(value, dict):
-        return {key: carried(each) for key, each in value.items() if each is not None}
-    if isinstance(value, list):
-        return [carried(each) for each in value]
-    return float(value) if type(value) is int else value
-
-
-class _Config:
-    """The stack's configuration."""
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = values
-
-    def get(self, key: str) -> str | None:
-        """A value, by its whole key."""
-        return self._values.get(key)
-
-
 @dataclass(slots=True)
 class Entry:
     """A resource in the state.
 
+    :ivar url: of its provider's Eureka.
     :ivar is_replaced: its successor is there, and it is to be removed.
+    :ivar is_half_made: its last step failed, and left it in the state: the next run updates it in any case.
     """
 
     name: str
     id: str
     inputs: Properties
     outputs: Properties
+    url: str
     is_replaced: bool = False
+    is_half_made: bool = False
 
 
 @dataclass(slots=True)
@@ -99,7 +75,9 @@ class Run:
 
 
 class Engine:
-    """One stack."""
+    """One stack, of the dynamic provider's resources."""
+
+    shell: ClassVar[MakeShell] = DynamicShell
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -138,11 +116,11 @@ class Engine:
         for memory in memories():
             memory.__init__()
 
-    def _provider(self, properties: Properties) -> InstanceProvider | ApplicationProvider:
-        provider = ApplicationProvider() if "instances" in properties else InstanceProvider()
-        url = str(properties["service_url"])
-        provider.configure(ConfigureRequest(_Config({"eurekube:url": url})))  # type: ignore[arg-type]
-        return provider
+    def _shell(self, name: str, url: str, properties: Properties) -> Shell:
+        return type(self).shell(name.rpartition("/")[2], url, is_application="instances" in properties)
+
+    def _shell_of(self, entry: Entry) -> Shell:
+        return self._shell(entry.name, entry.url, entry.inputs)
 
     def _current(self, name: str) -> Entry | None:
         return next((one for one in self.state if one.name == name and not one.is_replaced), None)
@@ -153,14 +131,14 @@ class Engine:
 
     def _refresh(self, run: Run) -> None:
         for entry in [one for one in self.state if not one.is_replaced]:
-            provider = self._provider(entry.inputs)
-            result = provider.read(entry.id, carried(entry.outputs))
+            found = self._shell_of(entry).read(entry.id, entry.inputs, entry.outputs)
 
-            def written(entry: Entry = entry, result: Any = result) -> None:
-                if not result.id:
+            def written(entry: Entry = entry, found: Any = found) -> None:
+                if found is None:
                     self.state.remove(entry)
                 else:
-                    entry.outputs, entry.inputs = result.outs, {**entry.inputs, **(result.inputs or {})}
+                    entry.outputs, entry.inputs = found
+                    entry.is_half_made = False
 
             self._checkpoint(f"read {entry.name}", written)
             run.steps.append(f"read {entry.name}")
@@ -174,52 +152,59 @@ class Engine:
             self._step(name, properties, run)
 
     def _step(self, name: str, properties: Properties, run: Run) -> None:
-        provider = self._provider(properties)
+        url = str(properties["service_url"])
+        shell = self._shell(name, url, properties)
         entry = self._current(name) or self._current(self.aliases.get(name, ""))
         if entry is not None:
             entry.name = name
-        olds = carried(entry.inputs) if entry else {}
-        checked = provider.check(
-            olds,
-            {**carried(properties), "owner": PREFIX + name.rpartition("/")[2], IN_UPDATE: True},
-        )
-        if checked.failures:
-            raise RuntimeError("; ".join(f"{one.property}: {one.reason}" for one in checked.failures))
-        news = checked.inputs
+        news = shell.check(entry.inputs if entry else {}, properties)
         if entry is None:
-            self._create(name, provider, news, run)
+            self._create(name, url, shell, news, run)
             return
-        difference = provider.diff(entry.id, carried(entry.outputs), carried(news))
-        if not difference.changes and not difference.replaces:
-            entry.inputs = news
+        difference = shell.diff(entry.outputs, news)
+        if not (difference.changes or difference.replaces or entry.is_half_made):
+            entry.inputs, entry.url = news, url
             return
         if not difference.replaces:
-            result = provider.update(entry.id, carried(entry.outputs), carried(news))
-
-            def updated() -> None:
-                entry.inputs, entry.outputs = news, result.outs or {}
-
-            self._checkpoint(f"update {name}", updated)
-            run.steps.append(f"update {name}")
+            self._update(entry, url, shell, news, run)
             return
         if difference.delete_before_replace:
             self._delete(entry, run)
         else:
             entry.is_replaced = True
         try:
-            self._create(name, provider, news, run)
+            self._create(name, url, shell, news, run)
         except BaseException:
             # It is marked only together with the creation of its successor.
             entry.is_replaced = entry.is_replaced and self._current(name) is not None
             raise
 
-    def _create(
-        self, name: str, provider: InstanceProvider | ApplicationProvider, news: Properties, run: Run
-    ) -> None:
-        result = provider.create(carried(news))
-        self._checkpoint(
-            f"create {name}", lambda: self.state.append(Entry(name, result.id, news, result.outs or {}))
-        )
+    def _update(self, entry: Entry, url: str, shell: Shell, news: Properties, run: Run) -> None:
+        failed: HalfMade | None = None
+        try:
+            outputs = shell.update(entry.id, entry.outputs, news)
+        except HalfMade as error:
+            failed, outputs = error, error.outputs
+
+        def updated() -> None:
+            entry.inputs, entry.outputs, entry.url = news, outputs, url
+            entry.is_half_made = failed is not None
+
+        self._checkpoint(f"update {entry.name}", updated)
+        if failed:
+            raise failed
+        run.steps.append(f"update {entry.name}")
+
+    def _create(self, name: str, url: str, shell: Shell, news: Properties, run: Run) -> None:
+        failed: HalfMade | None = None
+        try:
+            id_, outputs = shell.create(news)
+        except HalfMade as error:
+            failed, id_, outputs = error, error.id, error.outputs
+        made = Entry(name, id_, news, outputs, url, is_half_made=failed is not None)
+        self._checkpoint(f"create {name}", lambda: self.state.append(made))
+        if failed:
+            raise failed
         run.steps.append(f"create {name}")
 
     def _remove(self, program: Program, run: Run, targets: frozenset[str] | None) -> None:
@@ -230,6 +215,12 @@ class Engine:
                 self._delete(entry, run)
 
     def _delete(self, entry: Entry, run: Run) -> None:
-        self._provider(entry.inputs).delete(entry.id, carried(entry.outputs))
+        self._shell_of(entry).delete(entry.id, entry.outputs)
         self._checkpoint(f"delete {entry.name}", lambda: self.state.remove(entry))
         run.steps.append(f"delete {entry.name}")
+
+
+class NativeEngine(Engine):
+    """One stack, of the native provider's resources."""
+
+    shell: ClassVar[MakeShell] = NativeShell

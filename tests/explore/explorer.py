@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from tests.explore.engine import PREFIX, Engine, Program, Run
+from tests.explore.engine import Engine, Program, Run
 from tests.explore.others import ENFORCED, OWNER, Act, Deed, Others, Place, is_leaving, metadata
 from tests.explore.part import shrunk, without_one
 from tests.explore.programs import (
@@ -22,6 +22,7 @@ from tests.explore.programs import (
     statuses_of,
 )
 from tests.explore.settled import Settled, state_of
+from tests.explore.shells import PREFIX
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.caches import ALL, DELTA, Key

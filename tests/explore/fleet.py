@@ -54,8 +54,9 @@ class Order:
         names = self.sides
         weights = {
             sides.STACKS: self.share,
-            sides.CLUSTERS: (1 - self.share) * 0.8,
+            sides.CLUSTERS: (1 - self.share) * 0.6,
             sides.RECONCILER: 1.0,
+            sides.MIRRORS: (1 - self.share) * 0.2,
             sides.KEEPALIVE: (1 - self.share) * 0.2,
         }
         total = sum(weights[name] for name in names) or 1.0

@@ -11,10 +11,11 @@ import random
 from typing import Any
 
 from eurekube_provider.resources.arguments import ContentsArgsDict
-from tests.explore.engine import PREFIX, Engine, Program, Properties
+from tests.explore.engine import Engine, Program
 from tests.explore.explorer import command
 from tests.explore.others import OWNER, metadata
 from tests.explore.programs import URL, application, instance
+from tests.explore.shells import PREFIX, Properties
 from tests.explore.world import Fault, World, owned
 from tests.model.cluster import Cluster
 
@@ -77,7 +78,7 @@ def _some(draw: random.Random, properties: dict[str, tuple[Any, ...]]) -> Proper
     return {name: draw.choice(properties[name]) for name in names}
 
 
-def tried(seed: int, *, described: bool = False) -> str:
+def tried(seed: int, tool: type[Engine] = Engine, *, described: bool = False) -> str:
     """What did not hold of the sequence that this seed draws; empty where all did.
 
     :param described: whether every property that the resources describe is drawn, not some of the kinds that
@@ -88,7 +89,7 @@ def tried(seed: int, *, described: bool = False) -> str:
     programs = [program(draw, any_) for _ in range(draw.randint(2, 5))]
     world = World(Cluster([URL]))
     with owned(world):
-        engine = Engine(world)
+        engine = tool(world)
         said = []
         for each in programs[:-1]:
             world.faults = {len(world.trace) + draw.randrange(_MOST_REQUESTS): draw.choice(_LOSSES)}
@@ -103,7 +104,7 @@ def tried(seed: int, *, described: bool = False) -> str:
             second = engine.up(last)
     fresh = World(Cluster([URL]))
     with owned(fresh):
-        assert Engine(fresh).up(last).ended_well, f"seed {seed}: {last} cannot be run at all"
+        assert tool(fresh).up(last).ended_well, f"seed {seed}: {last} cannot be run at all"
     wrong = first.error
     if second is not None and second.steps:
         wrong = f"an up after a good one still changes: {second.steps}"
@@ -117,16 +118,16 @@ def tried(seed: int, *, described: bool = False) -> str:
     return "\n".join(
         [
             wrong,
-            f"replay: {replay(seed, described=described)}",
+            f"replay: {replay(seed, tool, described=described)}",
             *lines,
             *world.trace,
         ]
     )
 
 
-def replay(seed: int, *, described: bool) -> str:
+def replay(seed: int, tool: type[Engine] = Engine, *, described: bool) -> str:
     """What runs a sequence again."""
-    return command(f"stacks.generated({seed}, described={described})")
+    return command(f"stacks.generated({seed}, {tool.__name__}, described={described})")
 
 
 def _stands(world: World) -> dict[tuple[str, str], Any]:

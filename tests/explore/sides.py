@@ -6,15 +6,24 @@ from collections.abc import Callable, Iterator
 
 from eurekube_provider.eureka.connection import BatchMode
 from tests.explore import campaign, explorer, generated, others, programs, stateless, world
-from tests.explore.engine import Engine
-from tests.explore.operator import acts, keepalive, reconciler, stepwise, syncers
+from tests.explore.engine import Engine, NativeEngine
+from tests.explore.operator import (
+    acts,
+    keepalive,
+    mirror_campaign,
+    mirror_edits,
+    reconciler,
+    stepwise,
+    syncers,
+)
 from tests.explore.operator import campaign as of_clusters
 from tests.explore.operator import edits as cluster_edits
 from tests.explore.operator import world as cluster_world
 from tests.explore.operator.explorer import Setup
 from tests.explore.part import Part
 
-STACKS, CLUSTERS, RECONCILER, KEEPALIVE = NAMES = ("stacks", "clusters", "reconciler", "keepalive")
+NAMES = ("stacks", "clusters", "reconciler", "mirrors", "keepalive")
+STACKS, CLUSTERS, RECONCILER, MIRRORS, KEEPALIVE = NAMES
 
 Sequences = Callable[[int, float, Part], Iterator[str]]
 """By a seed, the end of the time and the part of it all: what did not hold of each sequence, or nothing."""
@@ -30,6 +39,9 @@ def sides(edit: str | None = None) -> dict[str, Sequences]:
     if clusters:
         found[CLUSTERS] = lambda seed, end, part: of_clusters.sequences(seed, end, clusters, part)
         found[RECONCILER] = lambda seed, end, part: reconciler.sequences(seed, end, clusters, part)
+    mirrors = tuple(one for one in mirror_edits.MIRROR_EDITS if edit in (None, one.name))
+    if mirrors:
+        found[MIRRORS] = lambda seed, end, part: mirror_campaign.sequences(seed, end, mirrors, part)
     names = tuple(one for one in keepalive.NAMES if edit in (None, one))
     if names:
         found[KEEPALIVE] = lambda seed, end, part: keepalive.sequences(seed, end, names, part)
@@ -64,6 +76,15 @@ def replayed(sequence: str) -> str:
         }
         with stepwise.owned():
             return str(eval(call, names))  # noqa: S307 - as above
+    if side == MIRRORS:
+        names = {
+            **{getattr(one, "__name__", ""): one for one in mirror_edits.ACTS},
+            "tried": mirror_campaign.tried,
+            "mirror_edit": mirror_edits.mirror_edit,
+            "Fault": cluster_world.Fault,
+        }
+        with stepwise.owned():
+            return str(eval(call, names))  # noqa: S307 - as above
     if side == KEEPALIVE:
         acts_beside = {getattr(act, "__name__", ""): act for act in keepalive.ACTS}
         with keepalive.kept():
@@ -76,6 +97,7 @@ def replayed(sequence: str) -> str:
         "Act": others.Act,
         "Deed": others.Deed,
         "Engine": Engine,
+        "NativeEngine": NativeEngine,
         "Stateless": stateless.Stateless,
     }
     return str(eval(call, names))  # noqa: S307 - as above

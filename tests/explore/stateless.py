@@ -10,7 +10,8 @@ from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.stateless import apply_stack
 from eurekube_provider.stateless.render import Rendered
-from tests.explore.engine import FAILS, PREFIX, Entry, Program, Run, carried
+from tests.explore.engine import FAILS, Entry, Program, Run
+from tests.explore.shells import PREFIX, carried
 from tests.explore.world import Killed, World
 
 UNCHANGED = "  "

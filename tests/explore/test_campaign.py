@@ -47,7 +47,7 @@ def test_each_kind_of_violation_is_said_once(capsys: pytest.CaptureFixture[str])
 def test_all_sides_take_turns() -> None:
     """Every second process goes the other way round, so that more than stacks are explored from the start."""
     order = Order(1, 1.0, 2, None, None, 0.75)
-    assert [name for name, _ in order.turns(0)] == ["stacks", "clusters", "keepalive"]
+    assert [name for name, _ in order.turns(0)] == ["stacks", "clusters", "mirrors", "keepalive"]
     assert order.turns(1) == order.turns(0)[::-1]
     assert sum(seconds for _, seconds in order.turns(1)) == pytest.approx(60.0)
     assert dict(order.turns(0))["stacks"] == 45.0

@@ -13,8 +13,10 @@ import pytest
 
 from eurekube_provider.core.errors import DrainInterrupted
 from eurekube_provider.registrations import cancellation
-from eurekube_provider.resources.dynamic_provider import as_secret, read_in
-from tests.explore.engine import Engine, Program, Properties
+from eurekube_provider.registrations.secret_values import as_secret
+from eurekube_provider.resources.dynamic_provider import read_in
+from tests.explore.campaign import SHELLS
+from tests.explore.engine import Engine, NativeEngine, Program
 from tests.explore.explorer import Explored, acts, singles, tried
 from tests.explore.others import ENFORCED, OWNER, Act, Deed, is_leaving, metadata
 from tests.explore.programs import (
@@ -28,6 +30,7 @@ from tests.explore.programs import (
     edit,
     instance,
 )
+from tests.explore.shells import Properties
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
 from tests.model.cluster import Cluster
@@ -46,11 +49,18 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("edit", [*EDITS, *SECOND_THOUGHTS], ids=lambda edit: edit.name)
-def test_every_single_fault(edit: Edit) -> None:
+@pytest.mark.parametrize(
+    ("edit", "tool"),
+    [
+        *((edit, Engine) for edit in (*EDITS, *SECOND_THOUGHTS)),
+        *((edit, NativeEngine) for edit in EDITS),  # ``make explore`` tries both with all
+    ],
+    ids=lambda each: each.name if isinstance(each, Edit) else each.__name__,
+)
+def test_every_single_fault(edit: Edit, tool: type[Engine]) -> None:
     """A request that is lost, or at which the process dies, costs no caller anything; the next run heals."""
-    for faults in ({}, *singles(edit)):
-        assert not (told := tried(edit, faults)), told
+    for faults in ({}, *singles(edit, tool=tool)):
+        assert not (told := tried(edit, faults, tool=tool)), told
 
 
 AT_TWO = (
@@ -79,7 +89,7 @@ def test_pairs_of_faults(edit: Edit) -> None:
     for _ in range(PAIRS_AN_EDIT):
         first, second = sorted(draw.sample(range(2 * requests), 2))
         faults = {first: draw.choice(tuple(Fault)), second: draw.choice(tuple(Fault))}
-        assert not (told := tried(edit, faults)), told
+        assert not (told := tried(edit, faults, tool=draw.choice(SHELLS))), told
 
 
 @pytest.mark.parametrize("name", ["moved without an alias", "application: moved without an alias"])
@@ -108,7 +118,7 @@ def test_others_act(edit: Edit, servers: int) -> None:
     requests = Explored(edit, {}, servers).run().requests
     for _ in range(ACTS_AN_EDIT if (possible := acts(edit, servers)) else 0):
         faults: Faults = {draw.randrange(requests): draw.choice(possible)}
-        assert not (told := tried(edit, faults, servers)), told
+        assert not (told := tried(edit, faults, servers, draw.choice(SHELLS))), told
 
 
 def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +367,7 @@ OVERLAPPING: Mapping[str, tuple[Program, Program, Program]] = {
 """What stands, what a run asks for that drains something, and what another one asks for meanwhile."""
 
 
-@pytest.mark.parametrize("tool", [Engine, Stateless])
+@pytest.mark.parametrize("tool", [Engine, NativeEngine, Stateless])
 @pytest.mark.parametrize("name", OVERLAPPING)
 def test_what_another_run_put_back_during_a_drain_stays(name: str, tool: type[Engine | Stateless]) -> None:
     """Two applies know no lock, and a person breaks that of a machine that sleeps: the later run is right."""

@@ -8,9 +8,10 @@ import pytest
 
 from eurekube_provider.stateless.stack_registrations import LATE
 from tests.explore.commands import Drained
-from tests.explore.engine import Engine, Properties, Run
+from tests.explore.engine import Engine, Run
 from tests.explore.explorer import singles, tried
 from tests.explore.programs import EDITS, SECOND_URL, URL, Edit, application, instance
+from tests.explore.shells import Properties
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, World, owned
 from tests.model.cluster import Cluster

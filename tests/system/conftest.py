@@ -17,10 +17,14 @@ import yaml
 
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
 from lab.workloads import Cluster, wait_for
+from tests.system.shells import SHELLS, Shell, Workshop
+from tests.system.stacks import python_sdk
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,6 +82,11 @@ def operator_environment(lab: Lab, namespace: str, **environment: str) -> dict[s
 @pytest.fixture(scope="session")
 def cluster(lab: Lab) -> Cluster:
     """The lab's cluster with our CRDs."""
+    return with_crds(lab)
+
+
+def with_crds(lab: Lab) -> Cluster:
+    """A lab's cluster, with our CRDs."""
     result = Cluster(lab.kubeconfig)
     for path in (ROOT / "crds").glob("*.yaml"):
         result.install_crd(yaml.safe_load(path.read_text()))
@@ -157,3 +166,43 @@ def renewed_at(eureka: Peers, instance: Instance) -> float:
     answer.raise_for_status()
     lease = answer.json()["instance"]["leaseInfo"]
     return int(lease["lastRenewalTimestamp"]) / 1000 - int(lease["durationInSecs"])
+
+
+@pytest.fixture(scope="session")
+def plain_url() -> Iterator[str]:
+    """One Eureka server for stacks, its lists a second old at most: a run looks there for another's."""
+    with Lab(eureka=1, kubernetes=False, quick_view=True) as running:
+        yield running.eureka_urls[0]
+
+
+@pytest.fixture
+def plain(plain_url: str) -> Iterator[Peer]:
+    """The same server itself; whatever a test leaves there is removed."""
+    peer = Peer(plain_url, Connection.parse(plain_url))
+    yield peer
+    for each in listed_now(plain_url):
+        peer.deregister(*each.key)
+    peer.close()
+
+
+@pytest.fixture(scope="session")
+def secured() -> Iterator[Peer]:
+    """Another Eureka, which asks for a password; what was registered a moment ago is in its lists at once."""
+    with Lab(eureka=1, kubernetes=False, security="basic", quick_view=True) as running:
+        (url,) = running.eureka_urls
+        peer = Peer(url, Connection.parse(url, EUREKA_USER, EUREKA_PASSWORD))
+        yield peer
+        peer.close()
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """The project of all stacks that register by either provider."""
+    return Workshop(tmp_path_factory.mktemp("workshop"), python_sdk(tmp_path_factory.mktemp("sdk")))
+
+
+@pytest.fixture(params=SHELLS, ids=lambda shell: shell.name)
+def shell(request: pytest.FixtureRequest) -> Shell:
+    """Each provider in its turn."""
+    found: Shell = request.param
+    return found

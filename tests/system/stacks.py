@@ -7,16 +7,24 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
 
+from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
+from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from lab import Lab
+from scripts import sdks
 
 ROOT = Path(__file__).parents[2]
+
+REGISTRATIONS = (INSTANCE_TYPE, APPLICATION_TYPE, INSTANCE_KIND.token, APPLICATION_KIND.token)
+"""Their types in a state, whichever provider has written it."""
 
 needs_pulumi_and_kubernetes = pytest.mark.skipif(
     not all(map(shutil.which, ("pulumi", "pulumi-resource-kubernetes"))),
@@ -42,6 +50,11 @@ def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
     }
 
 
+def python_sdk(folder: Path) -> Path:
+    """Where the native provider's SDK for Python lies that the CLI makes, as pip would install it."""
+    return sdks.python_sdk(folder, own_pulumi(folder))
+
+
 class Stack:
     """One stack of a project."""
 
@@ -58,7 +71,7 @@ class Stack:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=400,
         )
         output = done.stdout + done.stderr
         assert (done.returncode != 0) is fails, output
@@ -79,9 +92,44 @@ class Stack:
 
     def state(self) -> dict[str, dict[str, Any]]:
         """The registrations' resources in the state, by name."""
-        exported = json.loads(self.pulumi("stack", "export"))["deployment"].get("resources", [])
-        ours = (each for each in exported if each["type"].startswith("pulumi-python:dynamic/eurekube:"))
+        ours = (each for each in self.resources() if each["type"] in REGISTRATIONS)
         return {each["urn"].rpartition("::")[2]: each for each in ours}
+
+    def resources(self) -> list[dict[str, Any]]:
+        """All resources in the state, secrets encrypted."""
+        found: list[dict[str, Any]] = (
+            json.loads(self.state_text())["checkpoint"]["latest"].get("resources") or []
+        )
+        return found
+
+    def outputs(self) -> dict[str, Any]:
+        """What the program exports."""
+        (stack,) = (each for each in self.resources() if each["type"] == "pulumi:pulumi:Stack")
+        found: dict[str, Any] = stack.get("outputs", {})
+        return found
+
+    def state_text(self) -> str:
+        """Every word that the backend holds of the stack, as ``pulumi stack export`` prints it."""
+        return self._state_file().read_text()
+
+    def state_is_at_rest(self) -> bool:
+        """Whether nobody wrote it for some seconds: a file that the CLI was killed over cannot be read."""
+        return time.time() - self._state_file().stat().st_mtime > 3
+
+    def write_state(self, resources: Sequence[Mapping[str, Any]]) -> None:
+        """Put these resources in place of the stack's, as ``pulumi stack import --force`` does."""
+        file = self._state_file()
+        document = json.loads(file.read_text())
+        document["checkpoint"]["latest"]["resources"] = resources
+        file.write_text(json.dumps(document))
+
+    def _state_file(self) -> Path:
+        """The file of the stack that was written last, which is the one that is selected."""
+        project = str(yaml.safe_load((self.project / "Pulumi.yaml").read_text())["name"])
+        folder = Path(unquote(urlsplit(self.environment["PULUMI_BACKEND_URL"]).path))
+        return max(
+            (folder / ".pulumi" / "stacks" / project).glob("*.json"), key=lambda file: file.stat().st_mtime
+        )
 
 
 class Shop(Stack):

@@ -90,13 +90,14 @@ def forge() -> Iterator[Forge]:
 
 
 def test_the_linter_of_the_forge_has_nothing_to_say() -> None:
-    """Neither about the workflow for pull requests nor about the one for drift."""
+    """Neither about the workflows that users copy nor about this repository's own."""
     try:
         actionlint = provide([ACTIONLINT])[ACTIONLINT]
     except LabError as error:
         pytest.skip(f"actionlint cannot be had: {error}")
-    workflows = sorted(map(str, CI.glob("*.yml")))
-    assert len(workflows) == 2
+    own = CI.parents[1] / ".github" / "workflows"
+    workflows = sorted(map(str, (*CI.glob("*.yml"), *own.glob("*.yml"))))
+    assert len(workflows) == 4
     done = subprocess.run(
         [actionlint, "-no-color", "-shellcheck=", "-pyflakes=", *workflows], capture_output=True, text=True
     )

@@ -221,7 +221,7 @@ def test_the_components_together(
     assert len(re.findall(rf"minReadySeconds *: {DRAIN_SECONDS}\n", shown)) == 2
     assert EUREKA_PASSWORD not in shown
     said = stack.up()
-    assert EUREKA_PASSWORD not in said + stack.pulumi("stack", "export")
+    assert EUREKA_PASSWORD not in said + stack.state_text()
 
     the_operator_fits_where_it_is_put(cluster)
     the_workloads_drain(cluster)
@@ -244,7 +244,8 @@ def test_the_components_together(
     # An operator with the rights that the component gives, and no others.
     kubeconfig = lab.service_account_kubeconfig(HOME, "eurekube-operator", tmp_path / "account")
     place = {"KUBECONFIG": str(kubeconfig), "POD_NAMESPACE": HOME, "WEB_ADDRESS": ""}
-    own = "eurekube-operator-eureka"
+    own = credentials_of(cluster)[EUREKA_USER]
+    assert own.startswith("eurekube-eureka-")
     assert credentials_of(cluster) == {EUREKA_USER: own, EUREKA_PASSWORD: own}
     environment = operator_environment(lab, "", **{**variables(cluster), **place})
     operator = Operator(tmp_path / "operator.log", environment, [])
@@ -277,6 +278,13 @@ def test_the_components_together(
         assert condition(cluster, TEAM, "nobody")["reason"] == "NoMatchingService"
 
         assert "answered 403" not in operator.text()
+        # Another team needs it: it stays, and goes on. Then somebody means it.
+        said = stack.destroy(fails=True)
+        assert "1 EurekaSyncers that this stack does not own would be served by nobody" in said
+        assert f": {OTHERS}/cart. Nothing of the operator was removed" in said
+        assert addresses(eureka, "cart")
+        assert cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) is not None
+        stack.environment["EUREKUBE_FORCE_DESTROY"] = "true"
         stack.destroy()  # of its rights as well
         assert addresses(eureka, "rating") == {}
     finally:
@@ -349,11 +357,11 @@ def the_operator_takes_it_from_the_vault(cluster: Cluster, stack: Stack) -> None
     """The component keeps what it still needs itself, and the Secret waits for nothing but the namespace."""
     assert credentials_of(cluster) == {EUREKA_USER: "vault", EUREKA_PASSWORD: "vault"}
     assert variables(cluster)["EUREKA_CA_FILE"] == "/etc/eurekube/ca.crt"
-    assert set((cluster.get(SECRETS, "eurekube-operator-eureka", HOME) or {})["data"]) == {"ca.crt"}
-    exported = stack.pulumi("stack", "export")
-    assert EUREKA_PASSWORD not in exported
-    resources = json.loads(exported)["deployment"]["resources"]
-    (vault,) = (one for one in resources if one["urn"].endswith("::vault"))
+    spec = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"]
+    ((source,),) = (volume["projected"]["sources"] for volume in spec["volumes"])
+    assert set((cluster.get(SECRETS, source["secret"]["name"], HOME) or {})["data"]) == {"ca.crt"}
+    assert EUREKA_PASSWORD not in stack.state_text()
+    (vault,) = (one for one in stack.resources() if one["urn"].endswith("::vault"))
     assert [urn.rpartition("::")[2] for urn in vault["dependencies"]] == ["eurekube-namespace"]
 
 
@@ -383,18 +391,21 @@ from eurekube_provider.resources.program import leave_quietly_when_interrupted
 leave_quietly_when_interrupted()
 wanted = json.loads(Path("wanted.json").read_text())
 url = "http://eureka.example.com:8761/eureka"
-EurekubeOperator("eurekube", {"eureka_urls": [url], "replicas": 0, **wanted})
+for namespace, given in wanted.items():
+    args = {"eureka_urls": [url], "replicas": 0, "force_destroy": True, "operator_name": namespace}
+    EurekubeOperator(namespace, {**args, "namespace": namespace, **given})
 """
 
 
+@pytest.mark.timeout(900)  # four runs, each with all objects of two operators
 def test_a_namespace_that_was_there_before_stays(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
     """And with it what others have in it. So does one that the component made, once it is told not to."""
 
     stack = Shop(tmp_path, HOUSED, "housed")
     stack.environment["KUBECONFIG"] = str(lab.kubeconfig)
 
-    def wants(namespace: str, **more: Any) -> None:
-        (stack.project / "wanted.json").write_text(json.dumps({"namespace": namespace, **more}))
+    def wants(**operators: dict[str, Any]) -> None:
+        (stack.project / "wanted.json").write_text(json.dumps(operators))
 
     def uid(name: str) -> str | None:
         found = cluster.get(NAMESPACES, name) or {"metadata": {}}
@@ -402,25 +413,19 @@ def test_a_namespace_that_was_there_before_stays(lab: Lab, cluster: Cluster, tmp
 
     cluster.namespace("housed")
     before = uid("housed")
-    wants("housed")
-    assert "already exists" in stack.up(fails=True)
-    wants("housed", create_namespace=False)
-    stack.up()
-    stack.up("--expect-no-changes")
-    assert cluster.get(DEPLOYMENTS, "eurekube-operator", "housed") is not None
-    stack.destroy()
-    assert cluster.get(DEPLOYMENTS, "eurekube-operator", "housed") is None
-    assert uid("housed") == before
-
-    wants("made")
-    stack.up()
+    wants(housed={}, made={})
+    assert "already exists" in stack.up("--continue-on-error", fails=True)
     made = uid("made")
-    wants("made", create_namespace=False)
+    assert made is not None
+    wants(housed={"create_namespace": False}, made={"create_namespace": False})
     stack.up()
     stack.up("--expect-no-changes")
-    assert uid("made") == made is not None
+    for name in ("housed", "made"):
+        assert cluster.get(DEPLOYMENTS, "eurekube-operator", name) is not None
     stack.destroy()
-    assert uid("made") == made
+    for name in ("housed", "made"):
+        assert cluster.get(DEPLOYMENTS, "eurekube-operator", name) is None
+    assert (uid("housed"), uid("made")) == (before, made)
 
 
 SEVERAL = """
@@ -441,6 +446,7 @@ for name in wanted["operators"]:
             operator_name=name,
             replicas=0,
             keep_crds=wanted["keep_crds"],
+            force_destroy=True,  # other tests have syncers in this cluster
         ),
     )
 """
@@ -461,9 +467,10 @@ def steps_of_crds(stack: Stack) -> set[tuple[str, str]]:
     }
 
 
+@pytest.mark.timeout(900)  # eight runs, each with all objects of two operators
 def test_several_operators_in_one_program(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
     """Each has CRDs of its own in the state, which goes on where those of 0.1.0 had no such names."""
-    names = "eurekasyncers.eurekube.io", "stackrefreshes.eurekube.io"
+    names = "eurekamirrors.eurekube.io", "eurekasyncers.eurekube.io", "stackrefreshes.eurekube.io"
 
     def uids() -> list[str]:
         return [(cluster.get(CRDS, name) or {})["metadata"]["uid"] for name in names]
@@ -473,23 +480,20 @@ def test_several_operators_in_one_program(lab: Lab, cluster: Cluster, tmp_path: 
     stack.environment["KUBECONFIG"] = str(lab.kubeconfig)
     several(stack, "one")
     stack.up()
-    exported = stack.pulumi("stack", "export")
-    former, owned = (stack.project / f"{name}.json" for name in ("former", "owned"))
-    former.write_text(re.sub(r"(:CustomResourceDefinitionPatch::)one-", r"\1", exported))
-    assert former.read_text() != exported
-    owned.write_text(
-        former.read_text().replace(":CustomResourceDefinitionPatch", ":CustomResourceDefinition")
-    )
+    written = json.dumps(stack.resources())
+    former = re.sub(r"(:CustomResourceDefinitionPatch::)one-", r"\1", written)
+    assert former != written
+    owned = former.replace(":CustomResourceDefinitionPatch", ":CustomResourceDefinition")
 
     # One whose CRD would be removed with its resource: two that may be the former one are refused.
-    stack.pulumi("stack", "import", "--file", str(owned), "--force")
+    stack.write_state(json.loads(owned))
     several(stack, "one", keep_crds=False)
     assert steps_of_crds(stack) == {("update", f"one-{name}") for name in names}  # of a patch's annotation
     several(stack, "one", "two", keep_crds=False)
     assert "Duplicate resource alias" in stack.pulumi("preview", fails=True)
 
     # Whichever comes first: none is removed or replaced.
-    stack.pulumi("stack", "import", "--file", str(former), "--force")
+    stack.write_state(json.loads(former))
     several(stack, "two", "one")
     assert steps_of_crds(stack) == {("create", f"one-{name}") for name in names}
     several(stack, "one", "two")

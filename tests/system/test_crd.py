@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, SYNCERS, ApiResource
+from eurekube_provider.kube.access import MERGE_PATCH, MIRRORS, REFRESHES, SYNCERS, ApiResource
 from eurekube_provider.resources.files import crd_documents
 from lab.workloads import Cluster, wait_for
 
@@ -131,6 +132,36 @@ REFRESH_RULES: list[tuple[Object, str]] = [
 ]
 """The same for a StackRefresh."""
 
+MIRROR: Object = {"application": "review"}
+ALL: Object = {"pattern": "SHOP-*", "allow": ["SHOP-REVIEW"]}
+
+MIRROR_RULES: list[tuple[Object, str]] = [
+    ({}, "name one application, or a pattern with an allow list"),
+    ({**MIRROR, **ALL}, "name one application, or a pattern with an allow list"),
+    ({"pattern": "A*"}, "allow is required with pattern, since whoever registers in Eureka"),
+    ({**MIRROR, "allow": ["b"]}, "allow is for pattern"),
+    ({**ALL, "attachTo": "x"}, "attachTo needs application, since one Service shows one application"),
+    ({**MIRROR, "attachTo": "x", "headless": True}, "headless is for a Service that the mirror makes"),
+    ({**MIRROR, "attachTo": "x", "serviceName": "y"}, "serviceName is for a Service that the mirror makes"),
+    ({**ALL, "serviceName": "y"}, "with pattern, serviceName must contain {application}"),
+    ({**MIRROR, "port": 443}, "port and securePort must differ, by number and by name"),
+    ({"application": "a/b"}, "must be a name such as review, without a slash or a colon"),
+    ({**ALL, "pattern": "a b"}, "must be a name in which * and ? may stand, such as SHOP-*"),
+    ({**ALL, "allow": ["a b"]}, "must be a name in which * and ? may stand, such as SHOP-REVIEW"),
+    ({**MIRROR, "eureka": "EU"}, "must be the name of a connection, such as eu-west"),
+    ({**MIRROR, "serviceName": "A"}, "must be lower-case letters, digits, dashes and {application}"),
+    ({**MIRROR, "attachTo": "A"}, "must be the name of a Service, such as rating"),
+    ({**MIRROR, "portName": "A"}, "must be a port's name such as http"),
+    ({**MIRROR, "securePortName": "A"}, "must be a port's name such as https"),
+    ({**MIRROR, "allowedCIDRs": ["10.0.0.1/8"]}, "must be a network such as 192.0.2.0/24, without bits set"),
+    ({**MIRROR, "allowedCIDRs": ["ten"]}, "must be a network such as 192.0.2.0/24, without bits set"),
+    ({**MIRROR, "zones": {"dc1": "a b"}}, "must be a zone of nodes, such as eu-central-1a"),
+    ({**MIRROR, "holdSeconds": 29}, "greater than or equal to 30"),
+]
+"""The same for an EurekaMirror."""
+
+_LONG_NAME = "the name must have at most 63 characters, since it becomes a label's value"
+
 FULL: Object = {
     "mode": "pod",
     "selector": {"namespace": "shop", "app": "rating", "matchLabels": {"app.kubernetes.io/part-of": "web"}},
@@ -155,13 +186,17 @@ FULL: Object = {
 
 
 def create(
-    cluster: Cluster, spec: Object, resource: ApiResource = SYNCERS, kind: str = "EurekaSyncer"
+    cluster: Cluster,
+    spec: Object,
+    resource: ApiResource = SYNCERS,
+    kind: str = "EurekaSyncer",
+    name: str = "rating",
 ) -> Object:
     """What the API server makes of a custom resource; nothing is kept."""
     body = {
         "apiVersion": "eurekube.io/v1alpha1",
         "kind": kind,
-        "metadata": {"name": "rating"},
+        "metadata": {"name": name},
         "spec": spec,
     }
     return cluster.access.request("POST", resource.path("default"), {"dryRun": "All"}, body)
@@ -199,6 +234,45 @@ def test_a_bad_stack_refresh_is_refused_with_a_sentence(
     assert sentence in str(refused.value)
 
 
+@pytest.mark.parametrize(("spec", "sentence"), MIRROR_RULES)
+def test_a_bad_mirror_is_refused_with_a_sentence(cluster: Cluster, spec: Object, sentence: str) -> None:
+    """As a syncer is."""
+    with pytest.raises(KubernetesError) as refused:
+        create(cluster, spec, MIRRORS, "EurekaMirror")
+    assert refused.value.status_code == 422
+    assert sentence in str(refused.value)
+
+
+def test_a_mirror_may_not_be_called_by_more_than_a_label_holds(cluster: Cluster) -> None:
+    """What is its own carries its name as a label."""
+    assert create(cluster, MIRROR, MIRRORS, "EurekaMirror", "a" * 63)["metadata"]["name"] == "a" * 63
+    with pytest.raises(KubernetesError, match=_LONG_NAME):
+        create(cluster, MIRROR, MIRRORS, "EurekaMirror", "a" * 64)
+
+
+def test_a_mirror_of_one_field(cluster: Cluster) -> None:
+    """Nothing else is needed; the operator's defaults are the schema's, and nothing gets lost."""
+    stored = create(cluster, MIRROR, MIRRORS, "EurekaMirror")
+    metadata = {"namespace": "default", "name": "rating"}
+    assert Mirror.from_object(stored) == Mirror.from_object({"metadata": metadata, "spec": MIRROR})
+    full = {
+        **MIRROR,
+        "eureka": "eu-west",
+        "serviceName": "vm-{application}",
+        "headless": True,
+        "port": 8080,
+        "portName": "web",
+        "securePort": 8443,
+        "securePortName": "tls",
+        "allowedCIDRs": ["192.0.2.0/24", "2001:db8::/32"],
+        "zones": {"dc1": "eu-central-1a"},
+        "includeOtherClusters": True,
+        "holdSeconds": 60,
+        "paused": True,
+    }
+    assert create(cluster, full, MIRRORS, "EurekaMirror")["spec"] == full
+
+
 def test_a_stack_refresh_of_three_fields(cluster: Cluster) -> None:
     """Nothing else is needed, and nothing that is said gets lost."""
     stored = create(cluster, REFRESH, REFRESHES, "StackRefresh")
@@ -215,7 +289,11 @@ def test_a_stack_refresh_of_three_fields(cluster: Cluster) -> None:
 
 def test_every_rule_is_tried() -> None:
     """No sentence of the schemas is left out above."""
-    tried = {"EurekaSyncer": RULES, "StackRefresh": REFRESH_RULES}
+    tried = {
+        "EurekaMirror": [*MIRROR_RULES, ({}, _LONG_NAME)],
+        "EurekaSyncer": RULES,
+        "StackRefresh": REFRESH_RULES,
+    }
     for crd in crd_documents():
         rules = tried[crd["spec"]["names"]["kind"]]
         written = set(messages(crd))

@@ -203,11 +203,11 @@ def wait_agreed(registry: Peers) -> None:
 def test_the_guide_to_a_migration(
     lab: Lab, eurekas: Lab, cluster: Cluster, registry: Peers, tmp_path: Path
 ) -> None:
-    """Every command of docs/migration.md, as it stands there, for callers with fast caches."""
+    """Every command of docs/guides/migration.md, as it stands there, for callers with fast caches."""
     kubectl = find_kubectl()
     if kubectl is None:
         pytest.skip("no kubectl")
-    page = (ROOT / "docs" / "migration.md").read_text()
+    page = (ROOT / "docs" / "guides" / "migration.md").read_text()
     setting, *steps = [block.removeprefix("\n") for block in page.split("```")[1::2]]
     setting = setting.replace("http://eureka:8761/eureka", ",".join(eurekas.eureka_urls))
     setting = re.sub('CACHES=".*"', f'CACHES="{FAST}"', setting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -49,7 +48,7 @@ def test_a_stack_follows_the_endpoints(
         assert run.outcome is Outcome.CHANGED, run
         ready = cluster.ready_addresses(namespace, service)
         assert addresses(eureka, service) == dict.fromkeys(ready, "UP")
-        assert json.loads(stack.pulumi("stack", "output", "--json"))["addresses"] == ready
+        assert stack.outputs()["addresses"] == ready
     assert up(target).outcome is Outcome.UNCHANGED
     cluster.scale(namespace, service, 0)
     wait_for(lambda: not cluster.ready_addresses(namespace, service), "no endpoints")
@@ -95,13 +94,15 @@ def test_a_team_cannot_touch_what_others_registered(lab: Lab, eureka: Peers, tmp
     assert [each.host_name for each in instances(eureka, "billing")] == [before.host_name]
 
 
-def test_the_three_ways_of_the_readme(lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path) -> None:
-    """Its commands, as they stand there, in a copy of what they name."""
+def test_the_three_ways_from_a_clone(lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path) -> None:
+    """The commands of docs/start/clone.md, as they stand there, in a copy of what they name."""
     kubectl = find_kubectl()
     if kubectl is None:
         pytest.skip("no kubectl")
-    section = (ROOT / "README.md").read_text().partition("## Three ways to use it")[2].partition("\n## ")[0]
-    first, second, third = section.split("```")[1::2]
+    page = (ROOT / "docs" / "start" / "clone.md").read_text()
+    section = page.partition("## Three ways to use it")[2].partition("\n## ")[0]
+    setup, first, second, third = section.split("```")[1::2]
+    assert setup == "\nmake setup\nsource .venv/bin/activate\n"  # which have been run
     for name in ("crds", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / ".venv").symlink_to(sys.prefix)

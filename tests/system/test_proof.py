@@ -18,7 +18,8 @@ from lab.proof.form import FORMS
 from lab.proof.subjects import Scenario, Strategy
 from lab.spring import SpringClientMissing
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+# Of three attempts.
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
 
 DRAINED = [(one.scenario, one.strategy) for one in FORMS["short"].subjects if one.strategy.drains]
 """Those that serve for as long as the arithmetic says, deregistered or OUT_OF_SERVICE meanwhile."""
@@ -30,7 +31,8 @@ LOAD_SECONDS = FORMS["short"].drain.margin_seconds
 ATTEMPTS = 3
 """A machine that gives the callers no processor time for seconds fails their calls, whatever they call.
 
-And a server that shows a pod which it no longer has fails them, whoever removed it: `docs/zero-downtime.md`.
+And a server that shows a pod which it no longer has fails them, whoever removed it:
+`docs/guides/zero-downtime.md`.
 """
 
 

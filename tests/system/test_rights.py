@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import NAMESPACES, REFRESHES, SYNCERS, ApiResource, KubeAccess
+from eurekube_provider.kube.access import NAMESPACES, REFRESHES, SYNCERS, KubeAccess
 from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election, pulumi_stack
 from eurekube_provider.operator.selfcheck import Verdict, check_kubernetes
 from lab import Lab
-from lab.workloads import Cluster, Object, wait_for
+from lab.accounts import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, Account
+from lab.workloads import Cluster, wait_for
 from tests.system.conftest import (
     ROOT,
     Operator,
@@ -34,65 +35,15 @@ pytestmark = pytest.mark.lab
 HOME, LOST, SERVED = "rights-home", "rights-lost", "rights-served"
 LEASE = "rights-leader"
 PATIENCE_SECONDS = 60.0
-_GROUP = "rbac.authorization.k8s.io"
-ACCOUNTS = ApiResource("", "v1", "serviceaccounts")
-ROLES, BINDINGS = ApiResource(_GROUP, "v1", "roles"), ApiResource(_GROUP, "v1", "rolebindings")
-CLUSTER_ROLES = ApiResource(_GROUP, "v1", "clusterroles")
-CLUSTER_BINDINGS = ApiResource(_GROUP, "v1", "clusterrolebindings")
-
 Right = tuple[str, str, str]
 """Group, resource and verb."""
 
 
-@dataclass
-class Account:
-    """A ServiceAccount in :data:`HOME` and what it may do."""
-
-    cluster: Cluster
-    name: str
-    kubeconfig: Path
-
-    @classmethod
-    def made(cls, lab: Lab, cluster: Cluster, name: str, kubeconfig: Path) -> Account:
-        """A new one, which may do nothing yet."""
-        metadata = {"name": name, "namespace": HOME}
-        cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
-        return cls(cluster, name, lab.service_account_kubeconfig(HOME, name, kubeconfig))
-
-    def may(self, rules: Sequence[Rule], namespace: str | None = None) -> None:
-        """These things and no others, in a namespace or in the cluster."""
-        kind = "Role" if namespace else "ClusterRole"
-        metadata = {"name": self.name, **({"namespace": namespace} if namespace else {})}
-        common: Object = {"apiVersion": f"{_GROUP}/v1", "metadata": metadata}
-        subjects = [{"kind": "ServiceAccount", "name": self.name, "namespace": HOME}]
-        self.cluster.apply(
-            ROLES if namespace else CLUSTER_ROLES,
-            {**common, "kind": kind, "rules": [_written(rule) for rule in rules]},
-        )
-        self.cluster.apply(
-            BINDINGS if namespace else CLUSTER_BINDINGS,
-            {
-                **common,
-                "kind": f"{kind}Binding",
-                "subjects": subjects,
-                "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": self.name},
-            },
-        )
-
-    def missing(self, namespace: str = SERVED) -> list[str]:
-        """What the self-check calls missing for a watched namespace."""
-        access = KubeAccess.load(self.kubeconfig)
-        found = check_kubernetes(access, (namespace,), (HOME, LEASE))
-        return [one.subject for one in found if one.verdict is Verdict.WARNING]
-
-
-def _written(rule: Rule) -> Object:
-    return {
-        "apiGroups": list(rule.api_groups),
-        "resources": list(rule.resources),
-        "verbs": list(rule.verbs),
-        **({"resourceNames": list(rule.resource_names)} if rule.resource_names else {}),
-    }
+def missing(account: Account, namespace: str = SERVED) -> list[str]:
+    """What the self-check calls missing for a watched namespace."""
+    access = KubeAccess.load(account.kubeconfig)
+    found = check_kubernetes(access, (namespace,), (HOME, LEASE))
+    return [one.subject for one in found if one.verdict is Verdict.WARNING]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +51,7 @@ def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
     """Exactly the operator's rights, for the two namespaces that it watches."""
     for name in (HOME, LOST, SERVED):
         cluster.namespace(name)
-    account = Account.made(lab, cluster, "rights", tmp_path_factory.mktemp("rights") / "kubeconfig")
+    account = Account.made(lab, cluster, HOME, "rights", tmp_path_factory.mktemp("rights") / "kubeconfig")
     account.may(CLUSTER)
     account.may(election(LEASE), HOME)
     account.may(WORK, LOST)
@@ -250,13 +201,13 @@ def deprived(
     accounts: dict[Removal | None, Account] = {}
     for removal in (None, *REMOVALS):
         name = removal.name if removal else "no-loss"
-        made = Account.made(lab, cluster, name, tmp_path / name)
+        made = Account.made(lab, cluster, HOME, name, tmp_path / name)
         for where, rules in RULES.items():
             made.may(removal.left if removal and where == removal.where else rules, where)
         accounts[removal] = made
     # The API server learns of Roles, and of ClusterRoles, in their order: who knows the last knows them all.
     for removal in {removal.where: removal for removal in REMOVALS}.values():
-        wait_for(lambda one=removal: accounts[one].missing() == [one.subject], removal.name, PATIENCE_SECONDS)  # type: ignore[misc]
+        wait_for(lambda one=removal: missing(accounts[one]) == [one.subject], removal.name, PATIENCE_SECONDS)  # type: ignore[misc]
     yield accounts
     for made in accounts.values():
         cluster.delete(CLUSTER_BINDINGS, made.name)
@@ -307,7 +258,7 @@ def test_a_namespace_that_is_lost_does_not_stop_the_others(
         wait_for(lambda app=app: len(addresses(eureka, app)) == 2, "two instances", PATIENCE_SECONDS)  # type: ignore[misc]
     first.stop()
     cluster.delete(BINDINGS, "rights", LOST)
-    wait_for(lambda: f"list, watch services in namespace {LOST}" in account.missing(LOST), "the loss")
+    wait_for(lambda: f"list, watch services in namespace {LOST}" in missing(account, LOST), "the loss")
     before = renewals(eureka, lost)
 
     second = start()

@@ -35,7 +35,7 @@ def test_contributing_has_the_packages_in_the_order_of_their_layers() -> None:
 
 def test_the_architecture_has_the_packages_and_their_layers() -> None:
     """Each in the table; and an arrow of the picture goes downwards."""
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "project" / "architecture.md").read_text()
     places = {name: place for place, names in enumerate(layers()) for name in names}
     assert set(places) <= set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     picture = page.partition("flowchart TD\n")[2].partition("```")[0]
@@ -46,7 +46,7 @@ def test_the_architecture_has_the_packages_and_their_layers() -> None:
             assert max(places[name] for name in above) < min(places[name] for name in below), line
 
 
-@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/project/architecture.md"])
 def test_the_files_that_contributors_read_of_are_there(page: str) -> None:
     """In code spans, from the root of the repository, of the package or of the unit tests."""
     for name in re.findall(r"`([\w/]+/[\w./]*)`", (ROOT / page).read_text()):

@@ -1,9 +1,11 @@
-"""What is delivered is what was tested: the image has the lock file's packages, and no Pulumi."""
+"""What is delivered is what was tested: the image has the lock file's packages, no Pulumi; extras add up."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -18,6 +20,37 @@ def locked(name: str) -> dict[str, set[str]]:
     }
 
 
+def project() -> dict[str, Any]:
+    """What pyproject.toml says."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def names(requirements: list[str]) -> set[str]:
+    """The packages of requirements."""
+    return {re.split(r"[<>=,\[ ]", each)[0] for each in requirements}
+
+
+def test_the_image_has_what_the_extra_for_the_operator_has() -> None:
+    """With the core, but without Pulumi."""
+    said = project()
+    extra = names(said["project"]["optional-dependencies"]["operator"])
+    core = names(said["project"]["dependencies"]) - {"pulumi"}
+    assert names(said["dependency-groups"]["operator"]) == extra | core
+
+
+def test_an_installation_for_registrations_has_nothing_of_kubernetes() -> None:
+    """Pulumi asks for its Kubernetes plugin wherever pulumi-kubernetes is installed."""
+    assert names(project()["project"]["dependencies"]) == {"pulumi", "PyYAML", "requests", "urllib3"}
+
+
+def test_the_plugin_of_a_repository_can_make_components() -> None:
+    """Its environment has the extra that they need."""
+    lines = (ROOT / "plugin" / "requirements.txt").read_text().splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["..[kubernetes]"]
+    extra = names(project()["project"]["optional-dependencies"]["kubernetes"])
+    assert extra == {"kubernetes", "pulumi-kubernetes"}
+
+
 def test_the_image_has_the_versions_that_are_tested() -> None:
     """`make lock` pins both from one solution; each package has hashes."""
     everything, operator = locked("requirements.lock"), locked("requirements-operator.lock")
@@ -30,8 +63,8 @@ def test_the_image_has_the_versions_that_are_tested() -> None:
 
 def test_no_pulumi_in_the_image() -> None:
     """Neither it nor what only it needs."""
-    names = {name.partition("==")[0] for name in locked("requirements-operator.lock")}
-    assert not names & {"pulumi", "pulumi-kubernetes", "grpcio", "dill", "protobuf"}
+    found = {name.partition("==")[0] for name in locked("requirements-operator.lock")}
+    assert not found & {"pulumi", "pulumi-kubernetes", "grpcio", "dill", "protobuf"}
 
 
 def test_only_what_the_dockerfile_copies_is_sent_to_the_builder() -> None:

@@ -38,7 +38,7 @@ BALANCED = (Setup(2, is_balanced=True),)
 """With single faults only."""
 
 REPLACED_AT_ONCE = "a StatefulSet's pod is replaced at once, shown until it is gone"
-"""Behind one URL it may stay out of service: see docs/registry.md."""
+"""Behind one URL it may stay out of service: see docs/reference/registry.md."""
 
 HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS)
 
@@ -124,7 +124,7 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
 
 
 def _happenings(setup: Setup) -> tuple[Happening, ...]:
-    """What may happen there; behind a balancer without what docs/registry.md says remains.
+    """What may happen there; behind a balancer without what docs/reference/registry.md says remains.
 
     Late answers, and what is carried out late, let a pod's name be taken again just after its status was set.
     """

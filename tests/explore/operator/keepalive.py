@@ -25,7 +25,7 @@ from eurekube_provider.cli import keepalive_command
 from eurekube_provider.registrations import cancellation
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.runtime import logs
-from tests.explore.engine import PREFIX, Engine, Program, Run, memories
+from tests.explore.engine import Engine, Program, Run, memories
 from tests.explore.explorer import ORDINARY_KEYS, command
 from tests.explore.operator import threads
 from tests.explore.operator.explorer import Outcome
@@ -33,6 +33,7 @@ from tests.explore.operator.world import INSTEAD, Fault, World, own_defaults, ow
 from tests.explore.others import OWNER, Place, is_leaving, metadata
 from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
 from tests.explore.programs import at_two_servers, edit, statuses_of
+from tests.explore.shells import PREFIX
 from tests.explore.world import InlineExecutor
 
 Act = Callable[["Kept"], None]

@@ -25,6 +25,7 @@ KUBE_SYSTEM_UID = "c1a57e12-0000-4000-8000-000000000001"
 
 _KINDS = {
     "eurekasyncers": ("eurekube.io/v1alpha1", "EurekaSyncer"),
+    "eurekamirrors": ("eurekube.io/v1alpha1", "EurekaMirror"),
     "services": ("v1", "Service"),
     "endpointslices": ("discovery.k8s.io/v1", "EndpointSlice"),
     "namespaces": ("v1", "Namespace"),
@@ -34,6 +35,12 @@ _KINDS = {
 }
 
 BOOKMARK_SECONDS = 60.0
+
+_IDENTITY = ("uid", "resourceVersion")
+"""What a request may name so that it changes no other object, and none that changed meanwhile."""
+
+_GIVEN = ("uid", "generation", "deletionTimestamp")
+"""What of an object's metadata is the API server's."""
 
 
 class Refused(Exception):
@@ -127,8 +134,7 @@ class Kube:
             metadata["generation"] = 1
         elif before.get("spec") != made.get("spec"):
             metadata["generation"] = metadata.get("generation", 1) + 1
-        self._store(kind, key, made, "MODIFIED" if before else "ADDED")
-        return made
+        return self._store(kind, key, made, "MODIFIED" if before else "ADDED")
 
     def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete an object: at once, or once its finalizers are gone."""
@@ -190,11 +196,15 @@ class Kube:
             raise Refused(404, f"{place.kind} {place.name} not found", "NotFound")
         if method == "GET":
             return item
-        sent = (body.get("metadata") or {}).get("resourceVersion")
-        if sent is not None and sent != item["metadata"]["resourceVersion"]:
+        sent = (body or {}).get("preconditions" if method == "DELETE" else "metadata") or {}
+        if any(sent.get(one, item["metadata"][one]) != item["metadata"][one] for one in _IDENTITY):
             raise Refused(409, f"{place.kind} {place.name} was changed meanwhile", "Conflict")
+        if method == "DELETE":
+            self.delete(place.kind, place.namespace, place.name)
+            return item
         if method == "PUT":
-            return self._write(place, item, {**item, **body})
+            kept = {key: one for key, one in item["metadata"].items() if key in _GIVEN}
+            return self._write(place, item, {**item, **body, "metadata": {**body["metadata"], **kept}})
         if method == "PATCH":
             allowed = {"status"} if place.subresource == "status" else set(body) - {"status"}
             return self._write(place, item, _merged(item, {k: v for k, v in body.items() if k in allowed}))
@@ -263,13 +273,18 @@ class Kube:
         return told[::-1]
 
     def _list(self, place: Path, query: Mapping[str, str]) -> Object:
+        label, _, value = query.get("labelSelector", "").partition("=")
         name = query.get("fieldSelector", "").removeprefix("metadata.name=")
         items = self.objects[place.kind]
         if self.behind is not None:
             items = self._as_of(place.kind, self.behind)
         return {
             "metadata": {"resourceVersion": str(self._visible())},
-            "items": [item for item in items.values() if _fits(item, place.namespace, name)],
+            "items": [
+                item
+                for item in items.values()
+                if _fits(item, place.namespace, name) and (not label or _has_label(item, label, value))
+            ],
         }
 
     def _as_of(self, kind: str, version: int) -> dict[Key, Object]:
@@ -341,6 +356,11 @@ def _fits(item: Object, namespace: str, name: str) -> bool:
     return (not namespace or metadata.get("namespace") == namespace) and (
         not name or metadata["name"] == name
     )
+
+
+def _has_label(item: Object, label: str, value: str) -> bool:
+    labels = item["metadata"].get("labels") or {}
+    return label in labels and value in ("", labels[label])
 
 
 def _merged(before: Any, patch: Any) -> Any:

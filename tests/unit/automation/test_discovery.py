@@ -25,7 +25,13 @@ from eurekube_provider.automation.summary import summarise, summarise_drift
 from eurekube_provider.automation.transcript import read_transcript
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import APPLICATION_TYPE
+from eurekube_provider.core.identity import (
+    APPLICATION_TYPE,
+    INSTANCE_TYPE,
+    NATIVE_APPLICATION_TYPE,
+    NATIVE_INSTANCE_TYPE,
+)
+from eurekube_provider.registrations.names import camel, renamed
 
 FOLDER = Path(__file__).parent / "summaries"
 KINDS = [
@@ -67,6 +73,28 @@ def test_a_comment_tells_what_would_happen(kind: str, capsys: pytest.CaptureFixt
     text = capsys.readouterr().out
     assert text == golden(f"{kind}.md", text)
     assert len(text) < 2_000
+
+
+def by_the_native_provider(preview: str) -> str:
+    """What the CLI would have printed of the same stack with the native provider."""
+    for ours, native in ((INSTANCE_TYPE, NATIVE_INSTANCE_TYPE), (APPLICATION_TYPE, NATIVE_APPLICATION_TYPE)):
+        preview = preview.replace(f"{ours}::", f"{native}::").replace(f'"{ours}"', f'"{native}"')
+    document = json.loads(preview)
+    states = (step.get(when) for step in document["steps"] for when in ("oldState", "newState"))
+    for state in states:
+        if state and state["type"] in (NATIVE_INSTANCE_TYPE, NATIVE_APPLICATION_TYPE):
+            for what in state.keys() & {"inputs", "outputs"}:
+                state[what] = renamed(state[what], camel)
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_registrations_of_the_native_provider_are_told_alike(kind: str) -> None:
+    """Its types and the names of its properties are others."""
+    text = (FOLDER / f"{kind}.json").read_text()
+    native = by_the_native_provider(text)
+    assert f"{INSTANCE_TYPE}::" not in native
+    assert summarise(read_transcript(native)) == previewed(f"{kind}.json")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])

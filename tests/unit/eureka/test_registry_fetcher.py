@@ -330,6 +330,20 @@ def test_deltas_are_followed_from_list_to_list() -> None:
     assert one.asked == ["list", "delta"]
 
 
+def test_who_left_before_the_first_delta_is_told_of() -> None:
+    """A reader that begins, as a new leader, has the proof of the last minutes; not of who is back."""
+    one = following()
+    told: list[tuple[str, str]] = []
+    one.listing.departed = told.extend
+    for name in ("a", "b", "c"):
+        one.register(name)
+    one.remove("a")
+    one.remove("b")
+    one.register("b")
+    assert one.ids() == ["b", "c"]
+    assert told == [("RATING", "a")]
+
+
 def test_a_delta_older_than_the_list_brings_nothing_back() -> None:
     """Others had asked for the delta before, so that it is of the last half minute; the list is of now."""
     one = following()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab import downloads, programs
-from lab.builds import GoBuild, build_go
+from lab.builds import GoBuild, build_go, go_caches
 from lab.cache import cache_folder, filled_atomically
 from lab.downloads import Archive, DownloadError, fetch
 from lab.errors import LabError
@@ -257,7 +257,46 @@ def test_a_failed_build_shows_the_end_of_its_output(monkeypatch: pytest.MonkeyPa
     with pytest.raises(
         LabError, match=r"(?s)building etcd failed \(go exited with 1\).*this version is too old"
     ):
-        build_go(build, tmp_path)
+        build_go(build, tmp_path, tmp_path)
+
+
+def test_a_build_leaves_nothing_in_the_users_go_caches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Go keeps what it compiles and downloads in a folder that is gone when the programs are there."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin{os.pathsep}/usr/bin")
+    modules = tmp_path / "home" / "go" / "pkg" / "mod"
+    (modules / "cache" / "download").mkdir(parents=True)
+    go = f"""#!/bin/sh
+if [ "$1" = env ]; then printf '%s\\nhttps://proxy.example.com\\n-mod=mod\\n' {modules}; exit; fi
+env > {tmp_path}/seen
+mkdir -p "$GOCACHE" "$GOMODCACHE" && touch "$GOCACHE/compiled" "$GOMODCACHE/module"
+for last in "$@"; do :; done
+while [ "$1" != -o ]; do shift; done
+cp /bin/true "$2/tool"
+"""
+    executable(tmp_path / "bin" / "go", go.encode())
+    monkeypatch.setattr("lab.builds.MODULES", tmp_path)
+    (tmp_path / "tool").mkdir()
+    monkeypatch.setenv("EUREKUBE_NO_DOWNLOAD", "1")
+    made = provide_tool(monkeypatch)
+    assert made == tmp_path / "cache" / "tool" / "1.2.3" / "tool"
+    seen = dict(line.partition("=")[::2] for line in (tmp_path / "seen").read_text().splitlines())
+    caches = Path(seen["GOCACHE"]).parent
+    assert (caches.parent, caches.exists()) == (tmp_path / "cache", False)
+    assert Path(seen["GOMODCACHE"]).parent == caches
+    assert seen["GOFLAGS"] == "-mod=mod -modcacherw"
+    assert seen["GOPROXY"] == f"file://{modules}/cache/download,https://proxy.example.com"
+    assert [path.name for path in modules.rglob("*")] == ["cache", "download"]
+
+
+def test_caches_that_a_killed_build_left_are_removed(tmp_path: Path) -> None:
+    """By the next build; those of one that is under way stay."""
+    left = tmp_path / "cache" / ".go-caches-left"
+    left.mkdir(parents=True)
+    with go_caches() as busy, go_caches() as other:
+        assert (left.exists(), busy.exists(), other.exists()) == (False, True, True)
+    assert (busy.exists(), other.exists()) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,20 @@ def test_no_answer(proxy: Proxy, session: requests.Session, server: ThreadingHTT
     assert server.heard == ["/", "/"]  # type: ignore[attr-defined]
 
 
+def test_no_answer_after_some(proxy: Proxy, session: requests.Session, server: ThreadingHTTPServer) -> None:
+    """So many requests are passed on, and what follows them is held, which it tells."""
+    session.get(url(proxy), timeout=5)
+    proxy.hang_after(1)
+    session.get(url(proxy, "/passed"), timeout=5)
+    assert proxy.held == 0
+    with pytest.raises(requests.exceptions.Timeout):
+        session.get(url(proxy, "/held"), timeout=0.3)
+    assert proxy.held == 1
+    proxy.heal()
+    assert proxy.held == 0
+    assert server.heard == ["/", "/passed"]  # type: ignore[attr-defined]
+
+
 def test_nobody_there(proxy: Proxy, session: requests.Session) -> None:
     """New connections are refused and open ones reset; healing brings it back on the same port."""
     session.get(url(proxy), timeout=5)

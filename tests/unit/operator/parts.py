@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from kubernetes import client
 
 from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.mirror_conditions import MirroredService, MirrorReport
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.core.plan import Outcome, plan
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -47,6 +50,7 @@ class Told:
         }
         self.registry = registries[eurekas[0]]
         self.concerned: list[SyncerKey] = []
+        self.mirrors: list[dict[str, Any]] = []
         self.may_write = True
 
         def concerned(key: SyncerKey) -> None:
@@ -117,6 +121,33 @@ class Told:
         spec = {"selector": {"app": name}, "action": "Up", "target": target}
         reflector.take("ADDED", {"metadata": {"namespace": namespace, "name": name}, "spec": spec, **more})
 
+    def slice(self, name: str, *addresses: str, namespace: str = "shop", ready: bool = True) -> None:
+        """A Service of this name, and an EndpointSlice with an endpoint at each address."""
+        (services,) = self.sources.services.reflectors
+        (slices,) = self.sources.slices.reflectors
+        service = {"metadata": {"namespace": namespace, "name": name}, "spec": {}}
+        services.take("ADDED", service)
+        slices.take(
+            "ADDED",
+            {
+                "metadata": {
+                    "namespace": namespace,
+                    "name": f"{name}-1",
+                    "labels": {SERVICE_NAME_LABEL: name},
+                },
+                "addressType": "IPv4",
+                "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                "endpoints": [
+                    {
+                        "addresses": [address],
+                        "conditions": {"ready": ready},
+                        "targetRef": {"kind": "Pod", "name": f"{name}-{number}"},
+                    }
+                    for number, address in enumerate(addresses)
+                ],
+            },
+        )
+
     def removed(self, key: SyncerKey) -> None:
         """The cluster has it no more."""
         (reflector,) = self.sources.syncers.reflectors
@@ -170,3 +201,17 @@ class Told:
         report = Report(True, "InstancesUp", why, key[1].upper(), 0, 0, 0, problems, False, "Braked", why)
         self.controller.history.record(key, report, steps, Outcome((), ()), Hold("held back", 0.0, seconds))
         self.controller.history.count(key, 0.02, failed=False)
+
+    def mirror(self, name: str, application: str = "review", **status: Any) -> None:
+        """A mirror, with what its status says."""
+        metadata = {"namespace": "shop", "name": name, "uid": name}
+        self.mirrors.append({"metadata": metadata, "spec": {"application": application}, "status": status})
+        objects = SimpleNamespace(mirrors=SimpleNamespace(objects=lambda: self.mirrors))
+        reports = {("shop", name): MirrorReport((MirroredService("REVIEW", "review", 3, 2, 1),), read_at=1.0)}
+        served: Any = SimpleNamespace(
+            objects=objects,
+            liveness=list,
+            reports=lambda: reports,
+            writes={("services", "create"): 1},
+        )
+        self.parts = replace(self.parts, mirrors=served)

@@ -10,8 +10,10 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.registry import Well
+from eurekube_provider.kube.access import SYNCERS
+from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.operator import deletion as module
-from eurekube_provider.operator.deletion import FINALIZER, Deletion, set_finalizer
+from eurekube_provider.operator.deletion import FINALIZER, Deletion
 from eurekube_provider.operator.ownership_transfer import OwnershipTransfer
 from eurekube_provider.operator.registries import Registries
 
@@ -120,5 +122,5 @@ def test_finalizers_of_others_stay(meanwhile: list[str]) -> None:
     api = Finalizers("somebody.example/first")
     for present, ours in ((True, [FINALIZER]), (False, [])):
         api.meanwhile += meanwhile
-        set_finalizer(api, SYNCER, present=present)  # type: ignore[arg-type]
+        set_finalizer(api, SYNCERS, SYNCER, FINALIZER, present=present)  # type: ignore[arg-type]
         assert sorted(set(api.held)) == sorted({"somebody.example/first", *meanwhile, *ours})

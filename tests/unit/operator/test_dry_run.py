@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from kubernetes import client
 
+from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.mirror_conditions import MirroredService, MirrorReport
 from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
@@ -168,3 +171,45 @@ def test_no_syncer_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     ledger.print({})
     assert capsys.readouterr().out == "there are no syncers, and nothing is left of one\n"
     assert not ledger.has_failed
+
+
+MIRROR = ("shop", "review")
+
+
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_mirrors_are_told_beside_the_syncers(capsys: pytest.CaptureFixture[str], is_dry: bool) -> None:
+    """Each write on a line; of a dry run those of the last look, which would all be done."""
+    ledger = Ledger(is_once=True, is_dry=is_dry)
+    shown = MirrorReport((MirroredService("REVIEW", "review", 1, 1),))
+    ledger.note_mirror(MIRROR, shown, ["+ Service review"])
+    ledger.note_mirror(MIRROR, shown, ["~ EndpointSlice review-0"])
+    ledger.print({}, mirrors=[MIRROR])
+    writes = ["~ EndpointSlice review-0"] if is_dry else ["+ Service review", "~ EndpointSlice review-0"]
+    count = "1 write" if is_dry else "2 writes"
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "mirror shop/review:",
+        *(f"  {one}" for one in (*writes, count)),
+    ]
+    assert not ledger.has_failed
+
+
+@pytest.mark.parametrize(
+    ("report", "reason", "has_failed"),
+    [
+        (None, "NotLookedAt", True),
+        (MirrorReport(failure=Problem(Reason.KUBERNETES_ERROR, "busy")), "KubernetesError", True),
+        (MirrorReport(problems={"SourceUnreachable": "no answer"}), "SourceUnreachable", True),
+        (MirrorReport(problems={"NameTaken": "somebody's"}), "NameTaken", False),
+    ],
+)
+def test_what_is_wrong_with_a_mirror_is_told(
+    capsys: pytest.CaptureFixture[str], report: MirrorReport | None, reason: str, has_failed: bool
+) -> None:
+    """A pass that was not carried out has failed; one that a person must mend has not."""
+    ledger = Ledger(is_once=True, is_dry=False, output="json")
+    if report is not None:
+        ledger.note_mirror(MIRROR, report, [])
+    ledger.print({}, mirrors=[MIRROR])
+    (found,) = json.loads(capsys.readouterr().out)["mirrors"]
+    assert (found["mirror"], found["problem"]["reason"]) == ("shop/review", reason)
+    assert ledger.has_failed is has_failed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -88,3 +90,13 @@ def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
     registry.reachability = Reachability(registry.peers)
     registry.reachability.failed(RegistryUnreachable("away"))
     assert not waits()  # each syncer says so, and nothing is changed there before it answers
+
+
+def test_without_mirrors_none_of_them_takes_memory() -> None:
+    """Their modules are loaded by an operator that serves them only."""
+    code = (
+        "import sys, eurekube_provider.operator.run, eurekube_provider.operator.settings\n"
+        "print([name for name in sys.modules if 'operator.mirror' in name or 'core.mirror_' in name])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "['eurekube_provider.core.mirror_source']"

@@ -155,7 +155,7 @@ def test_without_the_crd() -> None:
     access = FakeAccess(crd=KubernetesError("not found", status_code=404))
     ((check, _, detail),) = warnings(check_kubernetes(access, ()))
     assert check == "crd"
-    assert "kubectl apply -f crds/eurekasyncers.eurekube.io.yaml" in detail
+    assert "eurekube crds | kubectl apply -f -" in detail
     assert access.asked
 
 
@@ -166,7 +166,7 @@ def test_without_the_crd_of_stack_refreshes() -> None:
     findings = check_kubernetes(access, ())
     assert warnings(findings) == []
     (note,) = (one for one in findings if one.verdict is Verdict.NOTE)
-    assert "kubectl apply -f crds/stackrefreshes.eurekube.io.yaml" in note.detail
+    assert "eurekube crds | kubectl apply -f -" in note.detail
 
 
 def test_a_stack_that_is_a_target() -> None:

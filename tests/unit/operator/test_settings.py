@@ -386,10 +386,10 @@ def test_actions_are_no_settings() -> None:
     result = argparse.ArgumentParser()
     add_flags(result)
     names = {name.replace("_", "-") for name in vars(result.parse_args([]))}
-    actions = {"once", "dry-run", "check", "output"}
+    actions = {"once", "dry-run", "check", "check-removal", "output"}
     assert names - {option.name for option in OPTIONS} == {"config", *actions}
 
 
 def test_the_page_of_flags_is_what_the_options_say() -> None:
-    """docs/flags.md is written from the table: `make flags`."""
-    assert flags_page() == (ROOT / "docs" / "flags.md").read_text()
+    """docs/reference/flags.md is written from the table: `make flags`."""
+    assert flags_page() == (ROOT / "docs" / "reference" / "flags.md").read_text()

@@ -44,3 +44,26 @@ def test_what_makes_a_new_registration_says_so() -> None:
         "instanceId": "ADD_REPLACE",
         "serviceUrl": "UPDATE_REPLACE",
     }
+
+
+def test_what_the_check_fills_in_is_not_told() -> None:
+    """An import has no more than a program must write: only another value, and an owner, are a change."""
+    olds = {"application": "A", "host_name": "a", "port": 1}
+    filled = {
+        "ip_address": "a",
+        "vip_address": "a",
+        "drain_seconds": 0,
+        "connection": "default",
+        "service_url": "http://eureka:8761/eureka",
+        "instance_id": "x.dev.shop:a:1",
+        "instance_id_is_default": True,
+    }
+    assert kinds(olds, {**olds, **filled}) == {}
+    assert kinds({**olds, **filled}, olds) == {}
+    changed = {**filled, "ip_address": "b", "vip_address": "c", "drain_seconds": 5, "owner": "stack/o/p/s/x"}
+    assert kinds(olds, {**olds, **changed}) == {
+        "ipAddress": "ADD",
+        "vipAddress": "ADD",
+        "drainSeconds": "ADD",
+        "owner": "ADD",
+    }

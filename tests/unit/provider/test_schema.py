@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.provider.components import COMPONENTS
 from eurekube_provider.provider.configuration import KEYS
 from eurekube_provider.provider.functions import FUNCTIONS
 from eurekube_provider.provider.native_resource import KINDS, OURS
-from eurekube_provider.provider.schema import COMMITTED, schema, schema_text
+from eurekube_provider.provider.schema import schema, schema_text
+from eurekube_provider.provider.served_schema import COMMITTED
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
 from eurekube_provider.registrations.names import camel
 from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES
@@ -79,4 +81,30 @@ def test_credentials_are_secrets() -> None:
 def test_all_functions_and_resources_are_served() -> None:
     """By their tokens."""
     assert schema()["functions"].keys() == FUNCTIONS.keys()
-    assert schema()["resources"].keys() == KINDS.keys()
+    assert schema()["resources"].keys() == {*KINDS, *COMPONENTS}
+
+
+def test_components_are_described_as_their_classes_are() -> None:
+    """Required, default, secret, and what each means; also of what stands within."""
+    types = schema()["types"]
+    operator, syncer = (schema()["resources"][f"eurekube:index:{name}"] for name in ("Operator", "Syncer"))
+    assert (operator["isComponent"], syncer["isComponent"]) == (True, True)
+    assert (operator["requiredInputs"], syncer["requiredInputs"]) == (["eurekaUrls"], ["namespace"])
+    inputs = operator["inputProperties"]
+    assert {name for name, each in inputs.items() if each.get("secret")} == {
+        "clientCertificate",
+        "clientKey",
+        "password",
+        "targetSecrets",
+        "token",
+    }
+    assert (inputs["replicas"]["default"], inputs["keepCrds"]["default"]) == (3, True)
+    assert syncer["inputProperties"]["port"]["oneOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert syncer["inputProperties"]["notReady"]["$ref"] == "#/types/eurekube:index:SyncerNotReady"
+    assert [each["value"] for each in types["eurekube:index:SyncerNotReady"]["enum"]] == ["Down", "Remove"]
+    names = ("EurekaConnection", "EurekaSecret", "PodToleration", "RefreshTarget")
+    inner = [types[f"eurekube:index:{name}"]["properties"] for name in names]
+    for described in (inputs, syncer["inputProperties"], *inner):
+        assert [name for name, each in described.items() if not each["description"]] == []
+        assert not any("_" in name for name in described)
+    assert types["eurekube:index:EurekaConnection"]["properties"]["password"]["secret"]

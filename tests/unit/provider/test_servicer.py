@@ -203,6 +203,8 @@ def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eu
     assert not checked.failures
     difference = stub.Diff(proto.DiffRequest(olds=found.properties, news=checked.inputs, **NAMED))
     assert (difference.changes, list(difference.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
+    request = proto.DiffRequest(olds=found.properties, old_inputs=found.inputs, news=checked.inputs, **NAMED)
+    assert set(stub.Diff(request).detailedDiff) == {"owner"}
     # What is not adopted yet is somebody else's, and stays.
     stub.Delete(proto.DeleteRequest(properties=found.properties, **NAMED))
     assert eureka.held == before

@@ -8,10 +8,11 @@ from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.provider.wire import SECRET, SIGNATURE, UNKNOWN_TEXT, received, sent
+from eurekube_provider.provider.wire import UNKNOWN_TEXT, received, sent
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS
 from eurekube_provider.registrations.names import INSTANCES, camel, snake
 from eurekube_provider.registrations.properties import INPUTS, OUTPUTS
+from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 from eurekube_provider.registrations.values import UNKNOWN
 
 

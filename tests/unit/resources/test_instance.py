@@ -92,6 +92,11 @@ def test_the_type_tokens_are_frozen() -> None:
             "import eurekube_provider.resources.application",
             ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube"),
         ),
+        (
+            "import eurekube_provider.resources.operator_guard",
+            ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube"),
+        ),
+        ("import eurekube_provider.provider.servicer", ("pulumi_kubernetes",)),
     ],
 )
 def test_importing_loads_no_more_than_needed(statement: str, forbidden: tuple[str, ...]) -> None:
@@ -125,8 +130,9 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
 
 
 def test_every_property_has_a_row_in_the_documentation() -> None:
-    """docs/pulumi.md has the table that is made of the descriptions: `make properties`."""
-    assert table() in (Path(__file__).parents[3] / "docs" / "pulumi.md").read_text(encoding="utf-8")
+    """docs/reference/pulumi.md has the table that is made of the descriptions: `make properties`."""
+    page = Path(__file__).parents[3] / "docs" / "reference" / "pulumi.md"
+    assert table() in page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("described", [each for each in PROPERTIES if each.at], ids=lambda each: each.name)

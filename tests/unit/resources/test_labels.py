@@ -35,6 +35,7 @@ def test_the_crds_are_those_of_the_repository() -> None:
     """Of the names that everything else relies on."""
     found = {crd["metadata"]["name"]: crd["spec"]["names"]["kind"] for crd in crd_documents()}
     assert found == {
+        "eurekamirrors.eurekube.io": "EurekaMirror",
         "eurekasyncers.eurekube.io": "EurekaSyncer",
         "stackrefreshes.eurekube.io": "StackRefresh",
     }

@@ -18,9 +18,16 @@ from eurekube_provider import (
     EurekubeOperatorArgsDict,
     __version__,
 )
+from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND
 from eurekube_provider.resources.files import crd_documents
 from eurekube_provider.resources.operator_component.credentials import CREDENTIALS, PARTS
-from eurekube_provider.resources.operator_component.operator_arguments import operator_args
+from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment
+from eurekube_provider.resources.operator_component.operator_arguments import operator_args, operator_selector
+from eurekube_provider.resources.operator_component.pod_arguments import (
+    PodTolerationArgs,
+    PodTolerationArgsDict,
+)
+from eurekube_provider.resources.operator_component.target_arguments import TargetArgs
 from eurekube_provider.resources.program import ProgramError
 
 
@@ -94,7 +101,7 @@ def test_ports_of_eureka() -> None:
             "environment: RESYNC_SECONDS must be text: put its value in quotes",
         ),
         ({"environment": {"TAKE_OVER_CLUSTER": True}}, "environment: TAKE_OVER_CLUSTER must be text"),
-        ({"environment": "LOG_LEVEL=DEBUG"}, "environment must be a map of texts, e.g. {'LOG_LEVEL'"),
+        ({"environment": "LOG_LEVEL=DEBUG"}, "environment must be a map of texts, e.g. {'name'"),
         ({"operator_name": "Team A"}, "operator_name 'Team A' must be lower case letters, digits, '-' and"),
         ({"operator_name": "x" * 247}, "at most 246 characters: the replicas' Lease is named by it"),
         ({"operator_name": 7}, "operator_name 7 must be"),
@@ -125,6 +132,25 @@ def test_ports_of_eureka() -> None:
             "must not set CONFIG: the connections are in a file",
         ),
         ({"targets": {"ci": {"kind": "webhook"}}, "environment": {"CONFIG": "x"}}, "must not set CONFIG"),
+        ({"force_destroy": "yes"}, "force_destroy must be true or false"),
+        ({"image_pull_secrets": "registry"}, "image_pull_secrets must be a list, not str: write it as"),
+        ({"image_pull_secrets": [{"name": "x"}]}, "image_pull_secrets: {'name': 'x'} must be the name of"),
+        ({"node_selector": {"disks": 2}}, "node_selector: disks must be text: put its value in quotes"),
+        ({"tolerations": {"key": "x"}}, "tolerations must be a list, not dict"),
+        ({"tolerations": [{"kay": "x"}]}, "tolerations[0]: there is no argument 'kay'; key is one"),
+        ({"pod_annotations": ["x"]}, "pod_annotations must be a map of texts"),
+        (
+            {"pod_labels": {"app.kubernetes.io/name": "mine"}},
+            "pod_labels must not set app.kubernetes.io/name, by which this component's objects are found",
+        ),
+        (
+            {"deployment_labels": {"eurekube.io/stack": "mine"}},
+            "deployment_labels must not set eurekube.io/stack",
+        ),
+        (
+            {"service_account_labels": {"app.kubernetes.io/instance": "mine"}},
+            "service_account_labels must not set app.kubernetes.io/instance",
+        ),
         ({"password": "s3cret"}, "password means nothing without a user: add user, or EUREKA_USER"),
         (
             {"user": "me", "token": "s3cret"},
@@ -240,10 +266,15 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     assert {one.name for one in fields(EurekubeOperatorArgs)} == set(EurekubeOperatorArgsDict.__annotations__)
     keys = {one.name for one in fields(EurekaSecretArgs)}
     assert (
-        keys == set(EurekaSecretArgsDict.__annotations__) == {"name", *(f"{one.name}_key" for one in PARTS)}
+        keys
+        == set(EurekaSecretArgsDict.__annotations__)
+        == {"name", "version", *(f"{one.name}_key" for one in PARTS)}
     )
+    assert {one.name for one in fields(PodTolerationArgs)} == set(PodTolerationArgsDict.__annotations__)
     written: EurekubeOperatorArgsDict = {"eureka_urls": ["http://eureka/eureka"], "replicas": 1}
     assert operator_args(written) == EurekubeOperatorArgs(eureka_urls=["http://eureka/eureka"], replicas=1)
+    others: Any = {"eurekaUrls": ["http://eureka/eureka"], "replicas": 1, "keepCrds": True}
+    assert operator_args(others) == operator_args(written)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +294,61 @@ def test_a_dictionary_that_cannot_be_used_is_refused(given: Any, sentence: str) 
     with pytest.raises(ProgramError) as refused:
         operator_args(given)
     assert sentence in str(refused.value)
+
+
+def test_targets_may_be_written_in_every_way() -> None:
+    """As a class, as the operator's file has them, or as other languages do; the file is the same."""
+    file = {"kind": "webhook", "namespaces": ["shop"], "url": "https://ci/hook", "secret-file": "/etc/x"}
+    ways: list[Any] = [
+        file,
+        {"kind": "webhook", "namespaces": ["shop"], "url": "https://ci/hook", "secretFile": "/etc/x"},
+        TargetArgs(kind="webhook", namespaces=["shop"], url="https://ci/hook", secret_file="/etc/x"),
+    ]
+    for way in ways:
+        assert args(targets={"ci": way}).file_content == {"targets": {"ci": file}}
+
+
+def test_a_target_has_every_key_of_the_operators_file() -> None:
+    """So that what other languages can write is all that there is."""
+    known = {option.name for option in COMMON_KEYS} | {
+        option.name for options in KEYS_OF_KIND.values() for option in options
+    }
+    assert {one.name.replace("_", "-") for one in fields(TargetArgs)} == known
+
+
+def test_where_pods_run_and_what_is_written_on_them() -> None:
+    """As Kubernetes has it; the labels by which they are found stay."""
+    given = args(
+        image_pull_secrets=["registry"],
+        node_selector={"disk": "ssd"},
+        tolerations=[
+            {"key": "dedicated", "operator": "Exists", "tolerationSeconds": 30},
+            PodTolerationArgs(effect="NoSchedule"),
+        ],
+        priority_class_name="high",
+        pod_annotations={"note": "mine", "prometheus.io/port": "9090"},
+        pod_labels={"team": "stars"},
+        eureka_secret={"name": "vault", "token_key": "token", "version": "41"},
+    )
+    template: Any = operator_deployment("eurekube", given, SecretNames()).template
+    pod, metadata = template.spec, template.metadata
+    assert [each.name for each in pod.image_pull_secrets] == ["registry"]
+    assert (pod.node_selector, pod.priority_class_name) == ({"disk": "ssd"}, "high")
+    assert [(each.key, each.effect, each.toleration_seconds) for each in pod.tolerations] == [
+        ("dedicated", None, 30),
+        (None, "NoSchedule", None),
+    ]
+    assert metadata.labels == {**operator_selector("eurekube"), "team": "stars"}
+    assert metadata.annotations == {
+        "note": "mine",
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "9090",
+        "prometheus.io/path": "/metrics",
+        "eurekube.io/eureka-secret-version": "41",
+    }
+    template = operator_deployment("eurekube", args(), SecretNames()).template
+    nothing = template.spec
+    assert (nothing.image_pull_secrets, nothing.node_selector, nothing.tolerations) == (None, None, None)
 
 
 PROGRAM = """

@@ -55,7 +55,7 @@ def test_only_what_was_given_is_written() -> None:
 
 def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
     """All of them given, the spec has every property of the schema, and the operator reads it."""
-    others = {"namespace", "name", "wait_ready_seconds"}
+    others = {"namespace", "name", "annotations", "labels", "wait_ready_seconds"}
     assert {*FULL, *others} == {item.name for item in fields(EurekaSyncerArgs)}
     spec = syncer_spec(EurekaSyncerArgs(namespace="team", **FULL))
     (document,) = (crd for crd in crd_documents() if crd["spec"]["names"]["kind"] == "EurekaSyncer")
@@ -81,6 +81,17 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     misspelt: Any = {"namespace": "shop", "aplication": "rating"}
     with pytest.raises(ProgramError, match=r"'rating': there is no argument 'aplication'; .*application"):
         EurekaSyncer("rating", misspelt)
+    with pytest.raises(ProgramError, match="'rating': app or match_labels must say which Service"):
+        EurekaSyncer("rating", namespace="shop", name="of-its-own")
+    both: Any = {"namespace": "shop"}
+    with pytest.raises(ProgramError, match="'rating': app must be among the other arguments"):
+        EurekaSyncer("rating", args=both, app="rating")  # type: ignore[call-overload]
+    none: Any = {}
+    with pytest.raises(ProgramError, match="'rating': there are no arguments"):
+        EurekaSyncer("rating", **none)
+    twice: Any = {"namespace": "shop", "matchLabels": {}, "match_labels": {}}
+    with pytest.raises(ProgramError, match="'rating': match_labels is there twice"):
+        EurekaSyncer("rating", twice)
     nowhere: Any = {"app": "rating"}
     with pytest.raises(ProgramError, match="'rating': namespace is required"):
         EurekaSyncer("rating", nowhere)
@@ -91,6 +102,23 @@ def test_no_time_to_wait_for_ready(wrong: Any) -> None:
     """Before anything is made."""
     with pytest.raises(ProgramError, match="'rating': wait_ready_seconds must be a whole number from 1 on"):
         EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop", app="rating", wait_ready_seconds=wrong))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"labels": {"eurekube.io/stack": "x"}}, "labels must not set eurekube.io/stack"),
+        ({"annotations": {"a": 1}}, "annotations: a must be text"),
+        (
+            {"annotations": {"pulumi.com/waitFor": "x"}, "wait_ready_seconds": 5},
+            "annotations must not set pulumi.com/waitFor beside wait_ready_seconds",
+        ),
+    ],
+)
+def test_labels_and_annotations_that_cannot_be(wrong: Any, sentence: str) -> None:
+    """Its stack's label tells its operator's stack from others."""
+    with pytest.raises(ProgramError, match=f"'rating': {sentence}"):
+        EurekaSyncer("rating", EurekaSyncerArgs(namespace="shop", app="rating", **wrong))
 
 
 def schemas(schema: dict[str, Any], path: str = "") -> list[tuple[str, dict[str, Any]]]:

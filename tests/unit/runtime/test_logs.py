@@ -62,8 +62,8 @@ def test_stable_keys_are_not_overwritten() -> None:
 
 
 def test_the_keys_are_documented() -> None:
-    """Whoever logs under a new key says in docs/logs.md what it means."""
-    documented = set(re.findall(r"`([a-z_-]+)`", (ROOT / "docs" / "logs.md").read_text()))
+    """Whoever logs under a new key says in docs/reference/logs.md what it means."""
+    documented = set(re.findall(r"`([a-z_-]+)`", (ROOT / "docs" / "reference" / "logs.md").read_text()))
     used = {
         str(key.value)
         for path in (ROOT / "eurekube_provider").rglob("*.py")

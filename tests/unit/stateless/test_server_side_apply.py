@@ -9,8 +9,8 @@ import pytest
 from kubernetes import client
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.objects import STACK_LABEL
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.resources.labels import STACK_LABEL
 from eurekube_provider.stateless.server_side_apply import Effect, Objects
 
 PATH = "/api/v1/namespaces/shop"

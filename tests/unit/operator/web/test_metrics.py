@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import Histogram
 from tests.unit.operator.parts import URL, Told
 
-DOCS = (Path(__file__).parents[4] / "docs" / "web.md").read_text()
+DOCS = (Path(__file__).parents[4] / "docs" / "reference" / "web.md").read_text()
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -153,14 +155,14 @@ def test_names_follow_the_conventions() -> None:
 
 
 def test_every_metric_is_documented_and_no_other() -> None:
-    """docs/web.md names each with its type and labels."""
+    """docs/reference/web.md names each with its type and labels."""
     rows = re.findall(r"^\| `(eurekube_\w+)` \| (\w+) \| ([^|]*) \|", DOCS, re.MULTILINE)
     documented = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert documented == {metric.name: (str(metric.kind), metric.labels) for metric in METRICS.values()}
 
 
 def test_every_key_of_the_document_is_documented() -> None:
-    """docs/web.md names each key of ``/status.json`` in the row of its object, and no other."""
+    """docs/reference/web.md names each key of ``/status.json`` in the row of its object, and no other."""
     rows: dict[str, set[str]] = {}
     for where, keys in re.findall(r"^\| `([\w.\[\]]+)` \| ((?:`\w+`(?:, )?)+) \|", DOCS, re.MULTILINE):
         rows[where] = set(re.findall(r"`(\w+)`", keys))
@@ -169,7 +171,13 @@ def test_every_key_of_the_document_is_documented() -> None:
     told.refresh("rating")
     stacks = Instance("A", "b", "h", "10.0.0.1", Port(1), metadata={"eurekube.owner": "stack/o/p/s/n"})
     told.registry.renewals.add(stacks, just_registered=True)
-    assert rows == {where: set(keys) for where, keys in keys_of(overview(told.parts), "document").items()}
+    told.slice("rating", "10.0.0.1")
+    told.registry.view.registered(replace(stacks, application="RATING"))
+    told.mirror("review")
+    found = keys_of(overview(told.parts), "document") | keys_of(
+        overview(told.parts, application="rating"), "document"
+    )
+    assert rows == {where: set(keys) for where, keys in found.items()}
 
 
 def keys_of(document: dict[str, Any], where: str) -> dict[str, Iterable[str]]:
@@ -211,3 +219,27 @@ def test_the_example_rules_name_metrics_that_exist() -> None:
         assert used <= set(METRICS), rule["alert"]
         labels = {label for name in used for label in METRICS[name].labels}
         assert set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"]))) <= labels, rule["alert"]
+
+
+def test_the_dashboard_names_metrics_and_labels_that_exist() -> None:
+    """Of what is exported: histograms by their buckets, and the namespace that Prometheus adds."""
+    path = Path(__file__).parents[4] / "examples" / "monitoring" / "dashboard.json"
+    document = json.loads(path.read_text())
+    exported = {
+        f"{name}_bucket" if metric.kind == "histogram" else name: {*metric.labels, "namespace"}
+        for name, metric in METRICS.items()
+    }
+    used = set()
+    for panel in document["panels"]:
+        for target in panel["targets"]:
+            names = set(re.findall(r"eurekube_\w+", target["expr"]))
+            assert names
+            assert names <= set(exported), panel["title"]
+            labels = {"le"}.union(*(exported[name] for name in names))
+            grouped = re.findall(r"by \(([^)]*)\)", target["expr"])
+            matched = re.findall(r"(\w+)=~?\"", target["expr"])
+            shown = re.findall(r"{{(\w+)}}", target["legendFormat"])
+            said = {word.strip() for text in grouped for word in text.split(",")} | {*matched, *shown}
+            assert said <= labels, panel["title"]
+            used |= names
+    assert "eurekube_leader" in used

@@ -23,7 +23,9 @@ from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
 from eurekube_provider.operator.triggers.trigger_state import stamp
 from eurekube_provider.operator.web.overview import Document, overview
+from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.status_page import POLICY, html, without_data
+from eurekube_provider.operator.web.timeline import timeline
 from tests.unit.operator.parts import URL, Told
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
@@ -95,6 +97,24 @@ def test_hostile_names_stay_text() -> None:
         assert page.open == []
         assert (page.tags - {"a"}, page.attributes) == (expected.tags - {"a"}, expected.attributes)
     assert "<script" not in html(seen(told)) + without_data(HOSTILE)
+
+
+def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
+    """In the picture, in the tables and in the time line as well."""
+    told = Told()
+    told.conflict(told.syncer("rating"), HOSTILE)
+    told.slice("rating", "10.0.0.1", HOSTILE)
+    evil = Instance("RATING", HOSTILE.replace("/", ""), "h", HOSTILE, Port(1))
+    told.registry.view.registered(evil)
+    told.registry.view.registered(
+        replace(evil, instance_id="b", ip_address="x", metadata={"eurekube.owner": HOSTILE})
+    )
+    page = Page(html(seen(told, application="rating")))
+    assert page.open == []
+    assert {"svg", "rect", "line"} <= page.tags
+    assert not page.tags & {"script", "img"}
+    assert not {one for one in page.attributes if one.startswith("on")}
+    assert HOSTILE in page.text
 
 
 def test_the_pages_own_style_is_the_only_one_allowed() -> None:
@@ -261,6 +281,28 @@ def test_a_stack_refresh_shows_how_its_last_run_went() -> None:
     assert "Stack refreshes" not in Page(html(seen(Told()))).text
 
 
+def test_a_mirror_shows_how_it_stands() -> None:
+    """As its status says, on every replica; those that are not in sync come first."""
+    told = Told()
+    well = [{"type": kind, "status": "True", "reason": "Fine", "message": ""} for kind in ("Ready", "Synced")]
+    held = [{"type": "Synced", "status": "False", "reason": "RemovalsHeld", "message": "1 of ORDER"}]
+    told.mirror("a", conditions=well, mirrored=1, endpoints=2, ready=2, held=0)
+    told.mirror("b", "order", conditions=held, mirrored=1, endpoints=2, ready=2, held=1)
+    data = seen(told)
+    assert [row["name"] for row in data["mirrors"]] == ["b", "a"]
+    assert (data["mirrors"][0]["ready"], data["mirrors"][0]["synced"]) == (None, None)
+    assert [row["state"] for row in data["mirrors"]] == ["not known", "synced"]
+    assert data["headline"].endswith("mirrors: 1 not known, 1 synced")
+    assert data["troubles"][-1]["subjects"] == ["EurekaMirror shop/b"]
+    text = Page(html(data)).text
+    assert "Mirrors (2)" in text
+    assert "2/2" in text
+    assert "1 held" in text
+    assert "NotLookedAt" in text
+    assert [row["name"] for row in seen(told, application="Order")["mirrors"]] == ["b"]
+    assert "Mirrors" not in Page(html(seen(Told()))).text
+
+
 def test_a_next_run_says_in_what_time() -> None:
     """And that it is due once its time has come: its target may be busy."""
     told = Told()
@@ -305,3 +347,106 @@ def test_refreshing_can_be_switched_off() -> None:
     still = html(seen(told, "shop/rating"), refreshes=False)
     assert 'http-equiv="refresh"' not in still
     assert 'href="./?syncer=shop%2Frating"' in still
+
+
+def test_the_header_says_whether_something_is_wrong() -> None:
+    """The mark beside the title, the sum below, and the worst fault in the first box."""
+    told = Told()
+    told.synced(told.syncer("alright"), 1)
+    for group in (told.sources.services, told.sources.slices):
+        group.reflectors[0].take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+    (reflector,) = told.sources.syncers.reflectors
+    reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": reflector.objects()}])
+    told.registry.reachability.read()
+    well = html(seen(told))
+    assert "all is well" in Page(well).text
+    assert "1 synced" in Page(well).words
+    assert "note first" not in well
+    told.conflict(told.syncer("rating"))
+    told.controller.history.record(told.syncer("order"), Report(False, "NoMatchingService", "there is none"))
+    data = seen(told)
+    assert (data["worst"], data["headline"]) == ("fault", "1 not ready, 1 not synced, 1 synced")
+    first, second = data["troubles"]
+    assert (first["name"], second["name"]) == ("NoMatchingService", "Conflict")
+    page = html(data)
+    assert "trouble" in Page(page).words
+    assert page.index("there is none") < page.index("belongs to somebody else")
+
+
+def test_what_has_one_cause_is_told_once() -> None:
+    """However many instances and syncers it befalls."""
+    told = Told()
+    for number in range(30):
+        key = told.syncer(f"app-{number}")
+        told.controller.history.record(key, Report(False, "EurekaUnreachable", "nobody answers at all"))
+    text = Page(html(seen(told))).text
+    assert text.count("nobody answers at all") == 2  # in the box, and in the first row
+    assert "and 25 more" in text
+
+
+def test_many_syncers_are_several_pages() -> None:
+    """Fifty on each, worst first; a page that is not there is the last one; the JSON has all unless asked."""
+    told = Told()
+    for number in range(120):
+        told.synced(told.syncer(f"app-{number:03}"), 1)
+    told.conflict(told.syncer("zebra"))
+    first = overview(told.parts, wanted=PageRequest(page=1))
+    assert (len(first["syncers"]), first["pages"], first["listedCount"]) == (50, 3, 121)
+    assert first["syncers"][0]["name"] == "zebra"
+    last = overview(told.parts, wanted=PageRequest(page=9))
+    assert (last["page"], len(last["syncers"])) == (3, 21)
+    assert len(overview(told.parts)["syncers"]) == 121
+    assert 'href="./?page=2"' in html(first)
+    assert "next" not in html(last)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"find": "ORD"}, ["order"]),
+        ({"find": "shop/"}, ["rating", "order"]),
+        ({"state": "synced"}, ["order"]),
+        ({"state": "not synced", "find": "order"}, []),
+        ({"state": "unheard of", "page": "x"}, ["rating", "order"]),
+    ],
+)
+def test_rows_are_found_by_state_and_by_a_part_of_a_name(query: dict[str, str], expected: list[str]) -> None:
+    """The sum and the troubles are of all, whatever is shown."""
+    told = Told()
+    told.conflict(told.syncer("rating"))
+    told.synced(told.syncer("order"), 1)
+    data = overview(told.parts, wanted=PageRequest.of(query, is_paged=True))
+    assert [row["name"] for row in data["syncers"]] == expected
+    assert data["headline"] == "1 not synced, 1 synced"
+    assert "Conflict" in {one["name"] for one in data["troubles"]}
+
+
+def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
+    """Each endpoint beside its instance, what others keep, and changes of one moment as one entry."""
+    told = Told()
+    key = told.syncer("rating")
+    there = told.instances(key, 2)
+    told.slice("rating", *(one.ip_address for one in there), "10.0.0.9")
+    told.registry.view.registered(replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={}))
+    steps = plan(there, [], there[0].owner or "")
+    told.controller.history.record(key, Report(True, "Synced", ""), steps, Outcome(steps.changes, ()))
+    data = seen(told, application="rating")
+    (part,) = data["application"]["syncers"]
+    assert [(one["endpoint"], one["instanceId"], one["keeper"], one["agrees"]) for one in part["pairs"]] == [
+        ("rating-2", "vm", "itself", False),
+        ("rating-0", there[0].instance_id, "", True),
+        ("rating-1", there[1].instance_id, "", True),
+    ]
+    assert [(one["keeper"], one["up"], one["total"]) for one in data["application"]["others"]] == [
+        ("itself", 1, 1)
+    ]
+    (entry,) = timeline(data["changes"])
+    assert (entry["action"], len(entry["instances"]), entry["why"]) == ("registered", 2, "was not in Eureka")
+    row = data["syncers"][0]
+    assert (row["desiredUp"], row["registeredUp"], row["registered"]) == (0, 2, 2)
+    assert "UP, kept by itself" in Page(html(data)).text
+
+
+def test_an_application_that_nobody_has() -> None:
+    """It says so."""
+    assert "neither a syncer nor an instance has this name" in Page(html(seen(Told(), application="x"))).text

@@ -1,0 +1,183 @@
+"""The operator's MirrorReconciler and EurekaRegistry as they are, driven by one loop without a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
+from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, MANAGED_BY_LABEL, MIRROR_LABEL, MIRROR_MANAGER
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES, ApiResource, KubeAccess
+from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler
+from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
+from tests.explore.operator.kube import Change
+from tests.explore.operator.rules import CLUSTER
+from tests.explore.operator.stepwise import Stepwise
+from tests.explore.operator.threads import Process, Task
+from tests.explore.operator.world import World
+
+POLICY = AddressPolicy(networks_of(["192.0.2.0/24"]))
+
+RESYNC_SECONDS, RETRY_SECONDS = 15.0, 1.0
+
+Object = dict[str, Any]
+
+
+class MirrorReplica:
+    """An operator's parts that serve mirrors.
+
+    :ivar hears: whether its watches tell it of anything.
+    """
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world, self._process = world, process
+        assert isinstance(world.scheduler, Stepwise)
+        self._scheduler: Stepwise = world.scheduler
+        self._task = Task(self._scheduler, process, "loop", lambda: None)
+        self._due: dict[MirrorKey, float] = {}
+        self._services: dict[MirrorKey, Object] = {}
+        self._seen = 0
+        self._reads_at = 0.0
+        self._lists_anew = True
+        self.hears = True
+        with self._scheduler.within(self._task):
+            self._access = access = KubeAccess.load(None).guarded(lambda: not process.is_dead)
+            self._registry = EurekaRegistry.connected(
+                Connection(world.cluster.urls), CLUSTER, "eurekube", RESYNC_SECONDS
+            )
+            self._registry.follow(self._all)
+            self._registry.renewals.stand_by()
+            self._objects = MirrorObjects(access, (), self._add)
+            self._reconciler = MirrorReconciler(
+                CLUSTER,
+                self._objects,
+                MirrorWriter(access, self._objects),
+                {"default": self._registry},
+                lambda: POLICY,
+                HostNames(lambda: None),
+                lambda namespace, name: self._services.get((namespace, name)),
+            )
+
+    def step(self) -> bool:
+        """Do one of the things that are due, drawn by the process; False where nothing is."""
+        if self._process.is_dead:
+            return False
+        now = self._now
+        due: list[MirrorKey | None] = [None] if self._reads_at <= now else []
+        if not self._lists_anew and self._registry.reachability.was_read:
+            due += [key for key, at in self._due.items() if at <= now]
+        if not due:
+            return False
+        chosen = self._process.random.choice(due)
+        with self._scheduler.within(self._task):
+            try:
+                if chosen is None:
+                    self._look_around()
+                else:
+                    self._reconcile(chosen)
+            except Exception as error:  # noqa: BLE001 - shown as a violation
+                self._process.errors.append(error)
+                self._process.is_dead = True
+        return True
+
+    def told(self) -> None:
+        """The API server's watches tell of what changed."""
+        if self._process.is_dead or self._lists_anew or not self.hears:
+            return
+        kube = self._world.kube
+        news = [one for one in kube.changes if one.version > self._seen]
+        self._seen = kube.version
+        with self._scheduler.within(self._task):
+            for change in news:
+                self._take(change)
+
+    # --- inside
+
+    def _look_around(self) -> None:
+        """Read Eureka; list the cluster where it was not yet."""
+        self._reads_at = self._now + RETRY_SECONDS
+        if self._lists_anew:
+            version = self._world.kube.version
+            try:
+                listed = list(self._access.pages(SERVICES.path()))
+                for resource, reflector, labels in self._groups:
+                    query = {"labelSelector": labels} if labels else None
+                    reflector.take_list(self._access.pages(resource.path(), query=query))
+            except KubernetesError:
+                return
+            for item in (one for page in listed for one in page["items"]):
+                self._services[item["metadata"]["namespace"], item["metadata"]["name"]] = item
+            self._seen, self._lists_anew = version, False
+            self.told()
+        try:
+            self._registry.resync.read()
+            self._reads_at = self._now + RESYNC_SECONDS
+        except RegistryError as error:
+            self._registry.reachability.failed(error)
+
+    def _reconcile(self, key: MirrorKey) -> None:
+        del self._due[key]
+        try:
+            result = self._reconciler.reconcile(key)
+        except (KubernetesError, LeadershipLost):
+            self._due[key] = self._now + RETRY_SECONDS
+            return
+        if result.again_seconds is not None:
+            self._due.setdefault(key, self._now + result.again_seconds)
+
+    def _take(self, change: Change) -> None:
+        place = change.key
+        if change.kind == "services":
+            self._services.pop(place, None)
+            if change.type != "DELETED":
+                self._services[place] = change.item
+            self._service_changed(change.item)
+        for resource, reflector, labels in self._groups:
+            if resource.plural == change.kind:
+                # A watch by a label tells of the end of what has it no more.
+                type_ = change.type if _fits(change.item, labels) else "DELETED"
+                reflector.take(type_, change.item)
+
+    def _service_changed(self, item: Mapping[str, Any]) -> None:
+        """See :meth:`Mirrors._service_changed`."""
+        metadata = item["metadata"]
+        opted_in = (metadata.get("annotations") or {}).get(ATTACH_ANNOTATION)
+        if opted_in:
+            self._add((metadata["namespace"], opted_in))
+        for mirror in self._objects.mirrors.objects(metadata["namespace"]):
+            if (mirror.get("spec") or {}).get("attachTo") == metadata["name"]:
+                self._add((mirror["metadata"]["namespace"], mirror["metadata"]["name"]))
+
+    def _add(self, key: MirrorKey) -> None:
+        self._due[key] = self._now
+
+    def _all(self) -> None:
+        for key in self._objects.mirror_keys():
+            self._add(key)
+
+    @property
+    def _groups(self) -> Iterator[tuple[ApiResource, Reflector, str]]:
+        for resource, group, labels in (
+            (MIRRORS, self._objects.mirrors, ""),
+            (SERVICES, self._objects.services, MIRROR_LABEL),
+            (ENDPOINT_SLICES, self._objects.slices, f"{MANAGED_BY_LABEL}={MIRROR_MANAGER}"),
+        ):
+            (reflector,) = group.reflectors
+            yield resource, reflector, labels
+
+    @property
+    def _now(self) -> float:
+        return self._world.now_ms / 1000
+
+
+def _fits(item: Mapping[str, Any], labels: str) -> bool:
+    name, _, value = labels.partition("=")
+    held = item["metadata"].get("labels") or {}
+    return not name or (name in held and value in ("", held[name]))

@@ -1,0 +1,305 @@
+"""Mirrors between the two models: what happens to them, what goes wrong meanwhile, and what must hold.
+
+At each request of the operator to Eureka or to the Kubernetes API it is killed, the answer is lost, or
+somebody else acts; another one begins two seconds later with nothing but what the cluster and Eureka say.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eurekube_provider.core.objects import MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
+from tests.explore.operator.explorer import RESTART_MS, Outcome
+from tests.explore.operator.kube import Change
+from tests.explore.operator.mirror_replica import MirrorReplica
+from tests.explore.operator.stepwise import Stepwise
+from tests.explore.operator.threads import Process
+from tests.explore.operator.world import Happening, World
+from tests.model.cluster import NoAnswer
+from tests.model.wire import Request
+
+if TYPE_CHECKING:
+    from tests.explore.operator.mirror_edits import MirrorEdit
+
+SHOP, MIRROR, APP = "shop", "legacy", "REVIEW"
+
+STEADY_SECONDS, WINDOW_SECONDS, CALM_SECONDS = 40.0, 50.0, 170.0
+"""From the start until all is shown; so long faults may come; from the last disturbance to the end."""
+
+HOLD_SECONDS = 60
+SETTLED_MS = 60_000
+"""What is UP for so long is known to be so by every list."""
+
+COLLECTED_MS = 300
+"""How long after its owner a thing of the cluster's is removed."""
+
+Object = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Machine:
+    """An application on a machine, which registers itself and renews.
+
+    :ivar up_since_ms: since when it is UP without a break; None where it is not.
+    """
+
+    name: str
+    address: str
+    status: str = "UP"
+    is_running: bool = True
+    up_since_ms: int | None = None
+
+
+class MirrorsExplored:
+    """One edit with its faults, from a start to the calm."""
+
+    def __init__(
+        self, edit: MirrorEdit, faults: Mapping[int, Happening], servers: int = 1, *, seed: int = 0
+    ) -> None:
+        self._edit, self._faults = edit, faults
+        self.world = world = World.of(servers, seed, Stepwise)
+        self.outcome = Outcome(world.trace, world.places)
+        self.machines: dict[str, Machine] = {}
+        self.replicas: list[MirrorReplica] = []
+        self._is_person = False
+        self._may_lose = False
+        scheduler = world.scheduler
+        assert isinstance(scheduler, Stepwise)
+        scheduler.step = self._step
+        world.act = lambda act: act(self)
+        world.killed = self._killed
+        world.kube.changed = self._changed
+
+    def run(self) -> Outcome:
+        """Run it."""
+        world = self.world
+        for number in (1, 2, 3):
+            self.machine(f"vm-{number}")
+        clock = world.cluster.clock
+        clock.every(world.now_ms + 25_000, 25_000, self._renew)
+        self._edit.begin(self)
+        self._start()
+        self._pass(STEADY_SECONDS)
+        world.begin_faults(self._faults)
+        self._may_lose = self._edit.may_lose
+        for wait, step in self._edit.steps:
+            self._pass(wait)
+            world.note("-- a step of the edit")
+            step(self)
+        world.disturb()
+        self._pass(WINDOW_SECONDS)
+        world.end_faults()
+        world.note("-- calm")
+        for replica in self.replicas:
+            replica.hears = True
+            replica.told()
+        self._pass(CALM_SECONDS + max(0, world.disturbed_ms - world.now_ms) / 1000)
+        self._compare()
+        return self.outcome
+
+    # --- what people and machines do
+
+    def mirror(self, **spec: Any) -> None:
+        """A person writes the mirror."""
+        wanted = {"application": APP, "holdSeconds": HOLD_SECONDS, **spec}
+        self.put("eurekamirrors", {"metadata": {"namespace": SHOP, "name": MIRROR}, "spec": wanted})
+
+    def put(self, kind: str, item: Object) -> None:
+        """A person writes an object."""
+        self._is_person = True
+        self.world.kube.put(kind, item)
+        self._is_person = False
+
+    def delete(self, kind: str, name: str) -> None:
+        """A person deletes an object."""
+        self._is_person = True
+        self.world.kube.delete(kind, SHOP, name)
+        self._is_person = False
+
+    def person_service(self, name: str = "review", **annotations: str) -> None:
+        """A person makes a Service."""
+        metadata = {"namespace": SHOP, "name": name, "labels": {"team": "a"}, "annotations": annotations}
+        ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
+        self.put("services", {"metadata": metadata, "spec": {"ports": ports, "selector": {"app": "x"}}})
+
+    def machine(self, name: str, status: str = "UP") -> None:
+        """A machine runs, or says another status of itself."""
+        number = int(name.rpartition("-")[2])
+        one = self.machines.setdefault(name, Machine(name, f"192.0.2.{number}"))
+        one.status, one.is_running = status, True
+        one.up_since_ms = self.world.now_ms if status == "UP" else None
+        self._register(one)
+
+    def stop(self, name: str, *, says_goodbye: bool = True) -> None:
+        """A machine ends."""
+        one = self.machines[name]
+        one.is_running, one.up_since_ms = False, None
+        if says_goodbye:
+            self._ask(Request("DELETE", ("apps", APP, name)))
+
+    def wishes(self) -> None:
+        """A person takes away what is called."""
+        self._may_lose = True
+        self.world.disturb()
+
+    def another_replica(self) -> None:
+        """Another replica takes itself for the leader, beside the one that runs."""
+        self._start()
+
+    def _register(self, one: Machine) -> None:
+        document = {
+            "instanceId": one.name,
+            "app": APP,
+            "hostName": one.address,
+            "ipAddr": one.address,
+            "status": one.status,
+            "port": {"$": 8080, "@enabled": "true"},
+            "vipAddress": APP.lower(),
+            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+            "metadata": {},
+            "lastDirtyTimestamp": str(self.world.now_ms),
+        }
+        self._ask(Request("POST", ("apps", APP), body={"instance": document}))
+
+    def _renew(self) -> None:
+        for one in self.machines.values():
+            if one.is_running and not self._ask(Request("PUT", ("apps", APP, one.name))):
+                self._register(one)
+
+    def _ask(self, request: Request) -> bool:
+        cluster = self.world.cluster
+        for url in cluster.urls:
+            try:
+                return cluster.request(url, request).status_code in (200, 204)
+            except NoAnswer:
+                continue
+        return True  # they try again
+
+    # --- the operator
+
+    def _start(self) -> None:
+        process = self.world.begin_process()
+        self.replicas.append(MirrorReplica(self.world, process))
+
+    def _killed(self, _: Process) -> None:
+        self.world.cluster.clock.after(RESTART_MS, self._restart)
+
+    def _restart(self) -> None:
+        self.world.note("-- the operator starts again")
+        self.world.disturb()
+        self._start()
+
+    def _step(self) -> bool:
+        done = [replica.step() for replica in self.replicas]
+        return any(done)
+
+    def _pass(self, seconds: float) -> None:
+        self.world.scheduler.run(self.world.now_ms + round(seconds * 1000))
+
+    # --- what must hold
+
+    def _changed(self, change: Change) -> None:
+        clock = self.world.cluster.clock
+        clock.after(self.world.kube.lag_ms, self._tell)
+        if change.type == "DELETED":
+            clock.after(COLLECTED_MS, self._collect)
+        before = change.before
+        is_persons = change.kind == "services" and before is not None and not is_mirrored(before)
+        if is_persons and not self._is_person:
+            self._violated(f"a person's Service {change.key[1]} was written to")
+        if change.kind == "endpointslices" and not self._may_lose:
+            self._look_at_loss(change)
+
+    def _tell(self) -> None:
+        for replica in self.replicas:
+            replica.told()
+
+    def _collect(self) -> None:
+        """Remove what is owned by nobody any more, as the garbage collector does."""
+        kube = self.world.kube
+        uids = {
+            item["metadata"]["uid"]
+            for kind in ("services", "eurekamirrors")
+            for item in kube.objects[kind].values()
+        }
+        self._is_person = True
+        for kind in ("services", "endpointslices"):
+            for key, item in list(kube.objects[kind].items()):
+                owners = item["metadata"].get("ownerReferences") or ()
+                if owners and not uids.intersection(one["uid"] for one in owners):
+                    kube.delete(kind, *key)
+        self._is_person = False
+
+    def _look_at_loss(self, change: Change) -> None:
+        """Whoever is UP and was called goes on to be called."""
+        if change.before is None:
+            return
+        lost = _ready([change.before]) - _ready(self._slices())
+        known = self.world.now_ms - SETTLED_MS
+        for one in self.machines.values():
+            if one.address in lost and one.up_since_ms is not None and one.up_since_ms <= known:
+                self._violated(f"{one.name} is UP and is not called any more")
+
+    def _slices(self) -> list[Object]:
+        return [item for item in self.world.kube.objects["endpointslices"].values() if is_mirrored(item)]
+
+    def _compare(self) -> None:
+        """In the end the cluster shows what Eureka holds, and nothing else of ours is left."""
+        for process in self.world.processes:
+            for error in process.errors:
+                self._violated(f"{process.name} ended: {error!r}")
+        for line in self.world.logged:
+            self._violated(f"logged: {line}")
+        kube = self.world.kube
+        ours = [item for item in kube.objects["services"].values() if is_mirrored(item)]
+        item = kube.get("eurekamirrors", SHOP, MIRROR)
+        wanted = self._edit.shown_by(self)
+        if item is not None and "deletionTimestamp" in item["metadata"]:
+            self._violated("the deleted mirror is still there")
+        names = sorted(one["metadata"]["name"] for one in ours)
+        expected = [wanted] if wanted and wanted not in self._persons() else []
+        if names != expected:
+            self._violated(f"the Services of mirrors are {names}, and should be {expected}")
+        shown: Counter[str] = Counter()
+        for one in self._slices():
+            service = one["metadata"]["labels"][SERVICE_NAME_LABEL]
+            if service != wanted or one["metadata"]["labels"].get(MIRROR_LABEL) != MIRROR:
+                self._violated(f"the slice {one['metadata']['name']} is left")
+            shown.update(endpoint["addresses"][0] for endpoint in one["endpoints"])
+        doubled = sorted(address for address, times in shown.items() if times > 1)
+        if doubled:
+            self._violated(f"{doubled} stand in several slices")
+        ready, up = _ready(self._slices()), self._up() if wanted else set()
+        if ready != up:
+            self._violated(f"called are {sorted(ready)}, and UP {sorted(up)}")
+
+    def _persons(self) -> set[str]:
+        services = self.world.kube.objects["services"].values()
+        return {item["metadata"]["name"] for item in services if not is_mirrored(item)}
+
+    def _up(self) -> set[str]:
+        return {
+            str(lease.holder.fields["ipAddr"])
+            for url, server in self.world.cluster.servers.items()
+            if url not in self.world.cluster.down
+            for lease in server.registry.all()
+            if lease.holder.app == APP and lease.holder.status == "UP"
+        }
+
+    def _violated(self, rule: str) -> None:
+        if rule not in self.outcome.violations:
+            self.outcome.violations.append(rule)
+            self.world.note(f"!! {rule}")
+
+
+def _ready(slices: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {
+        endpoint["addresses"][0]
+        for item in slices
+        if is_mirrored(item)
+        for endpoint in item.get("endpoints") or ()
+        if endpoint["conditions"]["ready"]
+    }

@@ -1,0 +1,253 @@
+"""Pulumi's two providers behind one door: what the played engine asks of each, and what it hears.
+
+Both are what a plugin process runs, called without a socket. What travels is copied as on the wire.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+import grpc
+from google.protobuf import any_pb2, json_format, struct_pb2
+from pulumi.dynamic import ConfigureRequest
+from pulumi.runtime.proto import provider_pb2 as proto
+from pulumi.runtime.proto import status_pb2
+
+from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
+from eurekube_provider.provider.servicer import ProviderServicer
+from eurekube_provider.registrations.names import camel, renamed
+from eurekube_provider.resources.application import ApplicationProvider
+from eurekube_provider.resources.instance import InstanceProvider
+from eurekube_provider.resources.program_inputs import IN_UPDATE
+
+Properties = dict[str, Any]
+
+STACK = ("organization", "explored", "dev")
+PREFIX = f"stack/{'/'.join(STACK)}/"
+
+
+def carried(value: Any) -> Any:
+    """Properties on their way between engine and plugin: copied, numbers as floats, what is None left out."""
+    if isinstance(value, dict):
+        return {key: carried(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [carried(each) for each in value]
+    return float(value) if type(value) is int else value
+
+
+class HalfMade(Exception):
+    """A step failed, and the state keeps what it left.
+
+    :ivar id: of the resource.
+    :ivar outputs: what it has.
+    """
+
+    def __init__(self, message: str, id_: str, outputs: Properties) -> None:
+        super().__init__(message)
+        self.id = id_
+        self.outputs = outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a provider says of two sets of properties."""
+
+    changes: bool
+    replaces: bool
+    delete_before_replace: bool
+
+
+class Shell(Protocol):
+    """One resource's provider, in the words of Pulumi's protocol; each method may raise what ends a run."""
+
+    def check(self, olds: Properties, news: Properties) -> Properties:
+        """The inputs that a program's properties come to."""
+
+    def diff(self, outputs: Properties, news: Properties) -> Difference:
+        """What changes."""
+
+    def create(self, news: Properties) -> tuple[str, Properties]:
+        """The id and the outputs."""
+
+    def read(self, id_: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
+        """The outputs and the inputs; None for what is gone."""
+
+    def update(self, id_: str, outputs: Properties, news: Properties) -> Properties:
+        """The outputs."""
+
+    def delete(self, id_: str, outputs: Properties) -> None:
+        """Remove it."""
+
+
+def refused(problems: list[str]) -> NoReturn:
+    """End the run, as the engine does after a check."""
+    raise RuntimeError("; ".join(problems))
+
+
+class DynamicShell:
+    """The dynamic provider of a resource.
+
+    :param name: the resource's.
+    :param url: its Eureka's.
+    """
+
+    def __init__(self, name: str, url: str, *, is_application: bool) -> None:
+        self._name = name
+        self._provider = ApplicationProvider() if is_application else InstanceProvider()
+        values = {"eurekube:url": url}
+        self._provider.configure(ConfigureRequest(_Config(values)))  # type: ignore[arg-type]
+
+    def check(self, olds: Properties, news: Properties) -> Properties:
+        """See :class:`Shell`. A program hands over the owner, and whether it is an update."""
+        owned = {**carried(news), "owner": f"{PREFIX}{self._name}", IN_UPDATE: True}
+        checked = self._provider.check(carried(olds), owned)
+        if checked.failures:
+            refused([f"{one.property}: {one.reason}" for one in checked.failures])
+        return dict(checked.inputs)
+
+    def diff(self, outputs: Properties, news: Properties) -> Difference:
+        """See :class:`Shell`."""
+        found = self._provider.diff("", carried(outputs), carried(news))
+        return Difference(bool(found.changes), bool(found.replaces), bool(found.delete_before_replace))
+
+    def create(self, news: Properties) -> tuple[str, Properties]:
+        """See :class:`Shell`."""
+        created = self._provider.create(carried(news))
+        return created.id, created.outs or {}
+
+    def read(self, id_: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
+        """See :class:`Shell`."""
+        found = self._provider.read(id_, carried(outputs))
+        return (found.outs or {}, {**inputs, **(found.inputs or {})}) if found.id else None
+
+    def update(self, id_: str, outputs: Properties, news: Properties) -> Properties:
+        """See :class:`Shell`."""
+        return self._provider.update(id_, carried(outputs), carried(news)).outs or {}
+
+    def delete(self, id_: str, outputs: Properties) -> None:
+        """See :class:`Shell`."""
+        self._provider.delete(id_, carried(outputs))
+
+
+class NativeShell:
+    """The native provider, for one resource.
+
+    :param name: the resource's.
+    :param url: its Eureka's.
+    """
+
+    def __init__(self, name: str, url: str, *, is_application: bool) -> None:
+        organization, project, stack = STACK
+        token = (APPLICATION_KIND if is_application else INSTANCE_KIND).token
+        self._named: Properties = {"urn": f"urn:pulumi:{stack}::{project}::{token}::{name}", "type": token}
+        self._servicer = ProviderServicer()
+        config = {"url": url, "organization": organization}
+        self._ask("Configure", proto.ConfigureRequest(args=_struct(config), name="default"))
+
+    def check(self, olds: Properties, news: Properties) -> Properties:
+        """See :class:`Shell`. The servers are the configuration's."""
+        written = renamed({key: each for key, each in news.items() if key != "service_url"}, camel)
+        request = proto.CheckRequest(olds=_struct(olds), news=_struct(written), **self._named)
+        answer = self._ask("Check", request)
+        if answer.failures:
+            refused([f"{one.property}: {one.reason}" for one in answer.failures])
+        return _properties(answer.inputs)
+
+    def diff(self, outputs: Properties, news: Properties) -> Difference:
+        """See :class:`Shell`."""
+        request = proto.DiffRequest(id="x", olds=_struct(outputs), news=_struct(news), **self._named)
+        answer = self._ask("Diff", request)
+        some = proto.DiffResponse.DIFF_SOME
+        return Difference(answer.changes == some, bool(answer.replaces), answer.deleteBeforeReplace)
+
+    def create(self, news: Properties) -> tuple[str, Properties]:
+        """See :class:`Shell`."""
+        answer = self._ask("Create", proto.CreateRequest(properties=_struct(news), **self._named))
+        return answer.id, _properties(answer.properties)
+
+    def read(self, id_: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
+        """See :class:`Shell`."""
+        request = proto.ReadRequest(
+            id=id_, properties=_struct(outputs), inputs=_struct(inputs), **self._named
+        )
+        answer = self._ask("Read", request)
+        return (_properties(answer.properties), _properties(answer.inputs)) if answer.id else None
+
+    def update(self, id_: str, outputs: Properties, news: Properties) -> Properties:
+        """See :class:`Shell`."""
+        request = proto.UpdateRequest(id=id_, olds=_struct(outputs), news=_struct(news), **self._named)
+        return _properties(self._ask("Update", request).properties)
+
+    def delete(self, id_: str, outputs: Properties) -> None:
+        """See :class:`Shell`."""
+        self._ask("Delete", proto.DeleteRequest(id=id_, properties=_struct(outputs), **self._named))
+
+    def _ask(self, method: str, request: Any) -> Any:
+        call = _Call()
+        with contextlib.suppress(_Aborted):
+            return getattr(self._servicer, method)(request, call)
+        raise call.error()
+
+
+class _Aborted(Exception):
+    """What gRPC raises in the plugin once a call was ended."""
+
+
+class _Call:
+    """A call's context, as gRPC hands it over."""
+
+    def __init__(self) -> None:
+        self._message = ""
+        self._metadata: Mapping[str, bytes] = {}
+
+    def is_active(self) -> bool:
+        """Whether the engine waits."""
+        return True
+
+    def set_trailing_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
+        """What goes with the end."""
+        self._metadata = dict(metadata)
+
+    def abort(self, _code: grpc.StatusCode, message: str) -> NoReturn:
+        """End the call."""
+        self._message = message
+        raise _Aborted
+
+    def error(self) -> Exception:
+        """What the engine makes of it."""
+        packed = self._metadata.get("grpc-status-details-bin")
+        if packed is None:
+            return RuntimeError(self._message)
+        (detail,) = status_pb2.Status.FromString(packed).details  # type: ignore[no-untyped-call]
+        assert isinstance(detail, any_pb2.Any)  # type: ignore[attr-defined]
+        found = proto.ErrorResourceInitFailed()
+        assert detail.Unpack(found)
+        return HalfMade(self._message, found.id, _properties(found.properties))
+
+
+class _Config:
+    """The stack's configuration, as the SDK hands it to a dynamic provider."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def get(self, key: str) -> str | None:
+        """A value, by its whole key."""
+        return self._values.get(key)
+
+
+def _struct(properties: Properties) -> Any:
+    message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    message.update(carried(properties))
+    return message
+
+
+def _properties(message: Any) -> Properties:
+    found: Properties = json_format.MessageToDict(message)  # type: ignore[no-untyped-call]
+    return found
+
+
+MakeShell = Callable[..., Shell]

@@ -1,0 +1,79 @@
+"""A mirror comes to no harm, wherever its operator is killed and whoever acts meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from eurekube_provider.core.mirror_guard import GuardVerdict
+from tests.explore.operator.mirror_campaign import tried
+from tests.explore.operator.mirror_edits import (
+    ACTS,
+    FAULTS,
+    KILLS,
+    MIRROR_EDITS,
+    MirrorEdit,
+    a_person_replaces_the_service,
+    a_person_takes_the_service_over,
+    a_server_restarts_empty,
+    mirror_edit,
+)
+from tests.explore.operator.mirrors import MirrorsExplored
+from tests.explore.operator.stepwise import owned
+from tests.explore.operator.world import Happening
+
+OTHERS_AN_EDIT = 6
+
+
+@pytest.fixture(autouse=True, scope="module")
+def world() -> Iterator[None]:
+    """Nothing real can be reached, and no thread begins."""
+    with owned():
+        yield
+
+
+@pytest.mark.parametrize("changed", MIRROR_EDITS, ids=lambda one: one.name)
+def test_wherever_the_operator_is_killed(changed: MirrorEdit) -> None:
+    """Before each request and after it; and some of the rest that may go wrong, or that others do."""
+    draw = random.Random(changed.name)  # noqa: S311 - a test
+    assert not (failure := tried(changed, {})), failure
+    places = MirrorsExplored(changed, {}).run().numbers
+    for at in places:
+        failure = tried(changed, {at: draw.choice(KILLS)})
+        assert not failure, failure
+    for _ in range(OTHERS_AN_EDIT):
+        servers = draw.choice((1, 2))
+        failure = tried(changed, {draw.choice(places): draw.choice((*FAULTS, *ACTS))}, servers)
+        assert not failure, failure
+
+
+@pytest.mark.parametrize("act", [a_person_replaces_the_service, a_person_takes_the_service_over])
+def test_wherever_a_person_takes_the_service(act: Happening) -> None:
+    """By another of its name, or by taking its label off: it is never written to, and nothing is added."""
+    for changed in ("another port", "another name", "another form", "it is deleted"):
+        edit = mirror_edit(changed)
+        for at in MirrorsExplored(edit, {}).run().numbers:
+            assert not (failure := tried(edit, {at: act})), failure
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_server_that_forgets_takes_nothing_away(servers: int) -> None:
+    """Its machines register again within half a minute; until then they are called."""
+    edit = mirror_edit("a machine comes")
+    for at in MirrorsExplored(edit, {}, servers).run().numbers:
+        assert not (failure := tried(edit, {at: a_server_restarts_empty}, servers)), failure
+
+
+def test_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules are asked: a mirror that believes each gap of a list is found."""
+    monkeypatch.setattr("eurekube_provider.operator.mirror.mirror_reconciler.vanished", lambda *_: [])
+    monkeypatch.setattr(
+        "eurekube_provider.operator.mirror.mirror_reconciler.guarded",
+        lambda mapped, *_: GuardVerdict(mapped.endpoints, {}),
+    )
+    edit = mirror_edit("a machine comes")
+    places = MirrorsExplored(edit, {}).run().numbers
+    failures = [tried(edit, {at: a_server_restarts_empty}) for at in places]
+    assert any("is UP and is not called any more" in one for one in failures)

@@ -1,0 +1,282 @@
+"""Both kinds of Pulumi provider behind one door: a program that makes what a test wants by either of them.
+
+All stacks of a module lie in one project with one backend, since each start of Pulumi is dear; the program
+makes what wanted.json says.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
+from eurekube_provider.registrations.names import renamed, snake
+from lab.listing import listed_now
+from tests.system.stacks import Stack, own_pulumi
+
+PROGRAM = """
+import json
+from pathlib import Path
+
+import pulumi
+
+import eurekube_provider
+from eurekube_provider.resources.program import leave_quietly_when_interrupted
+
+leave_quietly_when_interrupted()
+made = {}
+
+
+def hide(args, path):
+    *above, last = path
+    for name in above:
+        args = args[name]
+    args[last] = pulumi.Output.secret(args[last])
+
+
+for item in json.loads(Path("wanted.json").read_text()):
+    name, args, options = item["name"], item["args"], item.get("options", {})
+    for path in item.get("secret", ()):
+        hide(args, path)
+    for key, (source, output) in item.get("taken", {}).items():
+        args[key] = getattr(made[source], output)
+    if "component" in item:
+        options["parent"] = pulumi.ComponentResource("shop:index:Group", item["component"])
+    if "alias" in options:
+        options["aliases"] = [pulumi.Alias(**options.pop("alias"))]
+    if "provider" in options:
+        options["provider"] = made[options["provider"]]
+    if "custom_timeouts" in options:
+        options["custom_timeouts"] = pulumi.CustomTimeouts(**options["custom_timeouts"])
+    opts = pulumi.ResourceOptions(**options)
+    if item["shell"] == "native":
+        import pulumi_eurekube
+        made[name] = getattr(pulumi_eurekube, item["kind"])(name, **args, opts=opts)
+    else:
+        made[name] = getattr(eurekube_provider, f"Eureka{item['kind']}")(name, args, opts)
+    if item.get("export"):
+        pulumi.export(name, getattr(made[name], item["export"]))
+"""
+
+Wanted = dict[str, Any]
+Properties = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """One kind of provider, and how it calls what both know.
+
+    :ivar types: what the engine calls an Instance and an Application.
+    """
+
+    name: str
+    types: Mapping[str, str]
+
+    def one(self, name: str, **args: Any) -> Wanted:
+        """A single registration."""
+        given = {"application": name, "host_name": "192.0.2.50", "port": 8080, **args}
+        return {"shell": self.name, "kind": "Instance", "name": name, "args": given}
+
+    def many(self, name: str, instances: Mapping[str, Any], **args: Any) -> Wanted:
+        """Several of one application."""
+        given = {"application": name, "port": 8080, "metadata": {"tier": "1"}, "instances": instances, **args}
+        return {"shell": self.name, "kind": "Application", "name": name, "args": given}
+
+    def moved_here(self, wanted: Wanted) -> Wanted:
+        """What another shell has made, as this one's by an alias."""
+        (other,) = (each for each in SHELLS if each.name == wanted["shell"])
+        return {**wanted, "shell": self.name, "options": {"alias": {"type_": other.types[wanted["kind"]]}}}
+
+
+DYNAMIC = Shell("dynamic", {"Instance": INSTANCE_TYPE, "Application": APPLICATION_TYPE})
+NATIVE = Shell("native", {"Instance": INSTANCE_KIND.token, "Application": APPLICATION_KIND.token})
+SHELLS = (DYNAMIC, NATIVE)
+
+
+def with_options(wanted: Wanted, **options: Any) -> Wanted:
+    """The same with options of a resource."""
+    return {**wanted, "options": {**wanted.get("options", {}), **options}}
+
+
+def host(number: int) -> Properties:
+    """One of several."""
+    return {"host_name": f"192.0.2.{number}"}
+
+
+class Workshop:
+    """One project, whose stacks share home, backend and environment.
+
+    :param sdk: where the SDK of the native provider lies; its plugin is taken from PATH.
+    """
+
+    def __init__(self, directory: Path, sdk: Path) -> None:
+        self.project = directory / "project"
+        self.project.mkdir()
+        (self.project / "__main__.py").write_text(PROGRAM)
+        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
+        (self.project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
+        (self.project / ".venv").symlink_to(sys.prefix)
+        own = own_pulumi(directory)
+        path = f"{Path(sys.prefix) / 'bin'}:{own['PATH']}"
+        self.environment = {**own, "PYTHONPATH": f"{own['PYTHONPATH']}:{sdk}", "PATH": path}
+
+
+class ShellStack(Stack):
+    """One stack of a workshop.
+
+    :param config: what follows ``eurekube:``, with a dot between the names of nested keys.
+    """
+
+    def __init__(self, workshop: Workshop, name: str, config: Mapping[str, str]) -> None:
+        super().__init__(workshop.project, workshop.environment)
+        self.name = name
+        self._file = self.project / f"Pulumi.{name}.yaml"
+        self.pulumi("stack", "init", name)
+        for key, value in config.items():
+            self.configure(key, value)
+
+    def configure(self, key: str, value: Any) -> None:
+        """Change what is no secret, in the stack's file; None removes it."""
+        document = (yaml.safe_load(self._file.read_text()) if self._file.exists() else None) or {}
+        *above, last = f"eurekube:{key}".split(".")
+        place = document.setdefault("config", {})
+        for name in above:
+            place = place.setdefault(name, {})
+        place[last] = value
+        if value is None:
+            del place[last]
+        self._file.write_text(yaml.safe_dump(document))
+
+    def configure_secret(self, key: str, value: str) -> None:
+        """``pulumi config set --secret --path``."""
+        self.pulumi("config", "set", "--path", "--secret", f"eurekube:{key}", value)
+
+    def wants(self, *wanted: Wanted) -> None:
+        """Change what the program makes."""
+        (self.project / "wanted.json").write_text(json.dumps(wanted))
+
+    def states(self) -> dict[str, Properties]:
+        """The registrations' outputs in the state, by name; properties are named alike for each shell."""
+        return {name: renamed(each["outputs"], snake) for name, each in self.state().items()}
+
+    def urns(self, flag: str, *names: str) -> list[str]:
+        """A flag for each resource: ``--target <urn>``."""
+        state = self.state()
+        return [part for name in names for part in (flag, state[name]["urn"])]
+
+    def unchanged(self) -> None:
+        """Neither a refresh finds anything nor does the update that follows change anything."""
+        before = self.states()
+        self.up("--refresh", "--expect-no-changes")
+        after = self.states()
+        assert {name: state for name, state in after.items() if before.get(name) != state} == {}
+        assert before.keys() == after.keys()
+
+    def preview(self, *arguments: str) -> Preview:
+        """``pulumi preview --json``."""
+        return Preview(self.pulumi("preview", "--json", *arguments))
+
+
+class Preview:
+    """What a preview says.
+
+    :ivar text: as it was printed.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        told = json.loads(text[text.index("{") : text.rindex("}") + 1])
+        self._steps = [
+            (each["urn"].rpartition("::")[2], each)
+            for each in told["steps"]
+            if "eurekube:" in each["urn"] and each["op"] != "refresh"
+        ]
+
+    def operations(self) -> dict[str, list[str]]:
+        """What is done to each registration, by its name, in the order in which it is done."""
+        found: dict[str, list[str]] = {}
+        for name, step in self._steps:
+            if "pulumi:providers" not in step["urn"]:
+                found.setdefault(name, []).append(step["op"])
+        return found
+
+    def inputs(self, name: str) -> tuple[Properties, Properties]:
+        """The inputs of a registration before and after, their names alike for each shell."""
+        (step,) = (each for one, each in self._steps if one == name)
+        return tuple(renamed(step[when]["inputs"], snake) for when in ("oldState", "newState"))  # type: ignore[return-value]
+
+    def differing(self, name: str) -> set[str]:
+        """The properties of a registration that are shown as changed."""
+        return {path for one, step in self._steps if one == name for path in step.get("detailedDiff") or ()}
+
+
+class Watch:
+    """Whether applications are UP in Eureka all the time, as their callers see it.
+
+    :param names: applications of which each instance that stands there now must stay UP.
+    """
+
+    def __init__(self, eureka: Peer, *names: str) -> None:
+        self._eureka = eureka
+        self._keys = [each.key for name in names for each in held(eureka, name).values()]
+        assert len(self._keys) >= len(names)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.missed: list[str] = []
+        self.looked = 0
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        assert self.looked > 20
+        assert self.missed == []
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.05):
+            for key in self._keys:
+                found = self._eureka.read(*key)
+                self.looked += 1
+                if found is None or found.status is not Status.UP:
+                    self.missed.append(f"{key}: {found and found.status}")
+
+
+def held(eureka: Peer, application: str) -> dict[str, Instance]:
+    """What Eureka holds of an application at this moment, by the beginning of the id."""
+    found = listed_now(eureka.url, application=application)
+    return {each.instance_id.partition(".")[0]: each for each in found}
+
+
+def hosts(eureka: Peer, application: str) -> dict[str, str]:
+    """The same, their host names only."""
+    return {key: each.host_name for key, each in held(eureka, application).items()}
+
+
+def eurekube(
+    stack: Stack, *arguments: str, code: int = 0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of ours in a stack's project."""
+    done = subprocess.run(
+        [sys.executable, "-m", "eurekube_provider.cli.main", *arguments],
+        cwd=stack.project,
+        env={**stack.environment, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done

@@ -1,0 +1,137 @@
+"""``eurekube status``, ``plan``, ``instances`` and ``explain`` beside an operator that works."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.eureka.peers import Peers
+from lab import Lab
+from lab.listing import wait_listed
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import StartOperator, instances
+from tests.system.test_web import document, listening_port
+
+pytestmark = pytest.mark.lab
+
+WAIT_SECONDS = 60.0
+
+CLUSTER = "named-otherwise"
+"""Only the operator is told so."""
+
+
+def asked(capsys: pytest.CaptureFixture[str], lab: Lab, *words: str) -> tuple[int, Any]:
+    """The exit code of a command, and what it printed as JSON."""
+    capsys.readouterr()
+    reach = ("--kubeconfig", str(lab.kubeconfig), "--eureka-url", ",".join(lab.eureka_urls))
+    code = main([*words, *reach, "--output", "json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_both_worlds_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster,
+    eureka: Peers,
+    lab: Lab,
+    namespace: str,
+    start_operator: StartOperator,
+) -> None:
+    """What is in sync, what somebody else has, and what is not ready; the page has the same order."""
+    good, taken = f"{namespace}-good", f"{namespace}-taken"
+    for name, replicas in ((good, 2), (taken, 1)):
+        cluster.deployment(namespace, name, replicas)
+        cluster.service(namespace, name)
+        wait_for(
+            lambda name=name, count=replicas: len(cluster.ready_addresses(namespace, name)) == count,  # type: ignore[misc]
+            f"the endpoints of {name}",
+            WAIT_SECONDS,
+        )
+    foreign = f"{cluster.pods(namespace, taken)[0]['metadata']['name']}.{namespace}.{CLUSTER}:{taken}:8080"
+    eureka.register(Instance(taken, foreign, "vm-1", "192.0.2.18", Port(8080), lease=EurekaLease(30, 300)))
+    operator = start_operator("--cluster-name", CLUSTER, "--web-address", "127.0.0.1:0")
+    port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)
+    for name in (good, taken):
+        cluster.syncer(namespace, name)
+    wait_for(lambda: len(instances(eureka, good)) == 2, "2 registered", WAIT_SECONDS)
+    wait_listed(lab.eureka_urls[0], [*instances(eureka, good), *instances(eureka, taken)])
+
+    def rows() -> dict[tuple[str, str], tuple[str, str]]:
+        _, found = asked(capsys, lab, "status", "-n", namespace)
+        return {
+            (one["application"], one["keeper"]["kind"]): (one["state"], one["reason"])
+            for one in found["applications"]
+            if one["application"] in (good.upper(), taken.upper())
+        }
+
+    expected = {
+        (taken.upper(), "syncer"): ("not ready", "Conflict"),
+        (good.upper(), "syncer"): ("synced", ""),
+        (taken.upper(), "itself"): ("not compared", ""),
+    }
+    with suppress(TimeoutError):  # what is there instead is told below
+        wait_for(lambda: rows() == expected, "both worlds to be told", WAIT_SECONDS)
+    assert list(rows().items()) == list(expected.items())
+    code, status = asked(capsys, lab, "status", taken, "-n", namespace)
+    assert (code, status["cluster"]) == (1, CLUSTER)  # found out from what is registered
+    assert status["troubles"][0]["name"] == "Conflict"
+    on_page = document(port)
+    assert [(row["name"], row["state"]) for row in on_page["syncers"]] == [
+        (taken, "not ready"),
+        (good, "synced"),
+    ]
+    assert on_page["troubles"][0]["name"] == "Conflict"
+    assert (on_page["syncers"][1]["desiredUp"], on_page["syncers"][1]["registeredUp"]) == (2, 2)
+    pairs = document(port, f"?application={taken}")["application"]["syncers"][0]["pairs"]
+    assert [(one["endpointState"], one["instanceId"]) for one in pairs] == [("ready", "")]
+
+    assert asked(capsys, lab, "status", good, "-n", namespace)[0] == 0
+    code, plan = asked(capsys, lab, "plan", f"{namespace}/{taken}", f"{namespace}/{good}", "-n", namespace)
+    assert code == 1
+    assert [(one["syncer"], len(one["changes"]), len(one["refusals"])) for one in plan["syncers"]] == [
+        (f"{namespace}/{good}", 0, 0),
+        (f"{namespace}/{taken}", 0, 1),
+    ]
+    _, listed = asked(capsys, lab, "instances", taken, "--kept-by", "itself")
+    assert [one["instanceId"] for one in listed["instances"]] == [foreign]
+
+    pod = cluster.pods(namespace, good)[0]
+    cluster.set_ready(pod, ready=False)
+    wait_for(
+        lambda: any(one.status is Status.DOWN for one in instances(eureka, good)), "one DOWN", WAIT_SECONDS
+    )
+    code, told = asked(capsys, lab, "explain", good)
+    assert code == 0
+    first, second = told["instances"]
+    assert (first["status"], second["status"]) == ("DOWN", "UP")
+    assert "not ready" in first["facts"]["why not UP"]
+    assert pod["metadata"]["name"] in first["facts"]["in Kubernetes"]
+    assert first["facts"]["kept by"].startswith(f"syncer {namespace}/{good}")
+    assert "s ago" in second["facts"]["last renewed"]
+    assert set(first["if"]) == {"its pod is deleted", "its syncer is deleted", "the operator stops"}
+
+
+def test_one_world_alone(
+    capsys: pytest.CaptureFixture[str],
+    lab: Lab,
+    cluster: Cluster,
+    namespace: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With Kubernetes alone or Eureka alone each command shows what it can, and says what is missing."""
+    cluster.syncer(namespace, "alone")
+    monkeypatch.delenv("EUREKA_URL", raising=False)
+    assert main(["status", "-n", namespace, "--kubeconfig", str(lab.kubeconfig)]) == 2
+    shown = capsys.readouterr()
+    assert "ALONE" in shown.out
+    assert "Eureka is not at hand" in shown.err
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert main(["instances", "--eureka-url", lab.eureka_urls[0]]) in (0, 1)
+    shown = capsys.readouterr()
+    assert " instances" in shown.out
+    assert "Kubernetes is not at hand" in shown.err

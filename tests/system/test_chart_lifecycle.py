@@ -1,0 +1,180 @@
+"""The operator's chart on a real API server: installed, upgraded from the version before, and uninstalled.
+
+No kubelet runs here. The operator and the guard of the uninstallation run as processes, with the arguments,
+variables and rights that the chart gives to their pods.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
+from lab import Lab
+from lab.programs import HELM, provide
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import Operator, addresses, operator_environment
+from tests.system.operator_objects import CHART
+
+pytestmark = pytest.mark.lab
+
+DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
+CRDS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+ACCOUNT = "eurekube-operator"
+Helm = Callable[..., str]
+
+
+@pytest.fixture
+def helm(lab: Lab, tmp_path: Path) -> Helm:
+    """Runs helm against the lab's cluster, with a home of its own; what it printed."""
+    program = provide([HELM])[HELM]
+    environment = {"HOME": str(tmp_path), "KUBECONFIG": str(lab.kubeconfig)}
+
+    def run(*arguments: str, fails: bool = False) -> str:
+        done = subprocess.run(
+            [program, *arguments], env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def former_chart(helm: Helm, tmp_path: Path) -> Path:
+    """The chart as a package of the version before.
+
+    No release has had a chart. Once one has, its package stands here instead.
+    """
+    copy = tmp_path / "former"
+    shutil.copytree(CHART, copy)
+    chart = yaml.safe_load((copy / "Chart.yaml").read_text())
+    (copy / "Chart.yaml").write_text(yaml.safe_dump({**chart, "version": "0.0.9", "appVersion": "0.0.9"}))
+    helm("package", str(copy), "--destination", str(tmp_path))
+    return tmp_path / "eurekube-0.0.9.tgz"
+
+
+def run_as_pod(template: dict[str, Any], environment: dict[str, str], log: Path) -> Operator:
+    """The process of a pod's one container."""
+    (container,) = template["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "eurekube_provider.operator"]
+    given = {item["name"]: item["value"] for item in container["env"] if "value" in item}
+    return Operator(
+        log, {**environment, **given, "WEB_ADDRESS": "127.0.0.1:0"}, list(container.get("args", []))
+    )
+
+
+@contextmanager
+def guard_kubelet(cluster: Cluster, home: str, environment: dict[str, str], log: Path) -> Iterator[None]:
+    """Runs the guard's pod and tells the API how it ended, as a kubelet does."""
+    ended = threading.Event()
+    done: set[str] = set()
+
+    def look() -> None:
+        while not ended.wait(0.2):
+            for pod in cluster.items(PODS, home, **{"app.kubernetes.io/name": "eurekube-uninstall-guard"}):
+                uid = pod["metadata"]["uid"]
+                if uid in done:
+                    continue
+                done.add(uid)
+                code = run_as_pod(pod, environment, log).process.wait(timeout=60)
+                cluster.access.request(
+                    "PATCH",
+                    PODS.path(home, pod["metadata"]["name"], "status"),
+                    body={"status": {"phase": "Failed" if code else "Succeeded"}},
+                    content_type=MERGE_PATCH,
+                )
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_installed_upgraded_and_uninstalled(
+    lab: Lab,
+    cluster: Cluster,
+    eureka: Peers,
+    namespace: str,
+    helm: Helm,
+    former_chart: Path,
+    tmp_path: Path,
+) -> None:
+    """An uninstallation that would leave syncers alone is refused. Without any nothing hangs; CRDs stay."""
+    home, app = f"{namespace}-home", f"{namespace}-app"
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        yaml.safe_dump(
+            {
+                "eurekaUrls": list(lab.eureka_urls),
+                "watchNamespaces": [namespace],
+                "operatorName": namespace,
+                "environment": {"RESYNC_SECONDS": "2"},
+                "nodeSelector": {"runs": "here-as-a-process"},
+            }
+        )
+    )
+    where = ("--namespace", home)
+    # The lab's CRDs are there already; of nobody.
+    helm(
+        "install", "eurekube", str(former_chart), *where, "--create-namespace", "--values", str(values),
+        "--take-ownership",
+    )  # fmt: skip
+    before = cluster.get(DEPLOYMENTS, ACCOUNT, home)
+    assert before is not None
+    kubeconfig = lab.service_account_kubeconfig(home, ACCOUNT, tmp_path / "account")
+    environment = operator_environment(lab, namespace, POD_NAMESPACE=home, KUBECONFIG=str(kubeconfig))
+    operator = run_as_pod(before["spec"]["template"], environment, tmp_path / "operator.log")
+    try:
+        operator.wait_ready()
+        cluster.deployment(namespace, app, 1)
+        cluster.service(namespace, app)
+        cluster.syncer(namespace, app)
+        wait_for(lambda: list(addresses(eureka, app).values()) == ["UP"], "an instance")
+
+        helm("upgrade", "eurekube", str(CHART), *where, "--reuse-values")
+        after = cluster.get(DEPLOYMENTS, ACCOUNT, home)
+        assert after is not None
+        image = after["spec"]["template"]["spec"]["containers"][0]["image"]
+        assert image != before["spec"]["template"]["spec"]["containers"][0]["image"]
+        assert "WATCH_NAMESPACE" in str(after["spec"]["template"])
+        assert len(addresses(eureka, app)) == 1
+
+        log = tmp_path / "guard.log"
+        with guard_kubelet(cluster, home, environment, log):
+            said = helm("uninstall", "eurekube", *where, fails=True)
+            assert "eurekube-uninstall-guard" in said
+            assert f"still needed by EurekaSyncer {namespace}/{app}" in log.read_text()
+            assert cluster.get(DEPLOYMENTS, ACCOUNT, home) is not None
+            # Helm leaves the release in a state that no upgrade takes, and this is the way out of it.
+            assert "STATUS: uninstalling" in helm("status", "eurekube", *where)
+            helm("rollback", "eurekube", "2", *where)
+            assert "STATUS: deployed" in helm("status", "eurekube", *where)
+            helm("upgrade", "eurekube", str(CHART), *where, "--reuse-values")
+            assert len(addresses(eureka, app)) == 1
+
+            cluster.delete(SYNCERS, app, namespace)
+            wait_for(lambda: cluster.get(SYNCERS, app, namespace) is None, "the syncer's release")
+            assert addresses(eureka, app) == {}
+            helm("uninstall", "eurekube", *where)
+    finally:
+        operator.stop()
+        sys.stdout.write(operator.text())
+    assert cluster.get(DEPLOYMENTS, ACCOUNT, home) is None
+    assert cluster.get(CRDS, "eurekasyncers.eurekube.io") is not None
+    for name in (home, namespace):
+        cluster.delete(NAMESPACES, name)
+        wait_for(lambda name=name: cluster.get(NAMESPACES, name) is None, name)  # type: ignore[misc]

@@ -1,0 +1,154 @@
+"""Every command of the pages about both providers, run as it stands there, one after the other."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
+from lab import Lab
+from lab.listing import listed_now
+from tests.system.stacks import ROOT, needs_pulumi, own_pulumi
+
+pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi]
+
+PAGES = ROOT / "docs" / "reference"
+WRITTEN_URL = "http://127.0.0.1:8761/eureka"
+NOT_TESTED = "# not tested here: "
+"""How a block begins that installs something, for its readers as well."""
+
+_FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_LANGUAGES = {"sh", "bash", "python", "yaml"}
+
+
+def blocks(page: str) -> list[str]:
+    """The commands of a page, a text for each block."""
+    found = _FENCE.findall((PAGES / page).read_text())
+    # What has no language could be a command that nobody runs.
+    assert {language for _, language, _ in found} <= _LANGUAGES
+    return [
+        "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True))
+        for indent, language, text in found
+        if language in ("sh", "bash")
+    ]
+
+
+class Reader:
+    """Somebody who types what a page says: in a shell that stays where the last command has left it."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.url = url
+        self._folder = folder
+        self._environment = {**own_pulumi(folder), "EUREKA_URL": url}
+        # As in an activated environment; the Pulumi of the machine comes after it.
+        self._environment["PATH"] = f"{Path(sys.prefix) / 'bin'}:{self._environment['PATH']}"
+        self._where = folder
+        shutil.copytree(ROOT / "examples", folder / "examples")
+
+    def types(self, commands: str) -> str:
+        """Run a block; what it printed. It must succeed, each command of it."""
+        remember = self._folder / "where"
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", f"{self._here(commands)}\npwd > {remember}"],
+            cwd=self._where,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
+        self._where = Path(remember.read_text().strip())
+        return done.stdout
+
+    def starts(self, commands: str, until: str) -> None:
+        """Run what goes on until somebody ends it; it must say that it has begun, and end in order."""
+        with subprocess.Popen(
+            ["bash", "-c", f"exec env {self._here(commands).strip()}"],
+            cwd=self._where,
+            env=self._environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as run:
+            assert run.stderr is not None
+            assert any(until in line for line in run.stderr)
+            run.send_signal(signal.SIGTERM)
+            run.stderr.read()
+            assert run.wait(timeout=30) == 0
+
+    def _here(self, commands: str) -> str:
+        return commands.replace(WRITTEN_URL, self.url)
+
+
+@pytest.fixture(scope="module")
+def eureka() -> Iterator[Peer]:
+    """One Eureka server, its lists as fresh as reads."""
+    with Lab(eureka=1, kubernetes=False, quick_view=True) as lab:
+        peer = Peer(lab.eureka_urls[0], Connection.parse(lab.eureka_urls[0]))
+        yield peer
+        peer.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path, eureka: Peer) -> Reader:
+    """With a checkout, and an Eureka."""
+    return Reader(tmp_path, eureka.url)
+
+
+def registered_before(eureka: Peer, application: str, **metadata: str) -> Instance:
+    """A machine is there already."""
+    id_ = f"vm-17:{application}:8080"
+    there = Instance(application.upper(), id_, "vm-17", "192.0.2.17", Port(8080), metadata=metadata)
+    eureka.register(there)
+    return there
+
+
+def test_registrations(reader: Reader, eureka: Peer) -> None:
+    """pulumi.md: from an example to its end, an incarnation that no state has, who renews, connections."""
+    start, other_language, takes_over, ends, incarnations, renews, connections = blocks("pulumi.md")
+    assert other_language.startswith(NOT_TESTED)
+    registered_before(eureka, "legacy")
+
+    printed = reader.types(start)
+    assert "stack/organization/native-yaml/dev/rating" in printed
+    assert len(listed_now(eureka.url, "rating")) == 2
+    assert "eurekube:Application" in reader.types(takes_over)
+    reader.types(ends)
+    assert listed_now(eureka.url, "rating") == []
+
+    owner = "stack/organization/native-yaml/dev/billing"
+    registered_before(eureka, "lost", **{"eurekube.owner": owner, "eurekube.incarnation": "0123456789ab"})
+    if shutil.which("jq"):
+        names = "<organization>/<project>/<stack>"
+        assert names in incarnations
+        assert reader.types(incarnations.replace(names, "organization/native-yaml/dev")) == "0123456789ab\n"
+    reader.starts(renews, "keepalive starts")
+    reader.types(connections)
+    configured = reader.types("pulumi config --json --show-secrets")
+    assert "eureka.eu.example.com" in configured
+
+
+def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
+    """native-provider.md: an SDK, and both ways of an import."""
+    install, sdk, imports, printed = blocks("native-provider.md")
+    assert install.startswith(NOT_TESTED)
+    reader.types("mkdir project && cd project && printf 'name: project\\nruntime: yaml\\n' > Pulumi.yaml")
+    reader.types(f"pulumi stack init dev && pulumi config set eurekube:url {WRITTEN_URL}")
+    before = [registered_before(eureka, name) for name in ("billing", "rating", "ledger")]
+    reader.types(sdk)
+    reader.types("test -f sdk/python/pulumi_eurekube/instance.py")
+    reader.types(imports)
+    reader.types(printed)
+    state = reader.types("pulumi stack export")
+    for one in before:
+        assert listed_now(eureka.url, one.application)[0].owner is None
+        assert f'"{one.application}' in state

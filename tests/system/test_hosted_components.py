@@ -1,0 +1,162 @@
+"""The components of the native provider under a real Pulumi CLI, on a real Kubernetes API.
+
+The program uses the SDK that the CLI makes, and a Kubernetes provider of its own: nothing else knows the way
+to the cluster.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, SYNCERS, ApiResource
+from lab import Lab
+from lab.workloads import CRDS, DEPLOYMENTS, Cluster
+from tests.system.stacks import Shop, needs_pulumi_and_kubernetes, python_sdk
+
+pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
+
+HOME, TEAM = "hosted-system", "hosted"
+SECRETS = ApiResource("", "v1", "secrets")
+FIRST, NEXT = "first-password", "next-password"
+
+PROGRAM = """
+import json
+from pathlib import Path
+
+import pulumi
+import pulumi_eurekube as eurekube
+import pulumi_kubernetes as kubernetes
+
+import eurekube_provider
+from eurekube_provider.resources.program import leave_quietly_when_interrupted
+
+leave_quietly_when_interrupted()
+wanted = json.loads(Path("wanted.json").read_text())[0]
+cluster = kubernetes.Provider("cluster", kubeconfig=Path(wanted["kubeconfig"]).read_text())
+opts = pulumi.ResourceOptions(provider=cluster)
+team = kubernetes.core.v1.Namespace("team", metadata={"name": wanted["team"]}, opts=opts)
+given = dict(
+    # Not known before the namespace is there.
+    eureka_urls=[team.id.apply(lambda name: f"http://eureka.{name}.example.com:8761/eureka")],
+    user="me",
+    password=pulumi.Output.secret(wanted["password"]),
+    namespace=wanted["home"],
+    operator_name="hosted",
+    watch_namespaces=[wanted["team"]],
+    pod_annotations={"note": "mine"},
+    image_pull_secrets=["registry"],
+)
+native = wanted["native"]
+former = [[] if native else [pulumi.Alias(type_=f"eurekube:index:{name}")] for name in ("Operator", "Syncer")]
+near = pulumi.ResourceOptions(providers=[cluster], aliases=former[0])
+if native:
+    operator = eurekube.Operator("eurekube", **given, opts=near)
+else:
+    given["eureka_urls"] = [f"http://eureka.{wanted['team']}.example.com:8761/eureka"]
+    operator = eurekube_provider.EurekubeOperator("eurekube", **given, opts=near)
+after = pulumi.ResourceOptions(providers=[cluster], depends_on=[operator], aliases=former[1])
+syncer = {"namespace": wanted["team"], "app": "rating", "port": 8080, "labels": {"tier": "1"}}
+if native:
+    made = eurekube.Syncer("rating", **syncer, opts=after)
+else:
+    made = eurekube_provider.EurekaSyncer("rating", **syncer, opts=after)
+pulumi.export("syncer", pulumi.Output.concat(made.namespace, "/", made.name))
+pulumi.export("operator", operator.operator_name)
+"""
+
+
+@pytest.fixture(scope="module")
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the SDK for Python lies."""
+    return python_sdk(tmp_path_factory.mktemp("sdk"))
+
+
+@pytest.fixture
+def stack(lab: Lab, cluster: Cluster, tmp_path: Path, sdk: Path) -> Iterator[Shop]:
+    """A stack of such a program, on a cluster with the kind EurekaSyncer."""
+    made = Shop(tmp_path, PROGRAM, "hosted")
+    made.environment["PYTHONPATH"] += f":{sdk}"
+    made.environment["PATH"] = f"{Path(sys.prefix) / 'bin'}:{made.environment['PATH']}"
+    (made.project / "kubeconfig").write_text(lab.kubeconfig.read_text())
+    yield made
+    for namespace in (HOME, TEAM):
+        if cluster.get(NAMESPACES, namespace) is not None:
+            cluster.delete(NAMESPACES, namespace)
+
+
+def wants(stack: Shop, password: str = FIRST, *, native: bool = True) -> None:
+    """Change the program."""
+    file = str(stack.project / "kubeconfig")
+    stack.wants({"kubeconfig": file, "password": password, "native": native, "home": HOME, "team": TEAM})
+
+
+def credentials(cluster: Cluster) -> str:
+    """The name of the Secret that the operator's pods read."""
+    spec = (cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {})["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    (found,) = (one["valueFrom"] for one in container["env"] if one["name"] == "EUREKA_PASSWORD")
+    name: str = found["secretKeyRef"]["name"]
+    return name
+
+
+def counted(said: str) -> dict[str, int]:
+    """How many resources became what, as an update says it in the end."""
+    section = said.partition("Resources:")[2].partition("Duration:")[0]
+    return {what: int(number) for number, what in re.findall(r"(\d+) (\w+)", section)}
+
+
+@pytest.mark.timeout(900)  # ten runs of the CLI
+def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> None:
+    """Made, unchanged, rolled out, refused while others need it, moved from Python's and removed."""
+    wants(stack)
+    shown = stack.pulumi("preview")
+    assert "its objects cannot be previewed: eurekaUrls[0] is known only after the update" in shown
+    said = stack.up()
+    assert stack.outputs() == {"operator": "hosted", "syncer": f"{TEAM}/rating"}
+    stack.up("--refresh", "--expect-no-changes")
+    deployment = cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {}
+    assert deployment["spec"]["template"]["metadata"]["annotations"]["note"] == "mine"
+    assert deployment["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    syncer = cluster.get(SYNCERS, "rating", TEAM) or {}
+    assert (syncer["spec"]["port"], syncer["metadata"]["labels"]["tier"]) == (8080, "1")
+
+    # Another password: another Secret, and other pods.
+    former = credentials(cluster)
+    wants(stack, NEXT)
+    anew = stack.up()
+    assert counted(anew)["replaced"] == 1
+    assert "eurekube-eureka" in anew
+    said += anew
+    assert cluster.get(SECRETS, former, HOME) is None
+    assert cluster.get(SECRETS, credentials(cluster), HOME) is not None
+    said += stack.state_text()
+    assert FIRST not in said
+    assert NEXT not in said
+
+    # The same as components of Python, and back: in place.
+    for native in (False, True):
+        wants(stack, NEXT, native=native)
+        assert counted(stack.up()).keys() <= {"created", "updated", "unchanged"}
+    stack.up("--refresh", "--expect-no-changes")
+
+    # Somebody else has a syncer there by now.
+    cluster.syncer(TEAM, "cart")
+    said = stack.destroy(fails=True)
+    assert f"the operator in the namespace {HOME} is still needed: 1 EurekaSyncers" in said
+    assert f"{TEAM}/cart" in said
+    assert "EUREKUBE_FORCE_DESTROY=true" in said
+    assert cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) is not None
+    stack.up()
+    assert cluster.get(SYNCERS, "rating", TEAM) is not None
+
+    path = SYNCERS.path(TEAM, "cart")
+    cluster.access.request("PATCH", path, body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
+    stack.environment["EUREKUBE_FORCE_DESTROY"] = "true"
+    stack.destroy()
+    assert [cluster.get(NAMESPACES, name) for name in (HOME, TEAM)] == [None, None]
+    assert cluster.get(CRDS, "eurekasyncers.eurekube.io") is not None

@@ -1,0 +1,51 @@
+"""What the documentation takes for flags of kubectl, helm and pulumi are flags of those programs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from lab.errors import LabError
+from lab.programs import HELM, find_kubectl, provide
+from scripts.blocks import KNOWN_FLAGS
+
+KNOWN = tomllib.loads(KNOWN_FLAGS.read_text())
+
+
+def program(name: str) -> Path:
+    """Where it is; skips where it cannot be had."""
+    found = find_kubectl() if name == "kubectl" else None
+    if name == HELM:
+        try:
+            found = provide([HELM])[HELM]
+        except LabError as error:
+            pytest.skip(str(error))
+    found = found or (Path(path) if (path := shutil.which(name)) else None)
+    if found is None:
+        pytest.skip(f"no {name}")
+    return found
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_each_flag_is_in_the_programs_own_help(name: str) -> None:
+    """Of each command with its subcommands, those of all commands included."""
+    path = program(name)
+    everywhere = KNOWN[name].pop("always")
+    for command, flags in KNOWN[name].items():
+        told = help_of(path, *command.split(), "--help")
+        if name == "kubectl":
+            told += help_of(path, "options")
+        for flag in (*flags, *everywhere):
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", told), f"{name} {command} has no {flag}"
+
+
+def help_of(path: Path, *words: str) -> str:
+    """What a program says of a command; it has it if that succeeds."""
+    done = subprocess.run([path, *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{path.name} {' '.join(words)}: {done.stderr[-300:]}"
+    return done.stdout

@@ -1,0 +1,281 @@
+"""From Eureka into the cluster: applications become Services and EndpointSlices, on real servers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import requests
+
+from eurekube_provider.core.mirror import LAST_READ_ANNOTATION
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, SERVICE_NAME_LABEL
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH, MIRRORS, SERVICES
+from eurekube_provider.kube.rights import CLUSTER, MIRROR_CLUSTER, MIRROR_WORK, WORK, election
+from lab import Lab
+from lab.accounts import Account
+from lab.ports import free_ports
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import Operator, addresses, operator_environment, with_crds
+from tests.system.test_operator import running
+from tests.system.test_rights import HOME, LEASE
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+Object = dict[str, Any]
+Endpoints = dict[str, tuple[int, bool]]
+
+ORDER = "mirror-order"
+BOTH: Endpoints = {"192.0.2.11": (8080, True), "192.0.2.12": (8080, True)}
+WRITES = ("create", "update", "patch", "delete")
+HOLD_SECONDS = 30
+"""The least that a mirror may say."""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    """Servers of this module's own, since one of them is killed."""
+    with Lab(eureka=1, quick_view=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def eureka(lab: Lab) -> Iterator[Peers]:
+    """Its Eureka."""
+    peers = Peers(Connection.parse(lab.eureka_urls))
+    yield peers
+    peers.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(lab: Lab) -> Cluster:
+    """Its cluster, with our CRDs."""
+    return with_crds(lab)
+
+
+@pytest.fixture(scope="module")
+def account(lab: Lab, cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Account:
+    """Exactly the rights of an operator that serves the mirrors of all namespaces."""
+    cluster.namespace(HOME)
+    account = Account.made(lab, cluster, HOME, "mirrors", tmp_path_factory.mktemp("mirrors") / "kubeconfig")
+    account.may([*CLUSTER, *WORK, *MIRROR_CLUSTER, *MIRROR_WORK])
+    account.may(election(LEASE), HOME)
+    return account
+
+
+@pytest.fixture(scope="module")
+def web_port(lab: Lab, account: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """An operator that serves the mirrors of all tests here, by the port of its metrics."""
+    (port,) = free_ports(1)
+    environment = operator_environment(
+        lab,
+        "",
+        MIRRORS="true",
+        MIRROR_CIDRS="192.0.2.0/24,10.0.0.0/8",
+        WEB_ADDRESS=f"127.0.0.1:{port}",
+        KUBECONFIG=str(account.kubeconfig),
+        LEASE_NAME=LEASE,
+        LEASE_NAMESPACE=HOME,
+    )
+    operator = Operator(tmp_path_factory.mktemp("operator") / "log", environment, [])
+    try:
+        operator.wait_ready()
+        yield port
+    finally:
+        operator.stop()
+        print(operator.text())
+
+
+class Scene:
+    """A namespace with mirrors."""
+
+    def __init__(self, lab: Lab, cluster: Cluster, namespace: str, web_port: int) -> None:
+        self.lab, self.cluster, self.namespace, self.port = lab, cluster, namespace, web_port
+
+    def mirror(self, name: str, **spec: Any) -> None:
+        """Make a mirror."""
+        body = {
+            "apiVersion": "eurekube.io/v1alpha1",
+            "kind": "EurekaMirror",
+            "metadata": {"namespace": self.namespace, "name": name},
+            "spec": spec,
+        }
+        self.cluster.apply(MIRRORS, body)
+
+    def slices(self, service: str) -> list[Object]:
+        """All slices of a Service."""
+        return self.cluster.items(ENDPOINT_SLICES, self.namespace, **{SERVICE_NAME_LABEL: service})
+
+    def shows(self, service: str) -> Endpoints:
+        """Each address that a Service has, with its port and whether it is ready."""
+        return {
+            one["addresses"][0]: (item["ports"][0]["port"], one["conditions"]["ready"])
+            for item in self.slices(service)
+            for one in item.get("endpoints") or ()
+        }
+
+    def wait_shows(self, service: str, expected: Endpoints, timeout_seconds: float = 20.0) -> None:
+        """Wait until a Service has these endpoints."""
+        wait_for(lambda: self.shows(service) == expected, f"{service} to be {expected}", timeout_seconds)
+
+    def condition(self, name: str, kind: str) -> str:
+        """A condition of a mirror: its message while it is True, else empty."""
+        status = (self.cluster.get(MIRRORS, name, self.namespace) or {}).get("status") or {}
+        for one in status.get("conditions") or ():
+            if one["type"] == kind and one["status"] == "True":
+                return str(one["message"])
+        return ""
+
+    def writes(self) -> Counter[str]:
+        """How many writes of Services and slices in this namespace the API server had of the operator."""
+        asked = map(json.loads, self.lab.kubernetes.audit_log.read_text().splitlines())
+        return Counter(
+            f"{one['verb']} {place['resource']}"
+            for one in asked
+            if one["user"]["username"] == f"system:serviceaccount:{HOME}:mirrors"
+            and one["verb"] in WRITES
+            and (place := one["objectRef"]).get("namespace") == self.namespace
+            and place["resource"] in ("services", "endpointslices")
+        )
+
+    def counted_writes(self) -> Counter[str]:
+        """How many writes the operator says that it sent, in all namespaces, by verb and resource."""
+        page = requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
+        found = re.findall(
+            r'^eurekube_mirror_writes_total\{resource="(\w+)",verb="(\w+)"\} (\S+)', page, re.MULTILINE
+        )
+        return Counter({f"{verb} {resource}": int(float(count)) for resource, verb, count in found})
+
+
+@pytest.fixture
+def scene(lab: Lab, cluster: Cluster, namespace: str, web_port: int) -> Iterator[Scene]:
+    """A namespace of the test's own, whose mirrors go with the test."""
+    scene = Scene(lab, cluster, namespace, web_port)
+    yield scene
+    for item in cluster.items(MIRRORS, namespace):
+        cluster.delete(MIRRORS, item["metadata"]["name"], namespace)
+    wait_for(lambda: not cluster.items(MIRRORS, namespace), "the finalizers to be released")
+
+
+@pytest.fixture(scope="module")
+def order(lab: Lab, cluster: Cluster, web_port: int, eureka: Peers) -> Scene:
+    """Two machines in a namespace of their own; Eureka was killed meanwhile, and is back with one of them."""
+    cluster.namespace(ORDER)
+    scene = Scene(lab, cluster, ORDER, web_port)
+    one, two = instance(ORDER, 11), instance(ORDER, 12)
+    scene.mirror("order", application=ORDER, serviceName="order", holdSeconds=HOLD_SECONDS)
+    wait_for(lambda: scene.cluster.get(SERVICES, "order", scene.namespace), "the Service")
+    # One after the other: what changes while a server makes a list shows only once something else changes.
+    eureka.register(one)
+    scene.wait_shows("order", {"192.0.2.11": (8080, True)})
+    eureka.register(two)
+    scene.wait_shows("order", BOTH)
+    (server,) = lab.eurekas
+    before = scene.writes()
+    server.kill()
+    wait_for(lambda: scene.condition("order", "SourceUnreachable"), "SourceUnreachable", 40.0)
+    assert scene.shows("order") == BOTH
+    service = scene.cluster.get(SERVICES, "order", scene.namespace)
+    assert service is not None
+    assert service["metadata"]["annotations"][LAST_READ_ANNOTATION].startswith("20")
+    server.restart()
+    eureka.register(one)
+    wait_for(lambda: scene.condition("order", "RemovalsHeld"), "RemovalsHeld", 30.0)
+    assert scene.shows("order") == BOTH
+    assert (scene.writes() - before).keys() <= {"patch services"}
+    return scene
+
+
+def instance(application: str, number: int, **more: Any) -> Instance:
+    """An instance of a machine outside of the cluster."""
+    address = f"192.0.2.{number}"
+    return Instance(application, f"vm-{number}", address, address, Port(8080), **more)
+
+
+def test_an_application_appears_changes_drains_and_vanishes(scene: Scene, eureka: Peers) -> None:
+    """Each step is one write; what Eureka forgot is kept for a while, and what it cannot tell as well."""
+    app = f"{scene.namespace}-review"
+    one, two = instance(app, 1), instance(app, 2)
+    scene.mirror("review", application=app, serviceName="review", holdSeconds=30)
+    service = wait_for(
+        lambda: scene.cluster.get(SERVICES, "review", scene.namespace), "the Service, without an instance"
+    )
+    assert "selector" not in service["spec"]
+    assert [(each["name"], each["port"]) for each in service["spec"]["ports"]] == [("http", 80)]
+    eureka.register(one)
+    eureka.register(two)
+    scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (8080, True)})
+    wait_for(lambda: scene.condition("review", "Ready"), "Ready")
+
+    eureka.set_status(two, Status.OUT_OF_SERVICE)
+    scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (8080, False)})
+    before = scene.writes()
+    eureka.clear_status(two)
+    scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (8080, True)})
+    assert scene.writes() - before == Counter({"update endpointslices": 1})
+
+    eureka.register(replace(two, port=Port(9090)))
+    scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (9090, True)})
+
+    before = scene.writes()
+    eureka.deregister(*two.key)
+    scene.wait_shows("review", {"192.0.2.1": (8080, True)})
+    assert scene.writes() - before == Counter({"delete endpointslices": 1})
+    assert scene.writes() <= scene.counted_writes()
+
+
+def test_what_eureka_cannot_tell_or_forgot_stays(order: Scene) -> None:
+    """Down, all stays, and so it does while it is back and empty."""
+    assert order.shows("order") == BOTH
+
+
+def test_nothing_of_a_persons_is_touched_and_nothing_of_ours_comes_back(
+    scene: Scene, eureka: Peers, cluster: Cluster
+) -> None:
+    """A Service stays as it is; one that opts in gets slices beside its own, which nobody registers."""
+    app = f"{scene.namespace}-rating"
+    pods = running(cluster, scene.namespace, app, 1)
+    cluster.syncer(scene.namespace, app)
+    wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "the pod in Eureka")
+    eureka.register(instance(app, 21))
+    owned = cluster.get(SERVICES, app, scene.namespace)
+    scene.mirror("taken", application=app)
+    wait_for(lambda: "left alone" in scene.condition("taken", "NameTaken"), "NameTaken")
+    assert cluster.get(SERVICES, app, scene.namespace) == owned
+
+    scene.mirror("beside", application=app, attachTo=app)
+    wait_for(lambda: ATTACH_ANNOTATION in scene.condition("beside", "NotAttached"), "NotAttached")
+    annotated = {"metadata": {"annotations": {ATTACH_ANNOTATION: "beside"}}}
+    path = SERVICES.path(scene.namespace, app)
+    cluster.access.request("PATCH", path, body=annotated, content_type=MERGE_PATCH)
+    wait_for(lambda: scene.shows(app).keys() == {*pods, "192.0.2.21"}, "the pod and the machine")
+    scene.mirror("other", application=app, serviceName="other")
+    scene.wait_shows("other", {"192.0.2.21": (8080, True)})
+    assert addresses(eureka, app) == dict.fromkeys([*pods, "192.0.2.21"], "UP")
+
+    for name in ("beside", "other", "taken"):
+        cluster.delete(MIRRORS, name, scene.namespace)
+    wait_for(lambda: not cluster.items(MIRRORS, scene.namespace), "the finalizers to be released")
+    assert cluster.get(SERVICES, "other", scene.namespace) is None
+    assert scene.shows(app).keys() == set(pods)
+
+
+def test_what_does_not_come_back_goes_after_a_while(order: Scene) -> None:
+    """With an Event. The tests before it ran meanwhile."""
+    order.wait_shows("order", {"192.0.2.11": (8080, True)}, HOLD_SECONDS + 20.0)
+    events = wait_for(
+        lambda: [
+            each
+            for each in order.cluster.items(EVENTS, order.namespace)
+            if each["reason"] == "RemovedWithoutProof"
+        ],
+        "the Event",
+    )
+    assert "vm-12" in events[0]["note"]

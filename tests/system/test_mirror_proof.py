@@ -1,0 +1,119 @@
+"""A mirror, names and all: who knows only a URL calls who is registered only in Eureka; every call counts.
+
+The cluster's DNS is a real CoreDNS, the callers are a plain HTTP client inside and a Spring Cloud client
+outside, and the operator has the rights of its ServiceAccount.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lab.mirror_proof import prove_mirror
+from lab.netns import why_not
+from lab.spring import SpringClientMissing
+
+# Of two attempts.
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
+
+ATTEMPTS = 2
+"""A server that shows what it no longer has fails calls, whoever asks it: docs/guides/zero-downtime.md."""
+
+LOAD_SECONDS = 3.0
+"""What a busy machine may take longer; the drain has more of it."""
+
+INSIDE = [(name, way) for name in ("review", "review-direct") for way in ("new", "open")]
+OUTSIDE = [("rating", "load balancer"), ("review", "load balancer")]
+LEAST_CALLS = 50
+
+Report = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """What one run found; the first in which Eureka told what it knew."""
+    if reason := why_not():
+        pytest.skip(reason)
+    for _ in range(ATTEMPTS):
+        try:
+            found = prove_mirror()
+        except SpringClientMissing as reason:
+            pytest.skip(str(reason))
+        print(arithmetic(found))
+        if not is_stale(found):
+            return found
+    pytest.fail(f"in each of {ATTEMPTS} runs Eureka showed a machine for longer than its cache lasts")
+
+
+def is_stale(report: Report) -> bool:
+    """Whether Eureka went on showing a machine that had left."""
+    bound = report["bounds"]["server_cache_seconds"] + LOAD_SECONDS
+    return any(one["shown_by_eureka_until"] > bound for one in report["machines"])
+
+
+def arithmetic(report: Report) -> str:
+    """The bounds, the calls and the machines, a line each."""
+    lines = [f"{report['seconds']} s in all; {json.dumps(report['bounds'])}"]
+    for name, phase in report["phases"].items():
+        lines += [f"{name}, {phase['seconds']} s", *(f"  {json.dumps(one)}" for one in phase["calls"])]
+    return "\n".join([*lines, *(json.dumps(one) for one in report["machines"])])
+
+
+def counted(report: Report, phase: str, application: str, client: str) -> dict[str, Any]:
+    """What became of the calls of one caller to one application."""
+    found: dict[str, Any] = next(
+        one
+        for one in report["phases"][phase]["calls"]
+        if (one["application"], one["client"]) == (application, client)
+    )
+    return found
+
+
+@pytest.mark.parametrize(("application", "client"), [*INSIDE, *OUTSIDE])
+def test_no_call_fails_while_machines_are_rolled(report: Report, application: str, client: str) -> None:
+    """By name or by Eureka, from inside or outside, to machine or pod: each call is answered."""
+    found = counted(report, "rolled", application, client)
+    assert (found["failed"], found["outcomes"]) == (0, {}), arithmetic(report)
+    assert found["calls"] >= LEAST_CALLS
+
+
+@pytest.mark.parametrize(("application", "client"), INSIDE)
+def test_a_connection_that_is_kept_is_made_anew_no_more_often_than_machines_end(
+    report: Report, application: str, client: str
+) -> None:
+    """Who keeps a connection stays with its machine to the end; who connects anew never meets one."""
+    found = counted(report, "rolled", application, client)
+    assert found["on_new_connection"] <= (2 if client == "open" else 0), arithmetic(report)
+
+
+def test_calls_fail_without_a_drain(report: Report) -> None:
+    """Else the rest would show nothing."""
+    failed = sum(counted(report, "rolled", "legacy", way)["failed"] for way in ("new", "open"))
+    assert failed > 0, arithmetic(report)
+
+
+@pytest.mark.parametrize(("application", "client"), INSIDE)
+def test_calls_fail_without_an_operator_until_it_is_back(
+    report: Report, application: str, client: str
+) -> None:
+    """The same drain does not help where nobody brings the slices in line; who asks Eureka is not harmed."""
+    assert counted(report, "operator gone", application, client)["failed"] > 0
+    assert counted(report, "operator gone", "review", "load balancer")["failed"] == 0
+    assert counted(report, "operator back", application, client)["failed"] == 0
+
+
+def test_a_machine_is_called_no_longer_than_computed(report: Report) -> None:
+    """It leaves the slices once Eureka is read again, and the callers once the DNS forgets it."""
+    bounds = report["bounds"]
+    machines = [one for one in report["machines"] if one["application"] == "review"]
+    assert len(machines) == 2
+    for one in machines:
+        left, called = one["left_slices_after"], one["last_called_after"]
+        assert 0 < left["review"] <= bounds["slices_seconds"] + LOAD_SECONDS, one
+        assert 0 < left["review-direct"] <= bounds["slices_seconds"] + LOAD_SECONDS, one
+        assert called["review"] <= bounds["slices_seconds"] + LOAD_SECONDS, one
+        late = called["review-direct"] or 0.0  # its first address may have been another's
+        assert late <= bounds["slices_seconds"] + bounds["dns_seconds"] + LOAD_SECONDS, one
+        assert one["stopped_after"] >= bounds["drain_seconds"], one

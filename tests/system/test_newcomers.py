@@ -1,0 +1,251 @@
+"""Who has the package and the documentation gets a Service into Eureka, in at most ten commands.
+
+The commands are those of the start pages, as they stand there. Each newcomer begins in an empty directory,
+with an installed wheel and none of the repository's files. Two things are played. The wheel comes from here,
+since none is published, and what it needs from the tests' environment. Where a page runs the operator's
+image, its program runs beside the cluster, since the lab's nodes start no containers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.eureka.peers import Peers
+from lab import Lab
+from lab.programs import HELM, find_kubectl, provide
+from lab.workloads import Cluster, wait_for
+from scripts.blocks import blocks
+from scripts.sdks import LANGUAGES
+from tests.system.conftest import addresses, run_commands
+from tests.system.stacks import ROOT, needs_pulumi, own_pulumi
+
+pytestmark = pytest.mark.lab
+
+START = ROOT / "docs" / "start"
+MOST_COMMANDS = 10
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as it would be published."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+class Newcomer:
+    """Somebody in an empty directory, with a page of the documentation."""
+
+    def __init__(self, page: str, folder: Path, lab: Lab, wheel: Path) -> None:
+        kubectl = find_kubectl()
+        if kubectl is None:
+            pytest.skip("no kubectl")
+        self.folder = folder
+        self.scripts = [block.script() for block in blocks(START / page) if block.script()]
+        self.programs = [block.text for block in blocks(START / page) if block.language == "python"]
+        self.url = ",".join(lab.eureka_urls)
+        self._wheel = wheel
+        own = own_pulumi(folder.parent)
+        del own["PYTHONPATH"]
+        self.environment = {
+            **own,
+            "KUBECONFIG": str(lab.kubeconfig),
+            "PATH": os.pathsep.join([str(kubectl.parent), str(Path(sys.executable).parent), own["PATH"]]),
+            "WEB_ADDRESS": "127.0.0.1:0",
+        }
+
+    @property
+    def commands(self) -> int:
+        """How many commands the page has, one that goes over several lines counted once."""
+        text = re.sub(r"<<'(\w+)'\n.*?\n\1\n", "\n", "".join(self.scripts), flags=re.DOTALL)
+        lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+        return len(lines)
+
+    def told(self, text: str) -> str:
+        """A text of the page with this lab's Eureka."""
+        return text.replace("http://eureka:8761/eureka", self.url)
+
+    def installed(self, venv: str) -> str:
+        """The commands that bring the wheel into a virtual environment, in place of the public index."""
+        libraries = sysconfig.get_path("purelib")
+        return (
+            f"{venv}/bin/python -m pip install --quiet --no-index --no-deps {shlex.quote(str(self._wheel))}\n"
+            f"echo {shlex.quote(libraries)} > "
+            f'"$({venv}/bin/python -c "import sysconfig as a; print(a.get_path(\'purelib\'))")/others.pth"\n'
+        )
+
+    def types(self, script: str) -> str:
+        """Run some of it; what it printed."""
+        return run_commands(script, self.folder, self.environment)
+
+    @contextmanager
+    def running(self, script: str) -> Iterator[None]:
+        """Something that goes on until Ctrl-C."""
+        with (self.folder.parent / "running.log").open("w") as log:
+            process = subprocess.Popen(
+                ["bash", "-euo", "pipefail", "-c", script],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                yield
+            finally:
+                os.killpg(process.pid, signal.SIGINT)
+                process.wait(timeout=30)
+
+
+def rating(cluster: Cluster) -> None:
+    """The Service that every page names, with two pods."""
+    cluster.namespace("shop")
+    cluster.deployment("shop", "rating", 2)
+    cluster.service("shop", "rating")
+    wait_for(lambda: cluster.is_settled("shop", "rating", 2), "endpoints")
+
+
+def empty(tmp_path: Path) -> Path:
+    """An empty directory of the newcomer's own."""
+    folder = tmp_path / "newcomer"
+    folder.mkdir()
+    return folder
+
+
+def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path) -> None:
+    """docs/start/pip.md: the operator from a terminal registers the pods, and takes them out again."""
+    rating(cluster)
+    one = Newcomer("pip.md", empty(tmp_path), lab, wheel)
+    assert one.commands <= MOST_COMMANDS
+    install, resources, syncer, run, look = one.scripts
+    prepared, _, rest = install.partition("pip install ")
+    assert rest == "'eurekube-provider[cli,operator]'\n"
+    one.types(prepared + one.installed("eurekube"))
+    activate = prepared.splitlines()[-1] + "\n"
+    assert str(one.folder) in one.types(activate + "command -v eurekube")
+    one.types(activate + resources + syncer)
+    check, forever = one.told(run).rsplit("\n", 2)[0] + "\n", one.told(run).rsplit("\n", 2)[1]
+    one.types(activate + check)
+    export = check.splitlines()[0] + "\n"
+    ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
+    with one.running(f"{activate}{export}exec {forever}"):
+        wait_for(lambda: ready.items() <= addresses(eureka, "rating").items(), "the pods in Eureka", 60.0)
+        wait_for(lambda: "2/2" in one.types(activate + look), "the status", 30.0)
+        one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
+        assert not addresses(eureka, "rating").keys() & ready.keys()
+
+
+@pytest.mark.pulumi
+@needs_pulumi
+def test_a_newcomer_with_pulumi(
+    lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
+) -> None:
+    """docs/start/pulumi.md: one program brings operator, syncer and registration, and takes them away."""
+    rating(cluster)
+    one = Newcomer("pulumi.md", empty(tmp_path), lab, wheel)
+    assert one.commands <= MOST_COMMANDS
+    project, install, configure, deploy = one.scripts
+    one.types(project)
+    one.folder = one.folder / "shop-stack"
+    assert install.startswith("pulumi install\n")
+    one.types(f"{sys.executable} -m venv venv\n" + one.installed("venv"))
+    one.types(install.removeprefix("pulumi install\n") + one.told(configure))
+    (program,) = one.programs
+    first, *others = one.url.split(",")
+    urls = '", "'.join([first, *others])
+    (one.folder / "__main__.py").write_text(program.replace("http://eureka:8761/eureka", urls))
+    one.types(deploy)
+    lives_and_ends(one, cluster, eureka, "venv")
+
+
+@pytest.mark.pulumi
+@needs_pulumi
+def test_a_newcomer_with_the_native_provider(
+    lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
+) -> None:
+    """docs/start/pulumi-native.md: the same without a language, by the plugin that the package installs."""
+    if reason := LANGUAGES["yaml"].missing():
+        pytest.skip(reason)
+    rating(cluster)
+    one = Newcomer("pulumi-native.md", empty(tmp_path), lab, wheel)
+    assert one.commands <= MOST_COMMANDS
+    install, program, configure, deploy = one.scripts
+    prepared, _, rest = install.partition("pip install ")
+    assert rest == "'eurekube-provider[kubernetes]'\n"
+    one.types(prepared + one.installed("eurekube"))
+    activate = prepared.partition("&& ")[2]
+    assert "/newcomer/eurekube/bin" in one.types(activate + "command -v pulumi-resource-eurekube")
+    urls = '", "'.join(one.url.split(","))
+    one.types(program.replace("http://eureka:8761/eureka", urls))
+    one.types(activate + one.told(configure) + deploy)
+    lives_and_ends(one, cluster, eureka, "eurekube", activate)
+
+
+def lives_and_ends(one: Newcomer, cluster: Cluster, eureka: Peers, venv: str, prepared: str = "") -> None:
+    """With the operator's program both worlds are in Eureka, until the stack is destroyed."""
+    # Other tests have applications of these names in this Eureka.
+    assert addresses(eureka, "billing").get("192.0.2.10") == "UP"
+    ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
+    container = (
+        f"exec env EUREKA_URL={one.url} {venv}/bin/python -m eurekube_provider.operator"
+        " --watch-namespace shop --lease-namespace default"
+    )
+    with one.running(container):
+        wait_for(lambda: ready.items() <= addresses(eureka, "rating").items(), "the pods in Eureka", 60.0)
+        # Other tests have syncers in this cluster, for whose sake a destroy is refused.
+        one.types(f"{prepared}EUREKUBE_FORCE_DESTROY=true pulumi destroy --yes")
+        left = addresses(eureka, "rating") | addresses(eureka, "billing")
+        assert not left.keys() & {"192.0.2.10", *ready}
+
+
+@pytest.mark.skipif(
+    not (ROOT / "charts" / "eurekube" / "Chart.yaml").is_file(), reason="this tree has no chart"
+)
+def test_a_newcomer_with_helm(lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path) -> None:
+    """docs/start/helm.md, with a packed chart: the operator comes, and with it the pods into Eureka."""
+    rating(cluster)
+    one = Newcomer("helm.md", empty(tmp_path), lab, wheel)
+    assert one.commands <= MOST_COMMANDS
+    helm = provide([HELM])[HELM]
+    one.environment["PATH"] = os.pathsep.join([str(helm.parent), one.environment["PATH"]])
+    packed = tmp_path / "packed"
+    subprocess.run(
+        [helm, "package", ROOT / "charts" / "eurekube", "-d", packed], check=True, capture_output=True
+    )
+    (chart,) = packed.glob("*.tgz")
+    install, syncer, look = one.scripts
+    assert "oci://ghcr.io/eurekube/charts/eurekube" in install
+    # The lab has the CRDs already, which are nobody's.
+    ownership = f"{chart} --take-ownership"
+    one.types(one.told(install).replace("oci://ghcr.io/eurekube/charts/eurekube", ownership))
+    one.types("python3 -m venv eurekube\n" + one.installed("eurekube"))
+    container = (
+        f"exec env EUREKA_URL={one.url} eurekube/bin/python -m eurekube_provider.operator"
+        " --watch-namespace shop --lease-namespace eurekube-system"
+    )
+    ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
+    with one.running(container):
+        one.types(syncer)
+        assert ready.items() <= addresses(eureka, "rating").items()
+        wait_for(lambda: "2/2" in one.types(look), "the status", 30.0)
+        one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
+        assert not addresses(eureka, "rating").keys() & ready.keys()
+    one.types("helm uninstall eurekube --namespace eurekube-system --no-hooks --wait")

@@ -1,0 +1,440 @@
+"""The operator's chart as helm 3 and 4 render it: the same objects as the component's and the base's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eurekube_provider import __version__
+from eurekube_provider.operator.options import variable
+from eurekube_provider.operator.settings import OPTIONS
+from eurekube_provider.resources.files import crd_documents
+from lab.programs import find_kubectl
+from scripts.chart_reference import BASE, CRDS, README, base_text, chart_readme, values_of
+from tests.system.operator_objects import (
+    CHART,
+    NAMESPACE,
+    ROOT,
+    chart_objects,
+    chart_text,
+    comparable,
+    component_objects,
+    helm,
+    key,
+    objects_of,
+)
+
+pytestmark = pytest.mark.lab
+
+URLS = ["http://eureka-1:8761/eureka", "zone-b=https://eureka-2/eureka"]
+PLAIN = {"eurekaUrls": ["http://eureka:8761/eureka"]}
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "defaults": ({}, {}),
+    "one replica elsewhere": (
+        {"namespace": NAMESPACE, "replicas": 1, "image": "registry:5000/eurekube", "tag": "own"},
+        {"replicas": 1, "image": {"repository": "registry:5000/eurekube", "tag": "own"}},
+    ),
+    "listed namespaces and names": (
+        {"watch_namespaces": ["shop", "billing"], "operator_name": "team-a", "cluster_name": "prod"},
+        {"watchNamespaces": ["shop", "billing"], "operatorName": "team-a", "clusterName": "prod"},
+    ),
+    "mirrors": (
+        {"mirrors": True, "mirror_cidrs": ["10.20.0.0/16"], "cluster_cidrs": ["10.42.0.0/16"]},
+        {"mirrors": True, "mirrorCidrs": ["10.20.0.0/16"], "clusterCidrs": ["10.42.0.0/16"]},
+    ),
+    "mirrors of listed namespaces": (
+        {"mirrors": True, "mirror_cidrs": ["10.20.0.0/16"], "watch_namespaces": ["shop"]},
+        {"mirrors": True, "mirrorCidrs": ["10.20.0.0/16"], "watchNamespaces": ["shop"]},
+    ),
+    "pods": (
+        {
+            "image_pull_secrets": ["registry"],
+            "node_selector": {"pool": "system"},
+            "tolerations": [{"key": "dedicated", "operator": "Exists", "toleration_seconds": 30}],
+            "priority_class_name": "system-cluster-critical",
+            "pod_annotations": {"a": "1", "prometheus.io/port": "1"},
+            "pod_labels": {"b": "2"},
+            "deployment_annotations": {"c": "3"},
+            "deployment_labels": {"d": "4"},
+            "service_account_annotations": {"e": "5"},
+            "service_account_labels": {"f": "6"},
+        },
+        {
+            "imagePullSecrets": ["registry"],
+            "nodeSelector": {"pool": "system"},
+            "tolerations": [{"key": "dedicated", "operator": "Exists", "tolerationSeconds": 30}],
+            "priorityClassName": "system-cluster-critical",
+            "podAnnotations": {"a": "1", "prometheus.io/port": "1"},
+            "podLabels": {"b": "2"},
+            "deploymentAnnotations": {"c": "3"},
+            "deploymentLabels": {"d": "4"},
+            "serviceAccountAnnotations": {"e": "5"},
+            "serviceAccountLabels": {"f": "6"},
+        },
+    ),
+    "own credentials": (
+        {
+            "user": "me",
+            "password": "p",
+            "ca_certificate": "PEM",
+            "client_certificate": "C",
+            "client_key": "K",
+        },
+        {"user": "me", "password": "p", "caCertificate": "PEM", "clientCertificate": "C", "clientKey": "K"},
+    ),
+    "a token": ({"token": "t"}, {"token": "t"}),
+    "somebody else's Secret": (
+        {
+            "ca_certificate": "PEM",
+            "eureka_secret": {
+                "name": "bridge",
+                "user_key": "u",
+                "password_key": "p",
+                "client_certificate_key": "c",
+            },
+        },
+        {
+            "caCertificate": "PEM",
+            "eurekaSecret": {
+                "name": "bridge",
+                "userKey": "u",
+                "passwordKey": "p",
+                "clientCertificateKey": "c",
+            },
+        },
+    ),
+    "several Eurekas": (
+        {
+            "connections": {
+                "eu": {"urls": URLS, "user": "me", "password": "p", "ca_certificate": "PEM", "mode": "rest"},
+                "us": {
+                    "urls": ["http://us:8080/eureka"],
+                    "token": "t",
+                    "proxy": "http://proxy:3128",
+                    "zone": "z",
+                },
+            },
+            "network_policy": True,
+        },
+        {
+            "connections": {
+                "eu": {"urls": URLS, "user": "me", "password": "p", "caCertificate": "PEM", "mode": "rest"},
+                "us": {
+                    "urls": ["http://us:8080/eureka"],
+                    "token": "t",
+                    "proxy": "http://proxy:3128",
+                    "zone": "z",
+                },
+            },
+            "networkPolicy": True,
+        },
+    ),
+    "targets": (
+        {
+            "targets": {
+                "prod": {"kind": "pulumiStack", "stack": "infra/prod", "namespaces": ["shop"]},
+                "ci": {
+                    "kind": "webhook",
+                    "url": "https://ci/hook",
+                    "namespaces": ["shop"],
+                    "secret-file": "/etc/eurekube-targets/key",
+                },
+            },
+            "target_secrets": {"key": "s"},
+        },
+        {
+            "targets": {
+                "prod": {"kind": "pulumiStack", "stack": "infra/prod", "namespaces": ["shop"]},
+                "ci": {
+                    "kind": "webhook",
+                    "url": "https://ci/hook",
+                    "namespaces": ["shop"],
+                    "secret-file": "/etc/eurekube-targets/key",
+                },
+            },
+            "targetSecrets": {"key": "s"},
+        },
+    ),
+    "network and monitoring": (
+        {
+            "network_policy": True,
+            "web_namespaces": ["monitoring"],
+            "egress_ports": [3128, 8443],
+            "service_monitor": True,
+            "prometheus_rule": True,
+            "monitoring_labels": {"release": "prometheus"},
+        },
+        {
+            "networkPolicy": True,
+            "webNamespaces": ["monitoring"],
+            "egressPorts": [3128, 8443],
+            "serviceMonitor": True,
+            "prometheusRule": True,
+            "monitoringLabels": {"release": "prometheus"},
+        },
+    ),
+    "settings and resources": (
+        {
+            "environment": {"LOG_LEVEL": "DEBUG", "RESYNC_SECONDS": "30"},
+            "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}},
+        },
+        {
+            "environment": {"LOG_LEVEL": "DEBUG", "RESYNC_SECONDS": "30"},
+            "resources": {"requests": {"cpu": "1", "memory": None}, "limits": {"cpu": "2", "memory": "1Gi"}},
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def components() -> dict[str, list[dict[str, Any]]]:
+    """What the component makes in each case."""
+    urls = {"eureka_urls": ["http://eureka:8761/eureka"]}
+    return dict(zip(CASES, component_objects({**urls, **given} for given, _ in CASES.values()), strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chart_and_component_make_the_same_objects(
+    case: str, components: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Field by field."""
+    by_chart = comparable(chart_objects({**PLAIN, **CASES[case][1]}, tmp_path))
+    by_component = comparable(components[case])
+    assert sorted(by_chart) == sorted(by_component)
+    for each, expected in by_component.items():
+        assert by_chart[each] == expected, each
+
+
+def test_the_base_is_the_chart_with_its_defaults(tmp_path: Path) -> None:
+    """As kubectl renders the base, with its namespace. Nobody would run hooks, so that there are none."""
+    kubectl = find_kubectl()
+    assert kubectl is not None
+    done = subprocess.run([kubectl, "kustomize", BASE], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    base = objects_of(done.stdout)
+    assert comparable(base) == comparable(chart_objects({**PLAIN, "uninstallGuard": False}, tmp_path))
+    (namespace,) = [item for item in base if item["kind"] == "Namespace"]
+    assert namespace["metadata"]["name"] == NAMESPACE
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_what_is_generated_is_current() -> None:
+    """Base, CRDs of the base and the chart's README: else `make chart`."""
+    assert (BASE / "operator.yaml").read_text() == base_text()
+    assert {file.name: file.read_text() for file in CRDS.glob("*.io.yaml")} == {
+        file.name: file.read_text() for file in (ROOT / "crds").glob("*.yaml")
+    }
+    assert README.read_text() == chart_readme()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_helm_4_renders_the_same(case: str, tmp_path: Path) -> None:
+    """The same objects in the same order; the two differ in white space."""
+    values = {**PLAIN, **CASES[case][1], "dashboard": True}
+    assert chart_objects(values, tmp_path, 4) == chart_objects(values, tmp_path, 3)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_helm_lint_is_content(version: int) -> None:
+    """Strictly, with what must be said."""
+    told = helm("lint", "--strict", str(CHART), "--set", "eurekaUrls={http://e/eureka}", version=version)
+    assert "0 chart(s) failed" in told
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"eurekaUrls": []}, "eurekaUrls needs at least one service URL"),
+        ({"eurekaUrls": "http://e/eureka"}, "eurekaUrls"),
+        ({"eurekaUrls": ["http://me:s3cret@e/eureka"]}, "must not carry credentials"),
+        ({"replicas": -1}, "replicas"),
+        ({"replica": 1}, "replica"),
+        ({"password": "s3cret"}, "password means nothing without a user"),
+        ({"user": "me", "token": "s3cret"}, "or a bearer token, not both"),
+        ({"clientKey": "s3cret"}, "clientKey means nothing without its certificate"),
+        ({"eurekaSecret": {"name": "a"}}, "say under which keys"),
+        (
+            {"eurekaSecret": {"name": "eurekube-operator-eureka", "tokenKey": "t"}},
+            "call the other one otherwise",
+        ),
+        ({"token": "s3cret", "eurekaSecret": {"name": "a", "tokenKey": "t"}}, "EUREKA_TOKEN is given twice"),
+        ({"environment": {"WEB_ADDRESS": ""}}, "environment must not set WEB_ADDRESS"),
+        ({"environment": {"EUREKA_TOKEN": "s3cret"}}, "would stand in clear"),
+        ({"environment": {"RESYNC_SECONDS": 30}}, "RESYNC_SECONDS"),
+        ({"connections": {"default": {"urls": ["http://a/e"]}}}, "connections: default is what eurekaUrls"),
+        ({"connections": {"eu": {"urls": ["http://a/e"], "mode": "fast"}}}, "mode"),
+        ({"connections": {"eu": {"urls": ["http://u:s3cret@a/e"]}}}, "no URL may carry credentials"),
+        ({"egressPorts": [8080]}, "mean nothing without networkPolicy"),
+        ({"targetSecrets": {"key": "s3cret"}}, "targetSecrets means nothing without targets"),
+        ({"targets": {"prod": {"kind": "pulumiStack", "stack": "prod"}}}, "stack"),
+        ({"podLabels": {"app.kubernetes.io/name": "x"}}, "by which the chart's objects are found"),
+        (
+            {"extraObjects": [{"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}]},
+            "extraObjects must not have an EurekaSyncer or EurekaMirror",
+        ),
+    ],
+)
+def test_values_that_cannot_be_used(given: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    """Before anything is made, in a sentence without a credential."""
+    said = chart_text({**PLAIN, **given}, tmp_path, fails=True)
+    assert sentence in said
+    if "URL" not in sentence and "eurekaUrls" not in given:
+        assert "s3cret" not in said
+
+
+def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
+    """By a value of its own, by environment or, where there is no variable, by extraArgs."""
+    own = {
+        "EUREKA_URL": "eurekaUrls",
+        "OPERATOR_NAME": "operatorName",
+        "CLUSTER_NAME": "clusterName",
+        "WATCH_NAMESPACE": "watchNamespaces",
+        "MIRRORS": "mirrors",
+        "MIRROR_CIDRS": "mirrorCidrs",
+        "CLUSTER_CIDRS": "clusterCidrs",
+    }
+    fixed = {"WEB_ADDRESS", "LEASE_NAME", "POD_NAME"}
+    variables = {variable(option.name) for option in OPTIONS if option.variable}
+    assert own.keys() | fixed <= variables
+    rest = dict.fromkeys(variables - own.keys() - fixed, "1")
+    values = {**PLAIN, "environment": rest, "extraArgs": ["--kubeconfig=/etc/kubeconfig"]}
+    (deployment,) = [item for item in chart_objects(values, tmp_path) if item["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    env = {item["name"]: item.get("value") for item in container["env"]}
+    assert env.items() >= rest.items()
+    assert container["args"] == ["--kubeconfig=/etc/kubeconfig"]
+
+
+def test_pods_and_objects_take_what_is_theirs(tmp_path: Path) -> None:
+    """What only the chart has, and what Kubernetes has its own words for."""
+    values = {
+        **PLAIN,
+        "imagePullSecrets": ["registry"],
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "system-cluster-critical",
+        "topologySpreadConstraints": [],
+        "podAnnotations": {"a": "1"},
+        "podLabels": {"b": "2"},
+        "deploymentAnnotations": {"c": "3"},
+        "deploymentLabels": {"d": "4"},
+        "serviceAccountAnnotations": {"e": "5"},
+        "serviceAccountLabels": {"f": "6"},
+        "extraEnv": [{"name": "X", "value": "y"}],
+        "extraVolumes": [{"name": "more", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+        "extraObjects": [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Name }}-x"}}
+        ],
+        "image": {"digest": "sha256:" + "0" * 64},
+    }
+    items = {key(item)[::2]: item for item in chart_objects(values, tmp_path)}
+    deployment = items["Deployment", "eurekube-operator"]
+    pod = deployment["spec"]["template"]
+    spec = pod["spec"]
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["nodeSelector"] == {"pool": "system"}
+    assert spec["tolerations"] == values["tolerations"]
+    assert spec["affinity"] == values["affinity"]
+    assert spec["priorityClassName"] == "system-cluster-critical"
+    assert spec["topologySpreadConstraints"] == []
+    assert pod["metadata"]["annotations"]["a"] == "1"
+    assert pod["metadata"]["labels"]["b"] == "2"
+    assert deployment["metadata"]["annotations"] == {"c": "3"}
+    assert deployment["metadata"]["labels"]["d"] == "4"
+    account = items["ServiceAccount", "eurekube-operator"]
+    assert account["metadata"]["annotations"] == {"e": "5"}
+    assert account["metadata"]["labels"]["f"] == "6"
+    (container,) = spec["containers"]
+    assert {"name": "X", "value": "y"} in container["env"]
+    assert spec["volumes"] == values["extraVolumes"]
+    assert container["volumeMounts"] == values["extraVolumeMounts"]
+    assert container["image"] == "ghcr.io/eurekube/eurekube-operator@sha256:" + "0" * 64
+    assert ("ConfigMap", "eurekube-x") in items
+    guard = items["Job", "eurekube-uninstall-guard"]["spec"]["template"]
+    assert guard["spec"]["imagePullSecrets"] == spec["imagePullSecrets"]
+    selector = items["Service", "eurekube-operator"]["spec"]["selector"]
+    assert not selector.items() <= guard["metadata"]["labels"].items()
+    for each in (spec, guard["spec"]):
+        (one,) = each["containers"]
+        assert each["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_another_secret_replaces_the_pods(tmp_path: Path) -> None:
+    """And the same one does not. What tells them apart is no hash of the password."""
+
+    def annotations(**more: Any) -> dict[str, str]:
+        items = chart_objects({**PLAIN, **more}, tmp_path)
+        (deployment,) = [item for item in items if item["kind"] == "Deployment"]
+        found: dict[str, str] = deployment["spec"]["template"]["metadata"]["annotations"]
+        return found
+
+    one = annotations(user="me", password="one")
+    assert annotations(user="me", password="one") == one
+    assert annotations(user="me", password="two") != one
+    assert annotations(eurekaSecret={"name": "a", "tokenKey": "t", "version": "1"}) != annotations(
+        eurekaSecret={"name": "a", "tokenKey": "t", "version": "2"}
+    )
+
+
+def test_the_crds_are_kept_or_left_out(tmp_path: Path) -> None:
+    """Kept by default; the chart has those of the package."""
+
+    def crds(**given: bool) -> list[dict[str, Any]]:
+        items = chart_objects({**PLAIN, "crds": given}, tmp_path)
+        return [item for item in items if item["kind"] == "CustomResourceDefinition"]
+
+    assert [item["spec"] for item in crds()] == [document["spec"] for document in crd_documents()]
+    kept = [item["metadata"]["annotations"]["helm.sh/resource-policy"] for item in crds()]
+    assert kept == ["keep"] * len(crd_documents())
+    assert all("annotations" not in item["metadata"] for item in crds(keep=False))
+    assert crds(install=False) == []
+
+
+def test_the_packaged_chart_is_whole(tmp_path: Path) -> None:
+    """Files that are linked in the repository are files in the package, whose version is the project's."""
+    helm("package", str(CHART), "--destination", str(tmp_path))
+    with tarfile.open(tmp_path / f"eurekube-{__version__}.tgz") as package:
+        assert all(member.isfile() for member in package.getmembers())
+        names = package.getnames()
+        assert "eurekube/files/monitoring/dashboard.json" in names
+        assert "eurekube/files/crds/eurekasyncers.eurekube.io.yaml" in names
+        chart = yaml.safe_load(package.extractfile("eurekube/Chart.yaml") or b"")
+    assert chart["appVersion"] == __version__
+    images = yaml.safe_load(chart["annotations"]["artifacthub.io/images"])
+    assert images == [
+        {"name": "eurekube-operator", "image": f"ghcr.io/eurekube/eurekube-operator:{__version__}"}
+    ]
+    told = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
+    assert [one["name"] for one in told] == [document["metadata"]["name"] for document in crd_documents()]
+
+
+def test_schema_and_values_name_the_same() -> None:
+    """Each value has a schema, and a sentence in the README."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(schema["properties"]) - {"global"} == set(values)
+    assert [name for name, _, sentence in values_of() if not sentence] == []
+    assert {name for name, _, _ in values_of()} == set(values)
+
+
+def test_the_dashboard_comes_with_the_chart(tmp_path: Path) -> None:
+    """As it is in examples/monitoring, where Grafana's sidecar finds it."""
+    items = chart_objects({**PLAIN, "dashboard": True}, tmp_path)
+    (config,) = [item for item in items if key(item)[::2] == ("ConfigMap", "eurekube-operator-dashboard")]
+    written = (ROOT / "examples" / "monitoring" / "dashboard.json").read_text()
+    assert json.loads(config["data"]["eurekube.json"]) == json.loads(written)
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "1"

@@ -1,0 +1,232 @@
+"""``explain`` and its neighbours against servers that write down what they are asked."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.model import Status
+from tests.unit.comparison.samples import (
+    endpoint_slice,
+    instance,
+    mirror,
+    mirror_slice,
+    mirror_status,
+    syncer,
+)
+from tests.unit.worlds_site import WorldsSite
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorldsSite]:
+    """A syncer with a pod that is ready and one that is not, a stack's registration, a machine."""
+    for name in ("EUREKA_URL", "KUBECONFIG", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    with WorldsSite(tmp_path).running() as running:
+        running.objects = {
+            "eurekasyncers": [syncer("rating")],
+            "services": [{"metadata": {"namespace": "shop", "name": "rating"}, "spec": {}}],
+            "endpointslices": [endpoint_slice("rating", True, False)],
+            "pods": [
+                {
+                    "metadata": {"namespace": "shop", "name": "rating-1"},
+                    "status": {"containerStatuses": [{"name": "main", "ready": False}]},
+                }
+            ],
+        }
+        uid = {"eurekube.cluster-uid": "uid-1"}
+        running.instances = [
+            instance("rating", 0, metadata=uid),
+            instance("rating", 1, Status.DOWN, metadata=uid),
+            instance("cart", 0, owner="stack/acme/shop/dev/cart", metadata={"eurekube.renewer": "eurekube"}),
+            instance("legacy", 0, owner=None, instance_id="vm-1:legacy:8080"),
+        ]
+        yield running
+
+
+def asked(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str], *words: str, code: int = 0, kubernetes: bool = True
+) -> Any:
+    """What a command prints as JSON."""
+    reach = ["--eureka-url", site.eureka_url]
+    reach += ["--kubeconfig", str(site.kubeconfig)] if kubernetes else []
+    site.asked.clear()
+    assert main([*words, *reach, "--output", "json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_application_is_explained(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is not UP comes first, with the reason that the pod's status gives."""
+    site.lease_ends = {site.instances[0].instance_id: int(time.time() * 1000) + 80_000}
+    found = asked(site, capsys, "explain", "rating")
+    first, second = found["instances"]
+    assert first["facts"]["why not UP"] == (
+        "Kubernetes says that its endpoint is not ready: container main is not ready, by its readinessProbe"
+    )
+    assert re.fullmatch(r"[1-9]\d s ago", second["facts"]["last renewed"])
+    assert second["facts"]["in Kubernetes"] == "pod shop/rating-0, endpoint 10.0.0.0 is ready"
+    assert found["applications"][0]["keeper"] == {"kind": "syncer", "name": "shop/rating"}
+
+
+def test_nothing_is_left_behind_in_a_server(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the list that every client gets, and single instances; nothing is written anywhere."""
+    for words in (("status",), ("plan",), ("instances",), ("watch", "--count", "1")):
+        asked(site, capsys, *words, code=0)
+        assert [one for one in site.asked if "eureka/" in one] == ["GET /eureka/apps"], words
+    asked(site, capsys, "explain", "rating")
+    of_eureka = {one for one in site.asked if one.startswith("GET /eureka/")}
+    assert {one for one in of_eureka if one != "GET /eureka/apps"} == {
+        f"GET /eureka/apps/RATING/{one.instance_id.replace(':', '%3A')}" for one in site.instances[:2]
+    }
+    assert all(one.startswith("GET ") for one in site.asked)
+
+
+def test_an_instance_by_its_id_without_kubernetes(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Eureka alone says whose it is and who renews it; what is missing is told."""
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    found = asked(site, capsys, "explain", "vm-1:legacy:8080", kubernetes=False)
+    (one,) = found["instances"]
+    assert one["facts"]["kept by"].startswith("itself")
+    assert one["facts"]["renewed by"] == "its application"
+    found = asked(site, capsys, "explain", "cart", kubernetes=False)
+    assert "is called 'eurekube'" in found["instances"][0]["facts"]["renewed by"]
+    assert main(["explain", "cart", "--eureka-url", site.eureka_url]) == 0
+    shown = capsys.readouterr()
+    assert "kept by: stack acme/shop/dev (owner stack/acme/shop/dev/cart)" in shown.out
+    assert "the stack is destroyed: it is deregistered" in shown.out
+    assert "Kubernetes is not at hand" in shown.err
+
+
+def test_what_eureka_does_not_hold(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
+    """1, with what comes near, and what the syncer of that name wants."""
+    site.instances = site.instances[2:]
+    assert (
+        main(["explain", "rating", "--eureka-url", site.eureka_url, "--kubeconfig", str(site.kubeconfig)])
+        == 1
+    )
+    said = capsys.readouterr().err
+    assert "neither an application nor an instance rating" in said
+    assert "syncer shop/rating wants 1/2 there: Differs: 2 instances: not in Eureka" in said
+
+
+def test_without_eureka_nothing_is_explained(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
+    """2, and what to give."""
+    assert main(["explain", "rating", "--kubeconfig", str(site.kubeconfig)]) == 2
+    assert "Eureka is not at hand" in capsys.readouterr().err
+    reach = ["--kubeconfig", str(site.kubeconfig), "--eureka-url", site.eureka_url]
+    assert main(["explain", "rating", "--connection", "eu", *reach]) == 2
+    assert "--connection eu: there is none; there are default" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["services", "endpointslices"])
+def test_what_may_not_be_read_does_not_pass_for_what_is_not_there(
+    kind: str, site: WorldsSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The operator says how it stands, and nothing looks superfluous; 2, since nobody can say."""
+    site.refused = {kind}
+    found = asked(site, capsys, "status", code=2)
+    assert len(found["unread"]) == 1
+    assert f"{kind} in all namespaces" in found["unread"][0]
+    rating = next(one for one in found["applications"] if one["keeper"]["name"] == "shop/rating")
+    assert (rating["state"], rating["kubernetes"], rating["groups"]) == ("synced", None, [])
+    assert asked(site, capsys, "plan", code=2)["syncers"] == []
+
+
+def test_without_the_syncers_nothing_looks_left_behind(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where the custom resource is not installed, or not to be read."""
+    site.refused = {"eurekasyncers"}
+    found = asked(site, capsys, "status", code=2)
+    assert "NoSuchSyncer" not in {one["reason"] for one in found["applications"]}
+    assert "RATING" in {one["application"] for one in found["applications"]}
+
+
+def test_one_namespace_that_may_not_be_read_hides_no_other(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only its own syncers are left out, and what they registered is not taken for anything else."""
+    site.refused_namespaces = {"secret"}
+    site.instances.append(instance("safe", owner="cluster/lab/secret/safe"))
+    found = asked(site, capsys, "status", "-n", "shop,secret", code=2)
+    assert len(found["unread"]) == 1
+    states = {one["keeper"]["name"]: one["state"] for one in found["applications"]}
+    assert (states["shop/rating"], states["secret/safe"]) == ("synced", "not compared")
+
+
+def test_pods_and_nodes_that_may_not_be_read_leave_a_doubt(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is planned of a syncer that needs them."""
+    site.objects["eurekasyncers"] = [syncer("rating", metadataFromPodLabels=["team"])]
+    site.refused = {"pods"}
+    found = asked(site, capsys, "plan", code=2)
+    (planned,) = found["syncers"]
+    assert planned["changes"] == []
+    assert "the labels of the pods have not been read" in planned["held"]
+    service = syncer("rating", mode="service", advertise="NodePort")
+    site.objects["eurekasyncers"], site.refused = [service], {"nodes"}
+    (planned,) = asked(site, capsys, "plan", code=2)["syncers"]
+    assert planned["changes"] == []
+    assert "nodes" in planned["held"]
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_sentence(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was named, so that it is no world that is merely missing."""
+    with pytest.raises(SystemExit) as ended:
+        main(["status", "--eureka-url", site.eureka_url, "--kubeconfig", "/nowhere"])
+    assert ended.value.code == 2
+    assert "could not look: the kubeconfig /nowhere does not exist" in capsys.readouterr().err
+
+
+def test_an_application_says_which_mirror_brings_it_in(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By which Service, and why an instance is not called by it; of one instance, that alone."""
+    site.objects["eurekamirrors"] = [mirror("old", mirror_status("LEGACY", held=1), application="legacy")]
+    site.objects["endpointslices"].append(
+        mirror_slice("old", ("vm-1:legacy:8080", "10.0.0.0", True), application="LEGACY")
+    )
+    site.instances.append(instance("legacy", 1, Status.DOWN, owner=None, instance_id="vm-2:legacy:8080"))
+    (found,) = asked(site, capsys, "explain", "legacy")["mirrors"]
+    assert (found["mirror"], found["service"], found["state"]) == ("shop/old", "legacy", "synced")
+    assert [(one["instanceId"], one["shown"]) for one in found["instances"]] == [
+        ("vm-2:legacy:8080", "left out"),
+        ("vm-1:legacy:8080", "called"),
+    ]
+    (found,) = asked(site, capsys, "explain", "vm-1:legacy:8080")["mirrors"]
+    assert len(found["instances"]) == 1
+    assert asked(site, capsys, "explain", "rating")["mirrors"] == []
+    reach = ["--eureka-url", site.eureka_url, "--kubeconfig", str(site.kubeconfig)]
+    for output in ("table", "markdown", "yaml"):
+        assert main(["explain", "legacy", *reach, "-o", output]) == 0
+        assert "vm-2:legacy:8080" in capsys.readouterr().out
+    site.instances = site.instances[:2]
+    assert main(["explain", "legacy", *reach]) == 1
+    said = capsys.readouterr().err
+    assert "EurekaMirror shop/old shows it as the Service legacy; 1 of 1 instances are called" in said
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_cluster_without_mirrors_has_nothing_to_say_of_them(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str], refused: bool
+) -> None:
+    """Its API server answers 404, or 403 whom it does not even tell that."""
+    site.unknown = {"eurekamirrors"}
+    site.refused = {"eurekamirrors"} if refused else set()
+    found = asked(site, capsys, "status", code=0)
+    assert (found["mirrors"], found["unread"]) == ([], [])
+    site.unknown = set()
+    found = asked(site, capsys, "status", code=2 if refused else 0)
+    assert any("eurekamirrors" in one for one in found["unread"]) is refused

@@ -1,0 +1,154 @@
+"""``eurekube import``: what it prints, what it leaves to others, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.registrations import registry_lists
+from eurekube_provider.registrations.servers import PEERS
+from tests.unit.fake_eureka import FakeEureka, FakeServers
+
+URL = "http://eureka:8761/eureka"
+
+
+@pytest.fixture
+def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
+    """One server, which EUREKA_URL names."""
+    made = FakeEureka()
+    monkeypatch.setenv("EUREKA_URL", URL)
+    monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
+    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+    return made
+
+
+def there(eureka: FakeEureka, number: int, application: str = "BILLING", **metadata: str) -> Instance:
+    """Somebody registered it."""
+    marks = {key.replace("_", "."): value for key, value in metadata.items()}
+    id_ = f"vm-{number}:{application.lower()}:8080"
+    one = Instance(application, id_, f"vm-{number}", f"192.0.2.{number}", Port(8080), metadata=marks)
+    eureka.register(one)
+    return one
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
+    """What a run that succeeds prints, and what it says to people."""
+    assert main(["import", *words]) == 0
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+def test_a_program_and_the_file_for_pulumi_import(
+    eureka: FakeEureka, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """All of the application that nobody has, as one resource; nothing is changed."""
+    for number in (1, 2):
+        there(eureka, number, zone="zone-a", tier="1")
+    before = dict(eureka.held)
+    file = tmp_path / "imports.json"
+    out, err = printed(capsys, "billing", "--file", str(file))
+    assert (eureka.held, err) == (before, "")
+    assert "eurekube.Application(" in out
+    assert '"vm-1:billing:8080": {' in out
+    assert 'on_conflict="adopt"' in out
+    assert 'renewer="self"' in out
+    assert json.loads(file.read_text())["resources"] == [
+        {"type": "eurekube:index:Application", "name": "billing", "id": "BILLING"}
+    ]
+
+
+def test_one_by_one_in_yaml(eureka: FakeEureka, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A resource for each registration."""
+    for number in (1, 2):
+        there(eureka, number)
+    file = tmp_path / "imports.json"
+    out, _ = printed(capsys, "billing", "--one-by-one", "--language", "yaml", "--file", str(file))
+    resources = yaml.safe_load(out)["resources"]
+    assert {each["properties"]["hostName"] for each in resources.values()} == {"vm-1", "vm-2"}
+    assert {each["type"] for each in resources.values()} == {"eurekube:Instance"}
+    written = json.loads(file.read_text())["resources"]
+    assert {each["name"]: each["id"] for each in written} == {
+        "billing-vm-1-billing-8080": "BILLING/vm-1:billing:8080",
+        "billing-vm-2-billing-8080": "BILLING/vm-2:billing:8080",
+    }
+    assert resources.keys() == {each["name"] for each in written}
+
+
+def test_the_dynamic_provider_adopts(eureka: FakeEureka, capsys: pytest.CaptureFixture[str]) -> None:
+    """It needs no import."""
+    there(eureka, 1)
+    out, _ = printed(capsys, "billing", "--provider", "dynamic")
+    assert "from eurekube_provider import EurekaApplication\n" in out
+    assert '"on_conflict": "adopt"' in out
+    assert "pulumi import" not in out
+
+
+def test_what_is_somebody_elses_is_left_out(eureka: FakeEureka, capsys: pytest.CaptureFixture[str]) -> None:
+    """And named, with whose it is; where nothing else is there, that is the error."""
+    there(eureka, 1, eurekube_owner="cluster/eu/shop/rating")
+    there(eureka, 2, eurekube_owner="stack/acme/shop/dev/billing")
+    assert main(["import", "billing"]) == 1
+    assert (
+        "nothing of 'billing' can be imported: all of it belongs to the EurekaSyncer shop/rating of the"
+        " cluster eu, the Pulumi stack acme/shop/dev (billing)"
+    ) in capsys.readouterr().err
+    there(eureka, 3)
+    out, err = printed(capsys, "billing")
+    assert re.findall(r'host_name": "(.+?)"', out) == ["vm-3"]
+    assert "left out BILLING/vm-1:billing:8080, which belongs to the EurekaSyncer shop/rating" in err
+    assert "left out BILLING/vm-2:billing:8080, which belongs to the Pulumi stack acme/shop/dev" in err
+
+
+def test_what_looks_like_a_credential_is_said(eureka: FakeEureka, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its key only; other stacks' and callers' programs read it from Eureka, and a repository keeps it."""
+    there(eureka, 1, user_password="hidden")
+    _, err = printed(capsys, "billing")
+    assert "metadata user.password of billing may be credentials" in err
+    assert "hidden" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["biling"], "Eureka lists no application 'biling' (BILLING is one)"),
+        (["billing", "--provider", "dynamic", "--file", "x"], "pulumi import knows no dynamic resources"),
+        (["billing", "--provider", "dynamic", "--language", "yaml"], "the dynamic provider has Python only"),
+        (["billing", "--file", "/nowhere/imports.json"], "--file /nowhere/imports.json: No such file"),
+        (["billing", "--eureka-url", "nonsense"], "nonsense"),
+        (["billing", "--eureka-url", "http://away:8761/eureka"], "no connection to http://away:8761/eureka"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    eureka: FakeEureka, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    """What is wrong, and where."""
+    there(eureka, 1)
+    assert main(["import", *words]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert told in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_a_file_that_is_there_is_not_overwritten(
+    eureka: FakeEureka, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It may be somebody's."""
+    there(eureka, 1)
+    (tmp_path / "mine").write_text("mine")
+    assert main(["import", "billing", "--file", str(tmp_path / "mine")]) == 1
+    assert "File exists" in capsys.readouterr().err
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_without_an_url(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is asked for."""
+    monkeypatch.delenv("EUREKA_URL", raising=False)
+    assert main(["import", "billing"]) == 1
+    assert "EUREKA_URL" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""One document, and one row of blocks, in every form that a person or a program asks for."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import yaml
+
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Sheet, Tone, emit, text
+from eurekube_provider.core.quoting import printable
+
+HOSTILE = "\x1b[2Jsafe\u202e|`x`"
+DOCUMENT = {"name": HOSTILE, "rows": [1, None]}
+BLOCKS: list[Block] = [
+    Line.of("one fault", Tone.BAD),
+    Sheet(("NAME", "WHY"), [(Cell(HOSTILE), Cell("x" * 200))], last_is_cut=True),
+    Line.of("below", indent=4),
+]
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+@pytest.mark.parametrize(
+    ("form", "read"), [(OutputFormat.JSON, json.loads), (OutputFormat.YAML, yaml.safe_load)]
+)
+def test_documents_can_be_read_back(
+    form: OutputFormat, read: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever stands in them, and without a character that a terminal would obey."""
+    emit(form, DOCUMENT, BLOCKS)
+    written = capsys.readouterr().out
+    assert read(written) == DOCUMENT  # type: ignore[operator]
+    assert "\x1b" not in written
+    assert "\u202e" not in written
+
+
+def test_a_pipe_gets_no_colour_and_no_folded_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row is one line, so that grep finds it; nothing is cut."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    emit(OutputFormat.TABLE, DOCUMENT, BLOCKS)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert lines[2].endswith("x" * 200)
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_terminal_gets_colours_and_a_narrow_one_a_cut_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line for each row however long its reason is."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = text(BLOCKS, Terminal())
+    assert "\x1b[1;31mone fault" in shown
+    assert "\x1b[2J" not in shown
+    row = shown.splitlines()[2]
+    assert row.startswith(printable(HOSTILE))
+    assert row.endswith("x…")
+    assert len(row) == 60
+    assert len(shown.splitlines()) == 4
+
+
+def test_what_has_no_room_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A very narrow terminal still shows every column."""
+    monkeypatch.setenv("COLUMNS", "20")
+    shown = text(BLOCKS, Terminal())
+    assert shown.count("x") >= 200
+    assert "NAME" in shown
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colours_can_be_switched_off(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As no-color.org says, and on a terminal that knows none."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv(name, value)
+    assert "\x1b[1;31m" not in text(BLOCKS, Terminal())
+    assert "\x1b[31m" not in text(BLOCKS, Terminal())
+
+
+def test_markdown_has_no_markup_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """For a comment of a pull request."""
+    emit(OutputFormat.MARKDOWN, DOCUMENT, BLOCKS)
+    written = capsys.readouterr().out
+    assert "| NAME | WHY |\n|---|---|\n" in written
+    assert r"\|\`x\`" in written
+    assert written.endswith("  - below\n")

@@ -1,0 +1,53 @@
+"""Both worlds as a test has them, in place of servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eurekube_provider.comparison.comparing import KubernetesWorld
+from eurekube_provider.comparison.mirror_explaining import MirrorWorld
+from eurekube_provider.core.model import Instance
+from eurekube_provider.doctor import worlds_reader
+from eurekube_provider.doctor.worlds_reader import EurekaRead, Worlds
+
+
+class FakeReader:
+    """Reads what it was given; a context manager, as the real one."""
+
+    def __init__(self, *looks: Worlds) -> None:
+        self.looks = list(looks)
+        self.access = None
+        self.peers: dict[str, Any] = {}
+        self.read_times = 0
+
+    def __call__(self, *_: object) -> FakeReader:
+        """It is made with settings, of which it needs none."""
+        return self
+
+    def __enter__(self) -> FakeReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self, progress: object = None) -> Worlds:  # noqa: ARG002 - as the real one has it
+        """The next look; the last one again and again."""
+        self.read_times += 1
+        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+
+
+def worlds(
+    kubernetes: KubernetesWorld | None,
+    eurekas: Mapping[str, Sequence[Instance]],
+    *,
+    missing: tuple[str, ...] = (),
+    unread: tuple[str, ...] = (),
+    mirrors: Sequence[Mapping[str, Any]] = (),
+) -> Worlds:
+    """Both worlds as they were read."""
+    reads = {name: EurekaRead(tuple(those), 2) for name, those in eurekas.items()}
+    return Worlds(kubernetes, reads, missing, unread, mirrors=MirrorWorld(mirrors))
+
+
+NO_EUREKA = worlds_reader.NO_EUREKA

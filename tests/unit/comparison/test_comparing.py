@@ -1,0 +1,224 @@
+"""Both worlds side by side: every state, its one line of reason, and the order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.comparison.comparing import (
+    Comparison,
+    Count,
+    KubernetesWorld,
+    cluster_named,
+    compare,
+    plans_of,
+)
+from eurekube_provider.comparison.keeper import KeeperKind
+from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.core.model import Status
+from tests.unit.comparison.samples import CLUSTER, desired_of, instance, syncer, world
+
+
+def condition(kind: str, status: str, reason: str) -> dict[str, str]:
+    """One condition."""
+    return {"type": kind, "status": status, "reason": reason, "message": f"{reason} it is"}
+
+
+def status(ready: str, synced: str, reason: str) -> dict[str, Any]:
+    """What an operator writes."""
+    return {"conditions": [condition("Ready", ready, reason), condition("Synced", synced, reason)]}
+
+
+def one_of(found: list[Comparison]) -> Comparison:
+    """The only comparison there is."""
+    (one,) = found
+    return one
+
+
+def test_what_is_as_it_should_be() -> None:
+    """Nothing to say of it."""
+    there = [instance("rating", 0), instance("rating", 1)]
+    one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
+    assert (one.application, str(one.keeper), one.state) == ("RATING", "syncer shop/rating", SyncState.SYNCED)
+    assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(2, 2))
+    assert (one.reason, one.message, one.differing) == ("", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "state", "reason"),
+    [
+        (status("False", "False", "NoMatchingService"), SyncState.NOT_READY, "NoMatchingService"),
+        (status("True", "False", "Conflict"), SyncState.NOT_SYNCED, "Conflict"),
+        (status("Unknown", "False", "Braked"), SyncState.NOT_KNOWN, "Braked"),
+        ({}, SyncState.NOT_KNOWN, "NotLookedAt"),
+    ],
+)
+def test_what_the_operator_says_counts(said: dict[str, Any], state: SyncState, reason: str) -> None:
+    """Its conditions are one word, its reason and its sentence."""
+    one = one_of(compare(world(syncer("rating", said)), {"default": [instance("rating")]}))
+    assert (one.state, one.reason) == (state, reason)
+    assert one.message
+
+
+def test_what_the_operator_has_not_seen_yet_is_seen() -> None:
+    """Its conditions are fine, and yet an instance is missing, and another has another status."""
+    there = [instance("rating", 0, Status.DOWN)]
+    one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
+    assert (one.state, one.reason, one.differing) == (SyncState.NOT_SYNCED, "Differs", 2)
+    assert one.message == "1 instance: not in Eureka; 1 instance: status: DOWN -> UP"
+    assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(1, 0))
+
+
+def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
+    """No operator looks, and callers find nothing."""
+    one = one_of(compare(world(syncer("rating", {})), {"default": []}))
+    assert (one.state, one.reason) == (SyncState.NOT_READY, "NotLookedAt")
+    assert one.message == "no operator has looked at it yet, and callers find none of its ready endpoints"
+
+
+def test_a_deleted_syncer_and_one_that_is_gone() -> None:
+    """What it had leaves; what one left behind that is not there any more is told, too."""
+    there = [instance("rating"), instance("order")]
+    found = compare(world(syncer("rating", deleted=True)), {"default": there})
+    assert [(str(one.keeper), one.reason) for one in found] == [
+        ("syncer shop/order", "NoSuchSyncer"),
+        ("syncer shop/rating", "Deleted"),
+    ]
+
+
+def test_syncers_of_namespaces_that_are_not_looked_at_are_left_out() -> None:
+    """They would pass for something that nobody compares."""
+    there = [instance("order"), instance("order", 1, owner=None, instance_id="d")]
+    found = compare(world(namespaces=("shop-2",)), {"default": there})
+    assert [str(one.keeper) for one in found] == ["itself"]
+
+
+def test_what_befalls_several_instances_is_said_once() -> None:
+    """Not for each of them, as the operator has it."""
+    item = syncer("rating", status("True", "False", "Conflict"))
+    others = [instance("rating", number, owner="cluster/lab/shop/other") for number in (0, 1)]
+    (ours,) = (
+        one
+        for one in compare(world(item, ready=(True, True)), {"default": others})
+        if one.keeper.name == "shop/rating"
+    )
+    assert (ours.reason, ours.message.count("belongs to")) == ("Conflict", 1)
+
+
+def test_what_others_keep_is_not_compared() -> None:
+    """Stacks, other clusters, unknown owners and applications themselves: each by its keeper, last."""
+    there = [
+        instance("rating"),
+        instance("rating", 1, owner="stack/acme/shop/dev/r", instance_id="a"),
+        instance("rating", 2, owner="cluster/eks-2/shop/rating", instance_id="b"),
+        instance("rating", 3, owner="mirror/eu/rating", instance_id="c"),
+        instance("rating", 4, owner=None, instance_id="d"),
+        instance("cart", 0, Status.DOWN, owner=None),
+    ]
+    found = compare(world(syncer("rating")), {"default": there})
+    assert [(one.application, str(one.keeper), one.state) for one in found] == [
+        ("CART", "itself", SyncState.NOT_READY),
+        ("RATING", "syncer shop/rating", SyncState.SYNCED),
+        ("RATING", "syncer shop/rating of cluster eks-2", SyncState.NOT_COMPARED),
+        ("RATING", "stack acme/shop/dev", SyncState.NOT_COMPARED),
+        ("RATING", "mirror/eu/rating", SyncState.NOT_COMPARED),
+        ("RATING", "itself", SyncState.NOT_COMPARED),
+    ]
+    assert {one.keeper.kind for one in found} == set(KeeperKind)
+
+
+def test_with_one_world_alone() -> None:
+    """Eureka alone shows who keeps what; Kubernetes alone shows what the operator wrote."""
+    alone = one_of(compare(None, {"default": [instance("rating")]}))
+    assert (str(alone.keeper), alone.state, alone.kubernetes) == (
+        "syncer shop/rating of cluster lab",
+        SyncState.NOT_COMPARED,
+        None,
+    )
+    said = {**status("True", "True", "Synced"), "registered": 3}
+    one = one_of(compare(world(syncer("rating", said)), {}))
+    assert (one.state, one.kubernetes, one.eureka) == (SyncState.SYNCED, Count(1, 1), Count(3))
+
+
+def test_each_eureka_is_compared_by_itself() -> None:
+    """A syncer of one is not looked for at another, and what stands at the other one is told."""
+    item = syncer("rating", eureka="eu")
+    found = compare(world(item), {"default": [instance("rating")], "eu": []})
+    assert [(one.eureka_name, one.state, one.eureka) for one in found] == [
+        ("eu", SyncState.NOT_SYNCED, Count(0, 0)),
+        ("default", SyncState.NOT_COMPARED, Count(1, 1)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("item", "ready", "held", "changes"),
+    [
+        (syncer("rating"), (True,), "", ["update", "deregister"]),
+        (
+            syncer("rating", paused=True),
+            (True,),
+            "the syncer is paused: nothing is changed",
+            ["update", "deregister"],
+        ),
+        (
+            syncer("rating", status("False", "False", "NotAllowed")),
+            (True,),
+            "NotAllowed: NotAllowed it is",
+            [],
+        ),
+        (
+            syncer("rating", status("True", "False", "Braked")),
+            (True,),
+            "removals are held back: Braked it is",
+            ["update", "deregister"],
+        ),
+        (
+            syncer("rating", deleted=True),
+            (True,),
+            "the syncer is being deleted",
+            ["deregister", "deregister"],
+        ),
+        (syncer("rating", port="grpc"), (True,), "nothing is removed in doubt", []),
+        (syncer("rating", policy="UpsertOnly"), (True,), "", ["update"]),
+        (syncer("rating", onTermination="OutOfService"), (True, None), "", ["update", "set-status"]),
+    ],
+)
+def test_plans_and_what_holds_them(
+    item: dict[str, Any], ready: tuple[bool | None, ...], held: str, changes: list[str]
+) -> None:
+    """The operator's own plan, and the rules that would keep it from carrying it out."""
+    there = [instance("rating", 0, Status.DOWN), instance("rating", 1)]
+    (planned,) = plans_of(world(item, ready=ready), {"default": there}).values()
+    assert planned.held.startswith(held)
+    assert bool(planned.held) == bool(held)
+    actions = [str(change.action) for change in planned.steps.changes]
+    assert sorted(set(actions), key=actions.index) == sorted(set(changes), key=changes.index)
+
+
+def test_the_name_that_an_operator_gave_its_cluster() -> None:
+    """Its instances carry the cluster's UID, and the name in their owner."""
+    there = [instance("rating", metadata={"eurekube.cluster-uid": "uid-9"}), instance("order")]
+    assert cluster_named("uid-1", there) == "lab"
+    assert cluster_named("uid-2", there) is None
+    assert cluster_named("", there) is None
+
+
+def test_another_operators_name_of_the_same_cluster_does_not_count() -> None:
+    """It serves other namespaces."""
+    other = instance("order", owner="cluster/other/else/order")
+    there = [other, instance("rating")]
+    assert cluster_named("uid-1", there, ("shop",)) == "lab"
+    assert cluster_named("uid-1", there, ("nowhere",)) is None
+
+
+def test_everything_is_plain_json() -> None:
+    """Differences are grouped by what they have in common."""
+    kubernetes = KubernetesWorld(
+        CLUSTER, [syncer("rating")], {("shop", "rating"): desired_of(syncer("rating"), True, True, True)}
+    )
+    one = one_of(compare(kubernetes, {"default": []})).to_dict()
+    (group,) = one["groups"]
+    assert group["cause"] == "not in Eureka"
+    assert len(group["instances"]) == 3
+    assert one["keeper"] == {"kind": "syncer", "name": "shop/rating"}

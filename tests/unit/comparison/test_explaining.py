@@ -1,0 +1,176 @@
+"""An instance explained: whose, renewed by whom and when, why it is not UP, and what would become of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.comparison.consequences import Event, consequences
+from eurekube_provider.comparison.explaining import Sight, explain, why_not_up
+from eurekube_provider.comparison.keeper import keeper_of
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.syncer import Syncer
+from tests.unit.comparison.samples import endpoint_slice, instance, syncer
+
+NOW_MS = 1_000_000_000.0
+STACK = "stack/acme/shop/dev/rating"
+
+
+def sight(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> Sight:
+    """What was read of an instance, with its cluster at hand."""
+    found = Syncer.from_object(item) if item else None
+    return Sight(one, keeper_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
+
+
+def endpoint(ready: bool | None) -> Any:
+    """An endpoint."""
+    return endpoint_slice("rating", ready)["endpoints"][0]
+
+
+def test_an_instance_of_a_syncer() -> None:
+    """Each question has an answer, the last renewal by each server."""
+    one = instance("rating")
+    held = {
+        "http://e-1": replace(one, lease_ends_ms=int(NOW_MS) + 78_000),
+        "http://e-2": replace(one, lease_ends_ms=int(NOW_MS) + 70_000),
+        "http://e-3": None,
+    }
+    found = explain(
+        sight(
+            one,
+            syncer("rating"),
+            by_server=held,
+            failures={"http://e-4": "time-out"},
+            endpoint=endpoint(True),
+        ),
+        NOW_MS,
+    ).to_dict()
+    assert found["facts"] == {
+        "kept by": "syncer shop/rating (owner cluster/lab/shop/rating)",
+        "callers": "find it under rating, at http://10.0.0.0:8080",
+        "renewed by": "the operator of this cluster, whichever replica leads",
+        "last renewed": "12 s ago at http://e-1, 20 s ago at http://e-2",
+        "in Kubernetes": "pod shop/rating-0, endpoint 10.0.0.0 is ready",
+        "servers": (
+            "they differ: UP at http://e-1, UP at http://e-2, not there at http://e-3; http://e-4 did not"
+            " answer: time-out"
+        ),
+    }
+    assert list(found["if"]) == ["its pod is deleted", "its syncer is deleted", "the operator stops"]
+
+
+def test_a_renewal_that_is_late_is_said() -> None:
+    """Longer ago than its Eureka lease lasts."""
+    one = instance("rating")
+    held = {"http://e-1": replace(one, lease_ends_ms=int(NOW_MS) - 30_000)}
+    facts = dict(explain(sight(one, by_server=held), NOW_MS).facts)
+    assert facts["last renewed"] == "120 s ago: that is longer than its Eureka lease of 90 s"
+    assert dict(explain(sight(one), NOW_MS).facts)["last renewed"] == "no server says"
+
+
+DOWN = instance("rating", 0, Status.DOWN)
+WAITING = {
+    "status": {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
+}
+UNREADY = {"status": {"containerStatuses": [{"name": "main", "ready": False, "state": {"running": {}}}]}}
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (
+            sight(DOWN, syncer("rating"), endpoint=endpoint(False), pod=WAITING),
+            "container main waits: CrashLoopBackOff",
+        ),
+        (
+            sight(DOWN, syncer("rating"), endpoint=endpoint(False), pod=UNREADY),
+            "container main is not ready, by its readinessProbe",
+        ),
+        (
+            sight(DOWN, syncer("rating"), endpoint=endpoint(False)),
+            "Kubernetes says that its endpoint is not ready",
+        ),
+        (sight(DOWN, syncer("rating"), endpoint=endpoint(None)), "its pod is being deleted"),
+        (
+            sight(DOWN, syncer("rating"), endpoint=endpoint(True)),
+            "the operator has not brought that to Eureka yet",
+        ),
+        (sight(DOWN, syncer("rating")), "no EndpointSlice has its address any more"),
+        (sight(DOWN, syncer("rating", mode="service")), "no endpoint of its Service is ready"),
+        (
+            sight(replace(DOWN, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)),
+            "somebody set OUT_OF_SERVICE",
+        ),
+        (
+            sight(instance("rating", 0, Status.OUT_OF_SERVICE, metadata={"eurekube.leaving": "true"})),
+            "on its way out: the operator",
+        ),
+        (
+            sight(instance("rating", 0, Status.DOWN, owner=STACK, metadata={"eurekube.enforced": "DOWN"})),
+            "program enforces the status DOWN",
+        ),
+        (sight(instance("rating", 0, Status.DOWN, owner=STACK)), "the stack registered it as DOWN"),
+        (
+            sight(instance("rating", 0, Status.STARTING, owner=None)),
+            "the application says STARTING of itself",
+        ),
+        (sight(instance("rating", 0, Status.DOWN, owner="mirror/eu")), "mirror/eu says DOWN"),
+    ],
+)
+def test_why_an_instance_is_not_up(found: Sight, expected: str) -> None:
+    """By whoever decides about its status."""
+    assert expected in why_not_up(found)
+    assert "why not UP" in dict(explain(found, NOW_MS).facts)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, "it is deregistered at the moment at which the deletion begins"),
+        (
+            {"onTermination": "OutOfService"},
+            "it is OUT_OF_SERVICE from that moment until its endpoint is gone",
+        ),
+        ({"policy": "UpsertOnly"}, "it is renewed no more, and lapses: Eureka forgets it 180 to 240 s after"),
+        ({"paused": True}, "nothing: the syncer is paused"),
+        ({"mode": "service"}, "after the last one it is DOWN"),
+        ({"mode": "service", "notReady": "Remove"}, "after the last one it is deregistered"),
+    ],
+)
+def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
+    """As its syncer says."""
+    one = instance("rating")
+    outcomes = dict(consequences(one, keeper_of(one, "lab"), Syncer.from_object(syncer("rating", **spec))))
+    assert expected in outcomes[Event.POD_DELETED]
+
+
+@pytest.mark.parametrize(
+    ("owner", "metadata", "event", "expected"),
+    [
+        (
+            STACK,
+            {"eurekube.renewer": "eurekube"},
+            Event.RENEWER_STOPS,
+            "another replica of 'eurekube' goes on",
+        ),
+        (STACK, {"eurekube.renewer": "self"}, Event.OPERATOR_STOPS, "nothing: its application renews it"),
+        (
+            STACK,
+            {"eurekube.renewer": "eurekube"},
+            Event.STACK_DESTROYED,
+            "it is deregistered, after the drain",
+        ),
+        (None, {}, Event.OPERATOR_STOPS, "nothing: Eurekube has nothing to do with it"),
+        ("cluster/eks-2/shop/r", {}, Event.RENEWER_STOPS, "the operator of cluster eks-2 renews it"),
+        ("mirror/eu", {}, Event.RENEWER_STOPS, "mirror/eu decides"),
+        ("", {}, Event.OPERATOR_STOPS, "a standby replica goes on within 17 s"),
+    ],
+)
+def test_what_would_become_of_it(
+    owner: str | None, metadata: dict[str, str], event: Event, expected: str
+) -> None:
+    """By whoever keeps it."""
+    one = instance("rating", owner=owner, metadata=metadata)
+    assert expected in dict(consequences(one, keeper_of(one, "lab")))[event]

@@ -1,0 +1,68 @@
+"""How mirrors stand: the words of syncers, worst first."""
+
+from __future__ import annotations
+
+import pytest
+
+from eurekube_provider.comparison.mirror_standing import (
+    STALE_SECONDS,
+    mirror_standings,
+    service_of_application,
+)
+from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.troubles import Severity, headline, troubles_of
+from tests.unit.comparison.samples import mirror, mirror_status
+
+NOW = 1_780_000_000.0
+READ = "2026-05-28T20:26:40Z"  # which is NOW
+
+
+def test_the_worst_comes_first() -> None:
+    """With the reason that its conditions give."""
+    items = [
+        mirror("a", mirror_status(read=READ)),
+        mirror("b", mirror_status(NameTaken="the name is a person's")),
+        mirror("c"),
+        mirror("d", {**mirror_status(ready=0)}),
+        mirror("e", mirror_status(), deleted=True),
+    ]
+    found = mirror_standings(items, NOW)
+    assert [(one.name, one.state) for one in found] == [
+        ("d", SyncState.NOT_READY),
+        ("c", SyncState.NOT_KNOWN),
+        ("b", SyncState.NOT_SYNCED),
+        ("e", SyncState.NOT_SYNCED),
+        ("a", SyncState.SYNCED),
+    ]
+    assert [one.why.partition(":")[0] for one in found] == [
+        "EndpointsReady",
+        "NotLookedAt",
+        "NameTaken",
+        "Deleted",
+        "",
+    ]
+    assert headline([], found) == "mirrors: 1 not ready, 1 not known, 2 not synced, 1 synced"
+    troubles = troubles_of([], (), found)
+    assert (troubles[0].severity, troubles[0].subjects) == (Severity.FAULT, ("EurekaMirror shop/d",))
+    assert len(troubles) == 4
+
+
+@pytest.mark.parametrize(("age", "state"), [(STALE_SECONDS, "synced"), (STALE_SECONDS + 1, "not known")])
+def test_what_nobody_has_read_for_long_is_not_known(age: float, state: str) -> None:
+    """Whatever the conditions say, which an operator that is gone wrote."""
+    (found,) = mirror_standings([mirror("review", mirror_status(read=READ))], NOW + age)
+    assert (str(found.state), found.read_seconds_ago(NOW + age)) == (state, age)
+    assert found.to_dict()["lastReadAt"] == READ
+
+
+def test_the_service_is_named_before_there_is_one() -> None:
+    """By the spec; of a pattern with several, the first and how many more there are."""
+    (new,) = mirror_standings([mirror("x", application="order", serviceName="legacy-{application}")], NOW)
+    assert (new.service, new.to_dict()["services"]) == ("legacy-order", 0)
+    (attached,) = mirror_standings([mirror("x", application="order", attachTo="rating")], NOW)
+    assert attached.service == "rating"
+    several = {**mirror_status(), "mirrored": 3}
+    (many,) = mirror_standings([mirror("x", several, pattern="*", allow=["*"])], NOW)
+    assert many.service == "review and 2 more"
+    assert (many.concerns("ANY"), attached.concerns("ANY"), attached.concerns("ORDER")) == (True, False, True)
+    assert service_of_application(mirror("x", pattern="*"), "ORDER") == ""

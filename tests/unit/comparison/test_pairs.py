@@ -1,0 +1,38 @@
+"""Endpoints and instances side by side."""
+
+from __future__ import annotations
+
+from eurekube_provider.comparison.pairs import Pair, pairs_of
+from eurekube_provider.core.model import Status
+from tests.unit.comparison.samples import endpoint_slice, instance
+
+
+def test_what_does_not_agree_comes_first() -> None:
+    """Missing on one side, another status, another keeper; then what is as it should be."""
+    slices = [endpoint_slice("rating", True, False, True, True, None)]
+    mine = [instance("rating", 0), instance("rating", 1), instance("rating", 8)]
+    other = instance("rating", 3, owner=None, instance_id="vm")
+    found = pairs_of(slices, mine, {other.ip_address: (other, "itself")})
+    assert [(one.endpoint, one.endpoint_state, one.status, one.keeper, one.agrees) for one in found] == [
+        ("rating-1", "not ready", "UP", "", False),
+        ("rating-2", "ready", "", "", False),
+        ("rating-3", "ready", "UP", "itself", False),
+        ("rating-4", "terminating", "", "", False),
+        ("", "", "UP", "", False),
+        ("rating-0", "ready", "UP", "", True),
+    ]
+
+
+def test_an_endpoint_of_two_slices_is_one() -> None:
+    """As it is for a moment when slices are rearranged."""
+    slices = [endpoint_slice("rating", True), endpoint_slice("rating", True)]
+    (pair,) = pairs_of(slices, [instance("rating")], {})
+    assert pair.agrees
+
+
+def test_what_is_not_ready_and_not_up_agrees() -> None:
+    """Callers are sent nowhere, as they should be."""
+    (pair,) = pairs_of([endpoint_slice("rating", False)], [instance("rating", 0, Status.DOWN)], {})
+    assert pair.agrees
+    assert pair.to_dict()["agrees"] is True
+    assert not Pair("10.0.0.1", "p", "ready").agrees

@@ -1,0 +1,72 @@
+"""What is wrong, worst first, and each thing once."""
+
+from __future__ import annotations
+
+from eurekube_provider.comparison.comparing import Comparison
+from eurekube_provider.comparison.keeper import Keeper, KeeperKind
+from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.troubles import (
+    MOST_SUBJECTS,
+    Severity,
+    Trouble,
+    eureka_troubles,
+    headline,
+    troubles_of,
+)
+
+
+def compared(name: str, state: SyncState, reason: str = "", message: str = "") -> Comparison:
+    """A comparison of the syncer ``shop/<name>``."""
+    return Comparison(
+        name.upper(), Keeper(KeeperKind.SYNCER, f"shop/{name}"), state, reason=reason, message=message
+    )
+
+
+def test_one_reason_is_one_trouble() -> None:
+    """However many it befalls; the first one's sentence stands for all, and says whose it is."""
+    found = troubles_of(
+        [
+            *(
+                compared(f"a{number}", SyncState.NOT_SYNCED, "Conflict", f"a{number} taken")
+                for number in range(8)
+            ),
+            compared("b", SyncState.NOT_READY, "NoMatchingService", "no Service"),
+            compared("c", SyncState.SYNCED),
+        ]
+    )
+    assert [(one.severity, one.name, len(one.subjects)) for one in found] == [
+        (Severity.FAULT, "NoMatchingService", 1),
+        (Severity.WARNING, "Conflict", 8),
+    ]
+    assert [one.message for one in found] == ["no Service", "e.g. shop/a0: a0 taken"]
+    assert found[1].told.endswith(f"shop/a{MOST_SUBJECTS - 1} and {8 - MOST_SUBJECTS} more")
+
+
+def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
+    """An Eureka that cannot be read explains its syncers; a note is no trouble for now."""
+    of_eureka = eureka_troubles(
+        "default", error="no answer", away=[("http://e", "x")], endangered=(), warning="40 %"
+    )
+    found = troubles_of([compared("b", SyncState.NOT_READY, "EurekaUnreachable", "no answer")], of_eureka)
+    assert [(one.severity, one.told) for one in found] == [
+        (Severity.FAULT, "Eureka default"),
+        (Severity.FAULT, "shop/b"),
+        (Severity.NOTE, "Eureka default"),
+    ]
+
+
+def test_a_server_that_is_away_and_one_that_preserves_itself() -> None:
+    """Warnings, as long as another one answers."""
+    found = eureka_troubles("eu", error="", away=[("http://e-1", "time-out")], endangered=["http://e-2"])
+    assert [(one.severity, one.name, one.subjects) for one in found] == [
+        (Severity.WARNING, "ServerAway", ("http://e-1",)),
+        (Severity.WARNING, "SelfPreservation", ("http://e-2",)),
+    ]
+    assert Trouble(Severity.NOTE, "a", "b").told == ""
+
+
+def test_the_sum_has_the_worst_first() -> None:
+    """In the order of the rows."""
+    states = [SyncState.SYNCED, SyncState.NOT_READY, SyncState.SYNCED, SyncState.NOT_COMPARED]
+    assert headline([compared("x", one) for one in states]) == "1 not ready, 2 synced, 1 not compared"
+    assert headline([]) == "no application is known"

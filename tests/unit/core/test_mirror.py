@@ -1,0 +1,151 @@
+"""What an EurekaMirror asks for, and how its Services are called."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.mirror import Mirror, MirrorForm
+from eurekube_provider.core.mirror_addresses import AddressPolicy, parsed_address
+from eurekube_provider.core.mirror_names import assigned_names, mirrored_name
+from eurekube_provider.core.networks import networks_of
+
+
+def mirror(**spec: Any) -> Mirror:
+    """The mirror ``legacy`` of the namespace ``shop``."""
+    return Mirror.from_object({"metadata": {"namespace": "shop", "name": "legacy"}, "spec": spec})
+
+
+def test_one_application_becomes_a_service_of_its_name() -> None:
+    """With an address of its own, port 80 named http, and 443 where instances have https."""
+    read = mirror(application="review")
+    assert (read.application, read.form, read.eureka) == ("REVIEW", MirrorForm.CLUSTER_IP, "default")
+    assert (read.port.name, read.port.number) == ("http", 80)
+    assert (read.secure_port.name, read.secure_port.number, read.secure_port.app_protocol) == (
+        "https",
+        443,
+        "https",
+    )
+    assert [read.means(one) for one in ("REVIEW", "REVIEW2")] == [True, False]
+
+
+def test_a_pattern_means_what_the_list_allows() -> None:
+    """Both must fit: whoever registers in Eureka chooses the name."""
+    read = mirror(pattern="shop-*", allow=["SHOP-REVIEW", "shop-r?"])
+    assert [one for one in ("SHOP-REVIEW", "SHOP-R1", "SHOP-X", "REVIEW") if read.means(one)] == [
+        "SHOP-REVIEW",
+        "SHOP-R1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({}, "name one application, or a pattern"),
+        ({"application": "a", "pattern": "b", "allow": ["b"]}, "name one application, or a pattern"),
+        ({"pattern": "*"}, r"spec\.allow is missing"),
+        ({"pattern": "*", "allow": ["a"], "attachTo": "rating"}, r"attachTo needs spec\.application"),
+        ({"pattern": "*", "allow": ["a"], "serviceName": "x"}, r"must contain \{application\}"),
+        ({"application": "a", "attachTo": "rating", "headless": True}, r"not with spec\.attachTo"),
+        ({"application": "a", "securePort": 80}, "must differ"),
+        ({"application": "a", "portName": "https"}, "must differ"),
+        ({"application": "a", "port": "x"}, r"spec\.port is 'x'"),
+        ({"application": "a", "allowedCIDRs": ["10.0.0.1/8"]}, "must be a network such as"),
+        ({"application": "a/b"}, "without a slash"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(spec: dict[str, Any], sentence: str) -> None:
+    """With the field, and what would be right."""
+    with pytest.raises(ConfigurationError, match=rf"EurekaMirror shop/legacy: .*{sentence}"):
+        mirror(**spec)
+
+
+@pytest.mark.parametrize(
+    ("template", "application", "name"),
+    [
+        ("{application}", "ORDER_SERVICE.V2", "order-service-v2"),
+        ("vm-{application}", "REVIEW", "vm-review"),
+        ("{application}", "2ND", None),
+        ("{application}", "_", None),
+        ("{application}", "A" * 64, None),
+        ("{application}", "A" * 63, "a" * 63),
+        ("{application}", "-X-", "x"),
+    ],
+)
+def test_names_are_dns_labels(template: str, application: str, name: str | None) -> None:
+    """As Kubernetes has them for Services (DNS-1035), or none."""
+    assert mirrored_name(template, application) == name
+
+
+def test_of_two_applications_with_one_name_the_second_is_refused() -> None:
+    """Merged, calls for the one would reach the other."""
+    found = assigned_names("{application}", ["A_B", "A-B", "C"])
+    assert found.names == {"A-B": "a-b", "C": "c"}
+    assert list(found.refused) == ["A_B"]
+    assert "A_B and A-B would both be the Service a-b" in found.refused["A_B"]
+
+
+def test_who_has_a_name_keeps_it() -> None:
+    """Else a newcomer in Eureka would take over calls by its name alone."""
+    found = assigned_names("{application}", ["A_B", "A-B"], {"a-b": "A_B"})
+    assert (found.names, list(found.refused)) == ({"A_B": "a-b"}, ["A-B"])
+
+
+@given(st.sets(st.text(alphabet="AB-_.9", min_size=1, max_size=4)))
+def test_no_two_applications_have_one_service(applications: set[str]) -> None:
+    """Each has a name of its own, or is refused with a reason."""
+    found = assigned_names("{application}", applications)
+    assert len(set(found.names.values())) == len(found.names)
+    assert found.names.keys() | found.refused.keys() == applications
+    assert not found.names.keys() & found.refused.keys()
+
+
+POLICY = AddressPolicy(
+    networks_of(["0.0.0.0/0", "::/0"]), networks_of(["10.96.0.0/12"]), frozenset({"192.0.2.9"})
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("192.0.2.1", ""),
+        ("2001:db8::1", ""),
+        ("127.0.0.1", "loopback"),
+        ("::1", "loopback"),
+        ("169.254.169.254", "link-local"),
+        ("fe80::1", "link-local"),
+        ("0.0.0.0", "names no host"),
+        ("224.0.0.1", "multicast"),
+        ("10.96.0.10", "own Services or pods"),
+        ("192.0.2.9", "own Services or pods"),
+        ("::ffff:10.96.0.1", "form of an IPv6"),
+    ],
+)
+def test_the_clusters_own_addresses_are_refused_whatever_is_allowed(address: str, why: str) -> None:
+    """Whoever may register in Eureka must not steer the cluster's calls into it."""
+    parsed = parsed_address(address)
+    assert parsed is not None
+    said = POLICY.refusal(parsed)
+    assert (why in said) if why else said == ""
+
+
+def test_nothing_is_allowed_by_itself() -> None:
+    """By the operator first, and by the mirror where it names networks."""
+    address = ipaddress.ip_address("192.0.2.1")
+    assert "--mirror-cidrs" in AddressPolicy(()).refusal(address)
+    policy = AddressPolicy(networks_of(["192.0.2.0/24"]))
+    assert policy.refusal(address) == ""
+    assert policy.refusal(address, networks_of(["192.0.2.0/31"])) == ""
+    assert "spec.allowedCIDRs" in policy.refusal(address, networks_of(["192.0.2.2/31"]))
+    assert "spec.allowedCIDRs" in policy.refusal(address, networks_of(["2001:db8::/32"]))
+
+
+def test_addresses_may_be_in_brackets_and_names_are_none() -> None:
+    """As instances with IPv6 give them."""
+    assert str(parsed_address("[2001:db8::1]")) == "2001:db8::1"
+    assert parsed_address("vm-1.example.com") is None

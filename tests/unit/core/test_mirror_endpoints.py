@@ -1,0 +1,234 @@
+"""What the instances of an application become, and what stays of those that vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mirror import Mirror, ServicePort
+from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.mirror_conditions import (
+    MirrorCondition,
+    MirroredService,
+    MirrorReport,
+    gathered,
+)
+from eurekube_provider.core.mirror_endpoints import (
+    EndpointGroup,
+    Mapped,
+    MirrorEndpoint,
+    mirrored_endpoints,
+    named_after,
+)
+from eurekube_provider.core.mirror_guard import guarded, vanished
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.objects import Problem
+
+MIRROR = Mirror("shop", "legacy", application="REVIEW")
+CLUSTER = Cluster("eks", "uid")
+POLICY = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]))
+HTTP = EndpointGroup("IPv4", (("http", 8080, ""),))
+
+
+def instance(number: int = 1, address: str = "", **more: Any) -> Instance:
+    """An instance of REVIEW that registered itself."""
+    address = address or f"192.0.2.{number}"
+    return Instance("REVIEW", f"vm-{number}", address, address, Port(8080), **more)
+
+
+def mapped(
+    *instances: Instance, mirror: Mirror = MIRROR, names: Mapping[str, tuple[str, ...]] | None = None
+) -> Mapped:
+    """What they become."""
+    return mirrored_endpoints(mirror, instances, CLUSTER, POLICY, (names or {}).get)
+
+
+@pytest.mark.parametrize("status", Status)
+def test_only_what_is_up_is_ready(status: Status) -> None:
+    """All else is shown, and called by nobody."""
+    (endpoint,) = mapped(instance(status=status)).endpoints
+    assert (endpoint.group, endpoint.address, endpoint.instance_id) == (HTTP, "192.0.2.1", "vm-1")
+    assert endpoint.is_ready is (status is Status.UP)
+
+
+def test_https_is_a_port_of_its_own() -> None:
+    """With its protocol; a port that is switched off is none."""
+    both = instance(secure_port=Port(8443))
+    assert mapped(both).endpoints[0].group.ports == (("http", 8080, ""), ("https", 8443, "https"))
+    secure = replace(both, port=Port(8080, enabled=False))
+    assert mapped(secure).endpoints[0].group.ports == (("https", 8443, "https"),)
+    none = mapped(instance(1), replace(instance(2), port=Port(8080, enabled=False)))
+    assert [one.instance_id for one in none.endpoints] == ["vm-1"]
+    assert [one.reason for one in none.problems] == [MirrorCondition.NO_PORT]
+
+
+def test_families_are_kept_apart() -> None:
+    """A slice holds one of them."""
+    found = mapped(instance(1), instance(2, "[2001:db8::2]")).endpoints
+    assert [(one.group.family, one.address) for one in found] == [
+        ("IPv4", "192.0.2.1"),
+        ("IPv6", "2001:db8::2"),
+    ]
+
+
+def test_what_our_syncers_registered_never_comes_back() -> None:
+    """Other clusters' syncers' only where it is asked for; stacks' registrations are machines like others."""
+    instances = [
+        instance(number, metadata={"eurekube.owner": owner} if owner else {})
+        for number, owner in enumerate(
+            ["cluster/eks/shop/review", "cluster/gke/shop/review", "stack/acme/p/prod/review", ""], 1
+        )
+    ]
+
+    def ids(mirror: Mirror) -> list[str]:
+        return [one.instance_id for one in mapped(*instances, mirror=mirror).endpoints]
+
+    assert ids(MIRROR) == ["vm-3", "vm-4"]
+    assert ids(replace(MIRROR, includes_other_clusters=True)) == ["vm-2", "vm-3", "vm-4"]
+
+
+def test_one_bad_instance_keeps_no_other_away() -> None:
+    """It is named with what is wrong with it."""
+    found = mapped(instance(1), instance(2, "127.0.0.1"), instance(3, "vm-3.example.com"))
+    assert [one.instance_id for one in found.endpoints] == ["vm-1"]
+    assert [one.reason for one in found.problems] == [
+        MirrorCondition.ADDRESS_REFUSED,
+        MirrorCondition.UNRESOLVABLE,
+    ]
+    assert "REVIEW vm-2 is at 127.0.0.1, which is a loopback address" in found.problems[0].message
+    assert "REVIEW vm-3 is at 'vm-3.example.com'" in found.problems[1].message
+    assert found.unresolved == {"vm-3": True}
+
+
+def test_names_become_the_addresses_that_they_resolve_to() -> None:
+    """Which are judged as any other."""
+    names = {"vm-1.example.com": ("192.0.2.7", "2001:db8::7", "127.0.0.1")}
+    found = mapped(instance(1, "vm-1.example.com"), names=names)
+    assert [one.address for one in found.endpoints] == ["192.0.2.7", "2001:db8::7"]
+    assert [one.reason for one in found.problems] == [MirrorCondition.ADDRESS_REFUSED]
+
+
+def test_two_registrations_at_one_address_are_one_endpoint() -> None:
+    """Which is ready where one of them is UP."""
+    down = instance(1, "192.0.2.1", status=Status.DOWN)
+    up = instance(2, "192.0.2.1")
+    (endpoint,) = mapped(down, up).endpoints
+    assert (endpoint.instance_id, endpoint.is_ready) == ("vm-2", True)
+
+
+def test_zones_are_those_of_the_nodes() -> None:
+    """By the mirror's map; what it does not name has none."""
+    zoned = replace(MIRROR, zones={"dc1": "eu-1a"})
+    found = mapped(instance(1, metadata={"zone": "dc1"}), instance(2, metadata={"zone": "dc2"}), mirror=zoned)
+    assert [one.zone for one in found.endpoints] == ["eu-1a", ""]
+
+
+def test_ports_are_named_as_the_service_that_they_join() -> None:
+    """Its only port is meant, however it is called."""
+    assert named_after([{"name": "web", "port": 80}], MIRROR).port == ServicePort("web", 80)
+    assert named_after([{"port": 80}], MIRROR).port == ServicePort("", 80)
+    for ports in ([{"name": "web"}, {"name": "admin"}], [{"name": "http"}], [{"name": "https"}]):
+        assert named_after(ports, MIRROR) == MIRROR
+
+
+def shown(number: int, **more: Any) -> MirrorEndpoint:
+    """An endpoint that stands in the cluster."""
+    return MirrorEndpoint(HTTP, f"192.0.2.{number}", f"vm-{number}", **{"is_ready": True, **more})
+
+
+def test_what_vanishes_waits_for_its_proof() -> None:
+    """And goes at once with it."""
+    listed = mapped(instance(1))
+    verdict = guarded(listed, [shown(1), shown(2)], (), {}, 100.0, 300.0)
+    assert [one.instance_id for one in verdict.endpoints] == ["vm-1", "vm-2"]
+    assert (verdict.held, verdict.expired) == ({"vm-2": 100.0}, ())
+    verdict = guarded(listed, [shown(1), shown(2)], {"vm-2"}, verdict.held, 101.0, 300.0)
+    assert [one.instance_id for one in verdict.endpoints] == ["vm-1"]
+    assert (verdict.held, verdict.expired) == ({}, ())
+
+
+def test_nothing_waits_for_ever() -> None:
+    """After its time it goes, and is named."""
+    verdict = guarded(mapped(), [shown(1)], (), {"vm-1": 100.0}, 399.9, 300.0)
+    assert verdict.held == {"vm-1": 100.0}
+    verdict = guarded(mapped(), [shown(1)], (), {"vm-1": 100.0}, 400.0, 300.0)
+    assert (verdict.endpoints, verdict.held, verdict.expired) == ((), {}, ("vm-1",))
+
+
+def test_what_is_not_called_need_not_wait() -> None:
+    """Nobody misses it; and what Eureka says of an instance is proof of what it says."""
+    assert guarded(mapped(), [shown(1, is_ready=False)], (), {}, 0.0, 300.0).endpoints == ()
+    down = mapped(instance(1, status=Status.DOWN))
+    (endpoint,) = guarded(down, [shown(1)], (), {}, 0.0, 300.0).endpoints
+    assert not endpoint.is_ready
+
+
+def test_an_instance_that_moved_leaves_its_old_address() -> None:
+    """It is listed: so what it was is over, without a wait."""
+    verdict = guarded(mapped(instance(1, "192.0.2.99")), [shown(1)], (), {}, 0.0, 300.0)
+    assert [one.address for one in verdict.endpoints] == ["192.0.2.99"]
+
+
+def test_a_name_that_cannot_be_resolved_keeps_its_addresses() -> None:
+    """Those that stand in the slices: the last good answer outlives the operator. Its status is Eureka's."""
+    for status in (Status.UP, Status.DOWN):
+        listed = mapped(instance(1, "vm-1.example.com", status=status))
+        (endpoint,) = guarded(listed, [shown(1)], (), {}, 0.0, 300.0).endpoints
+        assert (endpoint.address, endpoint.is_ready) == ("192.0.2.1", status is Status.UP)
+
+
+def test_proof_is_asked_for_what_is_called_and_not_listed() -> None:
+    """Each instance once."""
+    there = [shown(1), shown(2), replace(shown(2), address="192.0.2.22"), shown(3, is_ready=False)]
+    assert vanished(there, {"vm-1"}) == ["vm-2"]
+
+
+_numbers = st.sets(st.integers(1, 12))
+
+
+@given(_numbers, _numbers, _numbers, st.lists(st.integers(0, 400), min_size=1, max_size=8))
+def test_nothing_is_removed_without_proof_before_its_time(
+    standing: set[int], listed: set[int], gone: set[int], steps: list[int]
+) -> None:
+    """However often it is looked at; and after its time nothing is kept."""
+    gone -= listed
+    there = [shown(number) for number in sorted(standing)]
+    held: Mapping[str, float] = {}
+    began, now = 0.0, 0.0
+    for step in steps:
+        now += step
+        verdict = guarded(
+            mapped(*map(instance, listed)), there, {f"vm-{one}" for one in gone}, held, now, 300.0
+        )
+        ids = {one.instance_id for one in verdict.endpoints}
+        assert ids >= {f"vm-{one}" for one in listed}
+        assert not ids & {f"vm-{one}" for one in gone}
+        unproved = {f"vm-{one}" for one in standing - listed - gone}
+        if step == steps[0] and now == step:
+            began = now
+        if now - began < 300.0:
+            assert unproved <= ids
+        else:
+            assert not unproved & ids
+        there, held = list(verdict.endpoints), verdict.held
+
+
+def test_a_report_says_what_is_wrong_first() -> None:
+    """Ready says whether callers reach something; Synced whether it is what Eureka holds."""
+    some = (MirroredService("A", "a", endpoints=2, ready=1), MirroredService("B", "b", endpoints=1))
+    report = MirrorReport(some, gathered([Problem(MirrorCondition.UNRESOLVABLE, f"x{n}") for n in range(5)]))
+    assert report.problems == {"Unresolvable": "x0; x1; x2; and 2 more"}
+    assert report.synced == (False, "Unresolvable", "x0; x1; x2; and 2 more")
+    assert report.is_ready == (False, "NoneReady", "no endpoint is ready of b")
+    assert MirrorReport(some[:1]).is_ready[:2] == (True, "EndpointsReady")
+    assert MirrorReport().synced[0]
+    assert MirrorReport().is_ready == (False, "NoneReady", "no application is mirrored")
+    failed = MirrorReport(failure=Problem("KubernetesError", "it broke"))
+    assert failed.synced == failed.is_ready == (False, "KubernetesError", "it broke")

@@ -1,0 +1,226 @@
+"""The plan of a mirrored Service's EndpointSlices: right, and as few writes as can be."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint
+from eurekube_provider.core.mirror_slices import (
+    MOST_ENDPOINTS,
+    SliceOwner,
+    SlicePlan,
+    group_of,
+    plan_slices,
+    shown_endpoints,
+)
+from eurekube_provider.core.objects import MANAGED_BY_LABEL, MIRROR_MANAGER, SERVICE_NAME_LABEL
+
+Slices = dict[str, dict[str, Any]]
+
+OWNER = SliceOwner(
+    "shop",
+    "review",
+    {SERVICE_NAME_LABEL: "review", MANAGED_BY_LABEL: MIRROR_MANAGER},
+    {"eurekube.io/application": "REVIEW"},
+    {"apiVersion": "v1", "kind": "Service", "name": "review", "uid": "u-1"},
+)
+GROUPS = [
+    EndpointGroup(family, ((name, port, ""),))
+    for family in ("IPv4", "IPv6")
+    for name, port in (("http", 8080), ("http", 9090))
+]
+HTTP = GROUPS[0]
+
+
+def endpoint(number: int, group: EndpointGroup = HTTP, **more: Any) -> MirrorEndpoint:
+    """The endpoint of the instance of this number."""
+    four = f"192.0.{number // 256}.{number % 256}"
+    address = four if group.family == "IPv4" else f"2001:db8::{number:x}"
+    return MirrorEndpoint(group, address, f"vm-{number}", **{"is_ready": True, **more})
+
+
+def carried_out(plan: SlicePlan, standing: Slices) -> Slices:
+    """The slices after the writes of a plan, as the API server does them."""
+    slices = copy.deepcopy(standing)
+    for one in plan.creations:
+        assert one["metadata"]["name"] not in slices
+        slices[one["metadata"]["name"]] = one
+    for one in plan.updates:
+        before = slices[one["metadata"]["name"]]
+        assert (before["addressType"], before["ports"]) == (one["addressType"], one["ports"])
+        slices[one["metadata"]["name"]] = one
+    for gone in plan.deletions:
+        del slices[gone["metadata"]["name"]]
+    return slices
+
+
+def become(wanted: Iterable[MirrorEndpoint], standing: Slices | None = None) -> tuple[SlicePlan, Slices]:
+    """Plan and carry out."""
+    plan = plan_slices(OWNER, wanted, list((standing or {}).values()))
+    return plan, carried_out(plan, standing or {})
+
+
+def test_a_slice_says_all_that_kubernetes_reads() -> None:
+    """Who is not UP neither serves nor ends: kube-proxy would call it once all are so."""
+    _, slices = become([endpoint(1), endpoint(2, is_ready=False)])
+    (one,) = slices.values()
+    assert one["addressType"] == "IPv4"
+    assert one["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
+    assert one["metadata"]["labels"] == dict(OWNER.labels)
+    assert one["metadata"]["ownerReferences"] == [dict(OWNER.owner)]
+    assert one["endpoints"] == [
+        {
+            "addresses": [f"192.0.0.{number}"],
+            "conditions": {"ready": ready, "serving": ready, "terminating": False},
+            "targetRef": {"kind": "EurekaInstance", "name": f"vm-{number}"},
+        }
+        for number, ready in ((1, True), (2, False))
+    ]
+
+
+def test_hints_are_on_every_ready_endpoint_or_on_none() -> None:
+    """With one that lacks them Kubernetes heeds none, and says so in its log at each change."""
+    _, slices = become([endpoint(1, zone="a"), endpoint(2, zone="b"), endpoint(3, is_ready=False)])
+    (one,) = slices.values()
+    assert [each.get("hints") for each in one["endpoints"]] == [
+        {"forZones": [{"name": "a"}]},
+        {"forZones": [{"name": "b"}]},
+        None,
+    ]
+    _, slices = become([endpoint(1, zone="a"), endpoint(2)])
+    (one,) = slices.values()
+    assert [(each.get("zone"), each.get("hints")) for each in one["endpoints"]] == [("a", None), (None, None)]
+
+
+def test_names_are_counted_and_repeat_themselves() -> None:
+    """Whoever dies after a creation finds by its name that it was done."""
+    plan, slices = become(map(endpoint, range(250)))
+    again, _ = become(map(endpoint, range(250)))
+    assert [one["metadata"]["name"] for one in plan.creations] == list(slices)
+    assert plan == again
+    assert [len(one["endpoints"]) for one in plan.creations] == [100, 100, 50]
+    stem = next(iter(slices))[:-1]
+    assert list(slices) == [f"{stem}{number}" for number in range(3)]
+    assert stem.startswith("review-")
+
+
+def test_changed_slices_are_filled_before_others_are_touched() -> None:
+    """Each write goes to all nodes."""
+    _, slices = become(map(endpoint, range(300)))
+    wanted = [endpoint(number) for number in range(300) if number not in (5, 105)]
+    plan, after = become([*wanted, endpoint(1000), endpoint(1001)], slices)
+    assert (len(plan.creations), len(plan.updates), len(plan.deletions)) == (0, 2, 0)
+    assert sorted(len(one["endpoints"]) for one in after.values()) == [100, 100, 100]
+
+
+def test_an_empty_slice_goes_unless_it_is_needed() -> None:
+    """One that is filled anew is one write, one that goes and another that comes are two."""
+    _, slices = become([endpoint(1)])
+    plan, after = become([endpoint(2)], slices)
+    assert (len(plan.updates), len(plan), len(after)) == (1, 1, 1)
+    plan, after = become([], slices)
+    assert (len(plan.deletions), len(plan), after) == (1, 1, {})
+
+
+def test_another_port_is_another_slice_under_the_same_name() -> None:
+    """Kubernetes has the ports by the slice; the new one comes before the old one goes."""
+    _, slices = become([endpoint(1)])
+    plan, after = become([endpoint(1, GROUPS[1])], slices)
+    assert (len(plan.creations), len(plan.deletions)) == (1, 1)
+    (one,) = after.values()
+    assert one["ports"][0] == {"name": "http", "port": 9090, "protocol": "TCP"}
+
+
+def test_what_somebody_changed_is_put_right() -> None:
+    """Labels, ports, endpoints: they are the mirror's. What others add beside stays."""
+    _, slices = become([endpoint(1)])
+    (one,) = slices.values()
+    one["metadata"]["labels"]["team"] = "a"
+    one["metadata"]["resourceVersion"] = "7"
+    assert len(become([endpoint(1)], slices)[0]) == 0
+    one["metadata"]["labels"].pop(SERVICE_NAME_LABEL)
+    plan, _ = become([endpoint(1)], slices)
+    (update,) = plan.updates
+    assert update["metadata"]["labels"] == {**OWNER.labels, "team": "a"}
+    assert update["metadata"]["resourceVersion"] == "7"
+    one["endpoints"] += [{"addresses": ["192.0.2.66"]}]
+    assert len(become([endpoint(1)], slices)[0].updates) == 1
+    one["ports"][0]["port"] = 22
+    plan, after = become([endpoint(1)], slices)
+    assert (len(plan.creations), len(plan.deletions)) == (1, 1)
+    assert shown_endpoints(after.values()) == [endpoint(1)]
+
+
+_endpoints = st.dictionaries(
+    st.tuples(st.integers(1, 330), st.sampled_from(GROUPS)),
+    st.tuples(st.booleans(), st.sampled_from(["", "a", "b"])),
+    max_size=330,
+).map(
+    lambda found: [
+        endpoint(number, group, is_ready=ready, zone=zone) for (number, group), (ready, zone) in found.items()
+    ]
+)
+
+
+@st.composite
+def _large(draw: st.DrawFn) -> list[MirrorEndpoint]:
+    """Many of one group, so that slices are full."""
+    numbers = draw(st.sets(st.integers(1, 450), max_size=20))
+    upto = draw(st.integers(0, 350))
+    return [endpoint(number) for number in range(1, upto) if number not in numbers]
+
+
+_wanted = _endpoints | _large()
+
+
+@given(st.lists(_wanted, min_size=1, max_size=4))
+def test_the_slices_become_what_is_wanted(steps: list[list[MirrorEndpoint]]) -> None:
+    """Exactly that, families and ports apart, at most 100 in each, in one step, and then for good."""
+    slices: Slices = {}
+    for wanted in steps:
+        plan, slices = become(wanted, slices)
+        found = shown_endpoints(slices.values())
+        assert len(found) == len(wanted)
+        assert set(found) == set(wanted)
+        for one in slices.values():
+            assert 1 <= len(one["endpoints"]) <= MOST_ENDPOINTS
+            versions = {":" in each["addresses"][0] for each in one["endpoints"]}
+            assert versions == {one["addressType"] == "IPv6"}
+        assert len(become(wanted, slices)[0]) == 0
+        written = [one["metadata"]["name"] for one in (*plan.creations, *plan.updates, *plan.deletions)]
+        assert len(written) == len(set(written))
+
+
+@given(_wanted, _wanted)
+def test_only_slices_that_must_change_are_written(
+    before: list[MirrorEndpoint], after: list[MirrorEndpoint]
+) -> None:
+    """Those that lose or change an endpoint; for new ones, as many more as they need when those are full."""
+    has_hints = [all(one.zone for one in each if one.is_ready) for each in (before, after)]
+    _, slices = become(before)
+    plan, _ = become(after, slices)
+    if has_hints[0] != has_hints[1]:
+        return  # then every endpoint changes
+    stays = {(one.group, one.address): one for one in after}
+    places = {(one.group, one.address) for one in before}
+    for group in {group_of(one) for one in slices.values()} | {one.group for one in after}:
+        mine = [one for one in slices.values() if group_of(one) == group]
+        must = [
+            one
+            for one in mine
+            if any(stays.get((each.group, each.address)) != each for each in shown_endpoints([one]))
+        ]
+        news = sum(one.group == group and (one.group, one.address) not in places for one in after)
+        room = sum(
+            MOST_ENDPOINTS - sum((each.group, each.address) in stays for each in shown_endpoints([one]))
+            for one in must
+        )
+        more = math.ceil(max(0, news - room) / MOST_ENDPOINTS)
+        written = [one for one in (*plan.creations, *plan.updates, *plan.deletions) if group_of(one) == group]
+        assert len(written) <= len(must) + more

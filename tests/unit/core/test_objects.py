@@ -1,0 +1,86 @@
+"""What a mirror shows is registered by nothing of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mapping import desired_instances
+from eurekube_provider.core.objects import (
+    MANAGED_BY_LABEL,
+    MIRROR_LABEL,
+    MIRROR_MANAGER,
+    SERVICE_NAME_LABEL,
+    is_mirrored,
+    service_of,
+)
+from eurekube_provider.core.syncer import Mode, Selector, Syncer
+from eurekube_provider.operator.index import Index
+from eurekube_provider.operator.watches import trim_service, trim_slice
+from eurekube_provider.registrations.discovered import map_endpoints
+
+Object = dict[str, Any]
+OURS = {MANAGED_BY_LABEL: MIRROR_MANAGER}
+
+
+def service(**labels: str) -> Object:
+    """The Service ``review``, with a port."""
+    spec = {"clusterIP": "10.96.0.7", "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}
+    return {"metadata": {"namespace": "shop", "name": "review", "labels": labels}, "spec": spec}
+
+
+def endpoint_slice(address: str, name: str = "review-1", **labels: str) -> Object:
+    """A slice of ``review`` with one endpoint."""
+    return {
+        "metadata": {
+            "namespace": "shop",
+            "name": name,
+            "labels": {SERVICE_NAME_LABEL: "review", **labels},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+    }
+
+
+def registered(mode: Mode, services: list[Object], slices: list[Object]) -> list[str]:
+    """The addresses that the syncer ``review`` registers, by what the operator watches."""
+    index = Index()
+    for one in services:
+        index.service_changed(None, trim_service(one))
+    for one in slices:
+        index.slice_changed(None, trim_slice(one))
+    syncer = Syncer("shop", "review", mode, Selector("shop", "review"), "review")
+    desired = desired_instances(syncer, *index.selected(syncer.selector), Cluster("eks", "uid"))
+    return [one.ip_address for one in desired.instances]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_syncer_registers_no_mirrored_service(mode: Mode) -> None:
+    """Though it has the name that the syncer selects: by mistake it would stay in Eureka for ever."""
+    mirrored = service(**{MIRROR_LABEL: "review"})
+    assert registered(mode, [mirrored], [endpoint_slice("192.0.2.1", **OURS)]) == []
+    assert registered(mode, [service()], [endpoint_slice("192.0.2.1")]) != []
+
+
+def test_a_syncer_registers_the_pods_beside_a_mirrors_slices() -> None:
+    """Where a mirror adds its slices to a Service that has pods, those alone are the syncer's."""
+    slices = [endpoint_slice("10.0.0.1"), endpoint_slice("192.0.2.1", "review-m-1", **OURS)]
+    assert registered(Mode.POD, [service()], slices) == ["10.0.0.1"]
+
+
+def test_a_mirrors_slice_is_of_no_service() -> None:
+    """Nor is it kept in memory by who watches for syncers."""
+    ours = endpoint_slice("192.0.2.1", **OURS)
+    assert (is_mirrored(ours), service_of(ours)) == (True, None)
+    assert trim_slice(ours)["endpoints"] == []
+    others = endpoint_slice("10.0.0.1")
+    assert (is_mirrored(others), service_of(others)) == (False, "review")
+
+
+def test_a_lookup_of_endpoints_leaves_a_mirrors_out() -> None:
+    """A stack that registers what it found would register what stands in Eureka already."""
+    slices = [endpoint_slice("10.0.0.1"), endpoint_slice("192.0.2.1", **OURS)]
+    assert [one.address for one in map_endpoints(slices)] == ["10.0.0.1"]

@@ -1,0 +1,42 @@
+"""The code blocks of the documentation are what they say, and their commands have the flags that they use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts import blocks, links
+
+ALL = [block for page in links.pages() for block in blocks.blocks(page)]
+
+
+@pytest.mark.parametrize("block", ALL, ids=lambda block: f"{block.page.relative_to(links.ROOT)}:{block.line}")
+def test_each_block_can_be_right(block: blocks.Block) -> None:
+    """Its syntax, and each subcommand and flag of the programs that it calls."""
+    assert blocks.complaints(block) == []
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "complaint"),
+    [
+        ("bash", "eurekube doctor --no-such-flag", "`eurekube doctor` has no --no-such-flag"),
+        ("bash", "X=1 eurekube dance", "eurekube has no command 'dance'"),
+        ("", "$ kubectl eurekube drain a --wait-not\nout", "`eurekube drain` has no --wait-not"),
+        ("bash", "true | kubectl get pods --sort-of", "`kubectl get` has no --sort-of in known_flags.toml"),
+        ("bash", "if true; then", "is no bash"),
+        ("python", "a b", "is no python"),
+        ("yaml", "{", "is no yaml"),
+        ("shell", "", "the language 'shell' is none of"),
+    ],
+)
+def test_what_is_wrong_is_found(language: str, text: str, complaint: str) -> None:
+    """With the program's own help for ours, and a list for those of others."""
+    (said,) = blocks.complaints(blocks.Block(Path("page.md"), 1, language, text + "\n"))
+    assert said.startswith(complaint)
+
+
+def test_the_words_of_a_here_document_are_no_commands() -> None:
+    """Nor is what a substitution says."""
+    script = "kubectl apply -f - <<'EOF'\nkubectl dance\nEOF\nkubectl get pods \"$(kubectl sing)\"\n"
+    assert [words[1] for words in blocks.commands(script)] == ["apply", "get"]

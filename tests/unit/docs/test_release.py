@@ -1,0 +1,98 @@
+"""A release is refused where its parts disagree about the version; its workflows have the least rights."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts import release
+
+WORKFLOWS = sorted((release.ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree that may be released as 1.2.3."""
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## Unreleased\n\n## 1.2.3 - 2026-01-01\n")
+    (tmp_path / "charts" / "eurekube").mkdir(parents=True)
+    (tmp_path / "charts" / "eurekube" / "Chart.yaml").write_text('version: 0.3.0\nappVersion: "1.2.3"\n')
+    return tmp_path
+
+
+def test_a_tag_that_is_the_version_is_released(tree: Path) -> None:
+    """The changelog has its heading, and the chart its appVersion; so it is without a tag, for a trial."""
+    assert release.disagreements("v1.2.3", tree, "1.2.3") == []
+    assert release.disagreements("", tree, "1.2.3") == []
+
+
+def test_each_disagreement_is_named(tree: Path) -> None:
+    """With what would be right."""
+    assert release.disagreements("v1.2.4", tree, "1.2.30") == [
+        "the tag is v1.2.4, and eurekube_provider/version.py says 1.2.30: it should be v1.2.30",
+        "CHANGELOG.md has no heading `## 1.2.30`",
+        "Chart.yaml has the appVersion 1.2.3: it should be 1.2.30",
+    ]
+
+
+def test_this_tree_agrees_with_itself() -> None:
+    """Whatever it is a version of; the heading of a changelog comes with the tag."""
+    assert release.disagreements("") == []
+
+
+def test_the_provenance_names_each_artefact_by_its_digest(tmp_path: Path) -> None:
+    """As an in-toto statement; a dry run says that nobody signed it."""
+    (tmp_path / "a.whl").write_bytes(b"content")
+    said = release.provenance([tmp_path / "a.whl"], "c0ffee", "")
+    assert said["_type"] == "https://in-toto.io/Statement/v1"
+    digest = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73"
+    assert said["subject"] == [{"name": "a.whl", "digest": {"sha256": digest}}]
+    definition = said["predicate"]["buildDefinition"]
+    assert definition["resolvedDependencies"][0]["digest"] == {"gitCommit": "c0ffee"}
+    assert said["predicate"]["runDetails"]["builder"]["id"] == "urn:eurekube:unsigned-dry-run"
+    json.dumps(said)
+
+
+def test_the_bill_of_materials_has_what_the_lock_has(tmp_path: Path) -> None:
+    """Each package of the image, by name and version."""
+    listed = json.loads(release.bill_of_materials(tmp_path).read_text())
+    assert listed["bomFormat"] == "CycloneDX"
+    locked = set(re.findall(r"^([\w.-]+)==([\w.]+)", release.LOCK.read_text(), re.M))
+    assert {(one["name"], one["version"]) for one in listed["components"]} == locked
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_starts_without_rights_and_with_pinned_actions(path: Path) -> None:
+    """Each job names the rights that it needs; an action is a commit, with its version as a comment."""
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {}
+    assert all("permissions" in job and "timeout-minutes" in job for job in workflow["jobs"].values())
+    used = re.findall(r"uses: (.+)", path.read_text())
+    assert used
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", one) for one in used)
+
+
+def test_only_what_publishes_may_show_an_identity() -> None:
+    """Of the tests nothing may; of the release each job that signs, and no job may write the repository."""
+    rights = {
+        (path.stem, name): set(job["permissions"].items())
+        for path in WORKFLOWS
+        for name, job in yaml.safe_load(path.read_text())["jobs"].items()
+    }
+    assert all(("contents", "write") not in each for each in rights.values())
+    signs = {key for key, each in rights.items() if ("id-token", "write") in each}
+    assert signs == {("release", name) for name in ("build", "pypi", "image", "chart")}
+
+
+def test_the_auditor_of_workflows_has_nothing_to_say() -> None:
+    """zizmor, without a network."""
+    auditor = Path(sys.executable).parent / "zizmor"
+    done = subprocess.run(
+        [auditor, "--offline", "--no-progress", "--quiet", *WORKFLOWS], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,49 @@
+"""The pages of the site lead to each other, and nowhere into a repository that is not there."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import site
+
+
+def named(nav: Any) -> set[str]:
+    """The pages of a navigation, at whatever depth."""
+    if isinstance(nav, str):
+        return {nav}
+    values = nav.values() if isinstance(nav, dict) else nav
+    return {page for one in values for page in named(one)}
+
+
+def test_each_page_is_in_the_navigation() -> None:
+    """Decisions by their list; nothing else is left out, and nothing is named that is not there."""
+    nav = tomllib.loads((site.ROOT / "zensical.toml").read_text())["project"]["nav"]
+    pages = {str(path.relative_to(site.DOCS)) for path in site.DOCS.rglob("*.md")}
+    pages = {page for page in pages if not page.startswith("decisions/")} | {"decisions/index.md"}
+    assert named(nav) == pages
+
+
+BLOB = "https://forge.example.com/o/n/blob/main"
+
+
+@pytest.mark.parametrize(("repository", "expected"), [("", "README"), (BLOB, f"[README]({BLOB}/README.md)")])
+def test_a_link_out_of_the_site_is_words_or_an_address(
+    repository: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is said where the repository is; links among pages, to the web and in code stay."""
+    for name in ("docs/guides/page.md", "docs/guides/other.md", "docs/decisions/0001-a.md", "README.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.setattr(site, "ROOT", tmp_path)
+    monkeypatch.setattr(site, "DOCS", tmp_path / "docs")
+    page = tmp_path / "docs" / "guides" / "page.md"
+    page.write_text(
+        "[there](other.md#x), [README](../../README.md), `[a](../../b)`, [out](https://example.com), "
+        "[why](../decisions)"
+    )
+    stay = "`[a](../../b)`, [out](https://example.com), [why](../decisions/index.md)"
+    assert site.page_for_the_site(page, repository) == f"[there](other.md#x), {expected}, {stay}"

@@ -1,0 +1,108 @@
+"""What the doctor finds of mirrors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.objects import MIRROR_LABEL
+from eurekube_provider.doctor.checks import Requirements, findings_of
+from eurekube_provider.doctor.finding import Fault, Finding
+from eurekube_provider.doctor.mirror_checks import mirror_findings
+from eurekube_provider.doctor.reader import Snapshot
+from tests.unit.comparison.samples import CLUSTER, mirror, mirror_slice, mirror_status
+
+NOW = 1_780_000_000.0
+READ = "2026-05-28T20:26:40Z"  # which is NOW
+
+Object = dict[str, Any]
+
+
+def found(
+    *items: Object,
+    services: tuple[Object, ...] = (),
+    slices: tuple[Object, ...] = (),
+    there: tuple[str, ...] = (),
+    now: float = NOW,
+) -> list[Finding]:
+    """What is found of mirrors."""
+    instances = [
+        Instance(name, f"vm-{number}", "h", f"192.0.2.{number}", Port(80))
+        for number, name in enumerate(there)
+    ]
+    return list(mirror_findings(items, services, slices, {"default": instances}, CLUSTER, now))
+
+
+def service(name: str, mirror: str = "") -> Object:
+    """A Service: a person's, or a mirror's."""
+    labels = {MIRROR_LABEL: mirror} if mirror else {}
+    return {"metadata": {"namespace": "shop", "name": name, "labels": labels}}
+
+
+def test_a_mirror_that_is_well_has_no_finding() -> None:
+    """Nor one that is paused, or holds removals, which ends by itself."""
+    well = mirror("review", mirror_status(read=READ))
+    assert found(well, services=(service("review", "review"),), slices=(mirror_slice("review"),)) == []
+    for kind in ("Paused", "RemovalsHeld"):
+        problem: dict[str, Any] = {kind: "so"}
+        assert found(mirror("review", mirror_status(read=READ, **problem))) == []
+
+
+def test_a_service_of_a_persons_is_named() -> None:
+    """With both ways out; not where the mirror adds to it."""
+    (finding,) = found(mirror("review", mirror_status()), services=(service("review"),))
+    assert (finding.fault, finding.subject) == (Fault.MIRROR_NAME_TAKEN, "EurekaMirror shop/review")
+    assert "is somebody's" in finding.problem
+    assert "spec.attachTo" in finding.remedy
+    attached = mirror("x", mirror_status(), application="review", attachTo="review")
+    assert found(attached, services=(service("review"),)) == []
+
+
+def test_two_that_come_to_one_name_are_named() -> None:
+    """Two applications of one pattern, and two mirrors."""
+    pattern = mirror("all", mirror_status("A_B"), pattern="*", allow=["*"])
+    (finding,) = found(pattern, there=("A_B", "A-B"))
+    assert finding.fault is Fault.MIRROR_NAME_TAKEN
+    assert "A-B and A_B would both be the Service a-b" in finding.problem
+    (finding,) = found(
+        mirror("one", mirror_status(), application="review"),
+        mirror("two", mirror_status(), application="review"),
+    )
+    assert finding.subject == "Service shop/review"
+    assert "shop/one (REVIEW), EurekaMirror shop/two (REVIEW)" in finding.problem
+
+
+def test_a_mirror_that_nobody_serves_is_named() -> None:
+    """One that nobody looked at, and one that nobody looks at any more; one that is cut off says by what."""
+    (finding,) = found(mirror("review"))
+    assert finding.fault is Fault.MIRROR_NOT_SERVED
+    assert "--mirrors" in finding.remedy
+    (finding,) = found(mirror("review", mirror_status(read=READ)), now=NOW + 3600)
+    assert (finding.fault, "60 min ago" in finding.problem) == (Fault.MIRROR_STALE, True)
+    cut_off = mirror("review", mirror_status(read=READ, SourceUnreachable="no answer"))
+    (finding,) = found(cut_off, now=NOW + 3600)
+    assert finding.problem == "no answer; Eureka was last read for it 60 min ago"
+
+
+def test_what_the_operator_says_is_passed_on() -> None:
+    """By condition, or by the reason of Synced; and a spec that cannot be read is a finding of its own."""
+    (finding,) = found(mirror("review", mirror_status(NotAttached="there is no such Service")))
+    assert finding.problem == "its operator says NotAttached: there is no such Service"
+    broken = mirror("review", mirror_status(), pattern="*")
+    (finding,) = found(broken)
+    assert (finding.fault, "spec.allow" in finding.problem) == (Fault.MIRROR_TROUBLE, True)
+
+
+def test_what_a_mirror_that_is_gone_left_is_named() -> None:
+    """Slices and Services of ours; of others nothing is said."""
+    (finding,) = found(services=(service("review", "gone"), service("x")), slices=(mirror_slice("gone"),))
+    assert finding.fault is Fault.MIRROR_LEFTOVER
+    assert finding.remedy == "kubectl delete --namespace shop service/review endpointslice/review-0"
+
+
+def test_mirrors_that_may_not_be_read_are_not_judged() -> None:
+    """Their slices would pass for what nobody cares for."""
+    slices = (mirror_slice("review"),)
+    for mirrors, faults in ((None, []), ((), [Fault.MIRROR_LEFTOVER])):
+        snapshot = Snapshot(CLUSTER, mirrors=mirrors, slices=slices)
+        assert [one.fault for one in findings_of(snapshot, Requirements(), NOW)] == faults

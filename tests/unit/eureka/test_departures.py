@@ -1,0 +1,123 @@
+"""Proofs that an instance left Eureka."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.model import Instance, Key, Port
+from eurekube_provider.eureka import departures as module
+from eurekube_provider.eureka.departures import (
+    MOST_ASKED,
+    REMEMBERED_SECONDS,
+    SETTLED_SECONDS,
+    WINDOW_SECONDS,
+    Departures,
+)
+from eurekube_provider.eureka.uncached_reads import UncachedReads
+
+HERE = Instance("review", "a", "192.0.2.1", "192.0.2.1", Port(8080))
+KEY: Key = HERE.key
+
+
+class Scene:
+    """Two servers, and what they hold."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.held: dict[str, Instance | None] = {"one": None, "two": None}
+        self.failures: dict[str, RegistryUnreachable] = {}
+        self.now = 10_000.0
+        self.asked = 0
+        old = int((self.now - SETTLED_SECONDS) * 1000)
+        self.restarts = SimpleNamespace(started_by_url={"one": old, "two": old}, servers_behind=1)
+        peers: Any = SimpleNamespace(peers=[SimpleNamespace(url="one"), SimpleNamespace(url="two")])
+        restarts: Any = self.restarts
+        self.departures = Departures(peers, restarts, lambda: self.now, lambda: self.now)
+        monkeypatch.setattr(module, "read_everywhere", self.read)
+
+    def read(self, _: object, keys: list[Key]) -> UncachedReads:
+        """The uncached reads of the servers that answer."""
+        self.asked += len(keys)
+        if len(self.failures) == 2:
+            raise self.failures["one"]
+        answering = [url for url in self.held if url not in self.failures]
+        by_url: dict[str, dict[Key, Instance | None]] = {
+            url: dict.fromkeys(keys, self.held[url]) for url in answering
+        }
+        return UncachedReads(by_url, {**self.failures})
+
+    def is_gone(self) -> bool:
+        """Whether it is proved."""
+        return self.departures.whereabouts([KEY]).gone == {KEY}
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Both hold nothing, and have run for long enough."""
+    return Scene(monkeypatch)
+
+
+def test_what_no_server_holds_is_gone(scene: Scene) -> None:
+    """By the uncached read of each."""
+    assert scene.is_gone()
+    scene.held["two"] = HERE
+    found = scene.departures.whereabouts([KEY])
+    assert (found.standing, found.gone) == ((HERE,), frozenset())
+
+
+def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
+    """It may hold it."""
+    scene.failures["two"] = RegistryUnreachable("away")
+    assert not scene.is_gone()
+    scene.failures["one"] = RegistryUnreachable("away")
+    with pytest.raises(RegistryUnreachable):
+        scene.departures.whereabouts([KEY])
+
+
+def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
+    """It may have lost its memory; nor does one of which nobody knows, or several behind one URL."""
+    scene.restarts.started_by_url["two"] += 1
+    assert not scene.is_gone()
+    del scene.restarts.started_by_url["two"]
+    assert not scene.is_gone()
+    scene.restarts.started_by_url["two"] = 0
+    scene.restarts.servers_behind = 2
+    assert not scene.is_gone()
+
+
+def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
+    """Also of a server that was started a moment ago: it held what it says that it lost."""
+    scene.restarts.started_by_url.clear()
+    scene.departures.note([KEY])
+    assert scene.is_gone()
+    assert scene.asked == 0
+
+
+def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
+    """In a while; then for those first that were asked for longest ago."""
+    keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_ASKED + 100)]
+    assert scene.departures.whereabouts(keys).gone == set(keys[:MOST_ASKED])
+    assert scene.departures.whereabouts(keys).gone == set()
+    assert scene.asked == MOST_ASKED
+    scene.now += WINDOW_SECONDS
+    assert scene.departures.whereabouts(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
+    scene.now += REMEMBERED_SECONDS + 1
+    assert scene.is_gone()
+
+
+def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:
+    """So that an old one says nothing of a later gap."""
+    scene.restarts.started_by_url.clear()
+    scene.departures.note([KEY])
+    scene.departures.forget(lambda _: False)
+    assert scene.is_gone()
+    scene.departures.forget(lambda key: key == KEY)
+    assert not scene.is_gone()
+    scene.departures.note([KEY])
+    scene.now += REMEMBERED_SECONDS + 1
+    scene.departures.note([replace(HERE, instance_id="b").key])
+    assert not scene.is_gone()

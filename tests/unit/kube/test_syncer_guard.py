@@ -1,0 +1,217 @@
+"""Whether an operator may go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError, OperatorStillNeeded
+from eurekube_provider.kube.access import MIRRORS, ApiResource
+from eurekube_provider.kube.syncer_guard import GuardedOperator, reach, refuse_while_needed
+
+OPERATOR = GuardedOperator("bridge", "uid-1", "shop.dev")
+
+
+def syncer(place: str, stack: str = "") -> dict[str, Any]:
+    """A syncer's metadata."""
+    namespace, name = place.split("/")
+    labels = {"eurekube.io/stack": stack} if stack else None
+    return {"metadata": {"namespace": namespace, "name": name, "labels": labels}}
+
+
+class FakeCluster:
+    """A cluster with the operator's namespace and some syncers; it can fail."""
+
+    server = "https://cluster.example.com"
+
+    def __init__(
+        self,
+        *syncers: dict[str, Any],
+        uid: str = "uid-1",
+        is_there: bool = True,
+        error: Exception | None = None,
+        mirrors: tuple[dict[str, Any], ...] = (),
+        has_mirrors: bool = True,
+        is_allowed: bool = True,
+    ) -> None:
+        self.syncers, self.mirrors = syncers, mirrors
+        self.has_mirrors, self.is_allowed = has_mirrors, is_allowed
+        self.uid = uid
+        self.is_there = is_there
+        self.error = error
+        self.asked: list[str] = []
+
+    def request(self, _method: str, path: str, timeout_seconds: float) -> dict[str, Any]:
+        """One of its namespaces."""
+        assert timeout_seconds <= 10
+        self.asked.append(path)
+        if self.error is not None:
+            raise self.error
+        if not self.is_there:
+            raise KubernetesError("not found", status_code=404)
+        return {"metadata": {"uid": self.uid}}
+
+    def of_metadata(self) -> FakeCluster:
+        """The same, for less."""
+        return self
+
+    def knows(self, resource: ApiResource, timeout_seconds: float) -> bool:
+        """Whether it has a kind."""
+        assert timeout_seconds <= 10
+        return self.has_mirrors or resource is not MIRRORS
+
+    def pages(self, path: str, timeout_seconds: float) -> Iterator[dict[str, Any]]:
+        """One syncer a page."""
+        assert timeout_seconds <= 10
+        self.asked.append(path)
+        if path == "/apis/eurekube.io/v1alpha1/namespaces/forbidden/eurekasyncers":
+            raise KubernetesError("GET: answered 403: forbidden", status_code=403)
+        if path.endswith(MIRRORS.plural) and not self.is_allowed:
+            raise KubernetesError("GET: answered 403: forbidden", status_code=403)
+        if "gone" in path or (path.endswith(MIRRORS.plural) and not self.has_mirrors):
+            raise KubernetesError("not found", status_code=404)
+        yield {"items": []}
+        for each in self.mirrors if path.endswith(MIRRORS.plural) else self.syncers:
+            if "/namespaces/" not in path or f"/namespaces/{each['metadata']['namespace']}/" in path:
+                yield {"items": [each]}
+
+
+def judge(
+    cluster: FakeCluster, environment: Mapping[str, str] | None = None, **more: Any
+) -> OperatorStillNeeded | None:
+    """Why it may not go; None where it may."""
+    given = {name: getattr(OPERATOR, name) for name in ("namespace", "namespace_uid", "stack_label")}
+    operator = GuardedOperator(**{**given, **more})
+    access: Any = lambda _: cluster  # noqa: E731
+    try:
+        refuse_while_needed(operator, access, environment or {})
+    except OperatorStillNeeded as error:
+        return error
+    return None
+
+
+def test_it_stays_while_others_need_it() -> None:
+    """The sentence says who they are, and how to go on."""
+    others = [syncer(f"shop/cart-{number}", "other.dev" if number % 2 else "") for number in range(7)]
+    said = str(judge(FakeCluster(syncer("shop/rating", "shop.dev"), *others)))
+    assert said == (
+        "the operator in the namespace bridge is still needed: 7 EurekaSyncers that this stack does not own"
+        " would be served by nobody, and their instances would leave Eureka: shop/cart-0, shop/cart-1,"
+        " shop/cart-2, shop/cart-3, shop/cart-4 and 2 more. Nothing of the operator was removed. Delete them"
+        " first, or set EUREKUBE_FORCE_DESTROY=true for this run, or force_destroy on the operator and run up"
+        " before"
+    )
+
+
+def test_it_stays_while_others_mirrors_need_it() -> None:
+    """As with syncers; in one sentence with them where there are both."""
+    own, other = syncer("shop/review", "shop.dev"), syncer("shop/order")
+    assert judge(FakeCluster(mirrors=(own,))) is None
+    said = str(judge(FakeCluster(mirrors=(own, other))))
+    assert (
+        "1 EurekaMirrors that this stack does not own would be served by nobody, and their Services" in said
+    )
+    assert "last: shop/order. Nothing of the operator was removed" in said
+    said = str(judge(FakeCluster(other, mirrors=(other,)), owns_crds=True))
+    assert "1 EurekaSyncers" in said
+    assert "1 EurekaMirrors that this stack does not own would be deleted with their CRD" in said
+
+
+def test_a_cluster_without_the_kind_has_no_mirrors() -> None:
+    """Also where its API server does not even tell that, but for one that has the kind and tells nothing."""
+    assert judge(FakeCluster(has_mirrors=False)) is None
+    assert judge(FakeCluster(has_mirrors=False, is_allowed=False)) is None
+    assert "EurekaMirrors of others cannot be told" in str(judge(FakeCluster(is_allowed=False)))
+
+
+def test_it_goes_when_nobody_else_needs_it() -> None:
+    """Syncers of its own stack go before it; where the kind is gone, there are none."""
+    assert judge(FakeCluster(syncer("shop/rating", "shop.dev"))) is None
+    assert judge(FakeCluster(), watch_namespaces=("gone",)) is None
+
+
+def test_what_is_gone_serves_nobody() -> None:
+    """Its namespace was deleted. A CRD that would go with the rest takes syncers along all the same."""
+    cluster = FakeCluster(syncer("shop/cart"), is_there=False)
+    assert judge(cluster) is None
+    assert judge(cluster, owns_crds=True) is not None
+
+
+def test_only_what_it_serves_counts() -> None:
+    """In the namespaces that it watches; in all of them where its CRD would take every syncer along."""
+    cluster = FakeCluster(syncer("else/cart"))
+    assert judge(cluster, watch_namespaces=("shop", "stage")) is None
+    assert cluster.asked[1:] == [
+        f"/apis/eurekube.io/v1alpha1/namespaces/{name}/{kind}"
+        for kind in ("eurekasyncers", "eurekamirrors")
+        for name in ("shop", "stage")
+    ]
+    assert "would be deleted with their CRD" in str(
+        judge(cluster, watch_namespaces=("shop",), owns_crds=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "more", "sentence"),
+    [
+        (
+            FakeCluster(error=KubernetesError("no answer from the Kubernetes API at https://cluster")),
+            {},
+            "cannot be told: no answer from the Kubernetes API at https://cluster",
+        ),
+        (FakeCluster(), {"watch_namespaces": ("forbidden",)}, "answered 403: forbidden"),
+        (
+            FakeCluster(uid="uid-2"),
+            {},
+            "bridge of the cluster at https://cluster.example.com is another one than the operator's",
+        ),
+        (FakeCluster(error=ConfigurationError("no way to the cluster")), {}, "no way to the cluster"),
+    ],
+)
+def test_where_nobody_can_tell_it_stays(cluster: FakeCluster, more: dict[str, Any], sentence: str) -> None:
+    """Not reached, not allowed, or another cluster than its own; a person can say that it is meant."""
+    said = str(judge(cluster, **more))
+    assert sentence in said
+    assert "Nothing of the operator was removed" in said
+    assert judge(cluster, {"EUREKUBE_FORCE_DESTROY": "true"}, **more) is None
+    assert judge(cluster, is_forced=True, **more) is None
+
+
+def test_a_cluster_that_is_gone_for_good() -> None:
+    """As Pulumi's Kubernetes provider is told; it means no cluster that answers."""
+    told = {"PULUMI_K8S_DELETE_UNREACHABLE": "true"}
+    assert judge(FakeCluster(error=KubernetesError("no answer")), told) is None
+    assert judge(FakeCluster(uid="uid-2"), told) is not None
+    assert judge(FakeCluster(syncer("shop/cart")), told) is not None
+
+
+def test_the_way_to_the_cluster_is_the_kubernetes_providers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubeconfig's text, or a file; a broken one is not repeated, since it holds credentials."""
+    written = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": name, "cluster": {"server": f"https://{name}.example.com"}} for name in ("a", "b")
+        ],
+        "users": [{"name": "me", "user": {"token": "hidden"}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in ("a", "b")],
+        "current-context": "a",
+    }
+    text = yaml.safe_dump(written)
+    file = tmp_path / "config"
+    file.write_text(text)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")  # also in a pod
+    for kubeconfig in (text, str(file)):
+        for context, server in ((None, "a"), ("b", "b")):
+            found = reach(GuardedOperator("bridge", "u", "s", kubeconfig=kubeconfig, context=context))
+            assert found.server == f"https://{server}.example.com"
+    for broken in ("users:\n- token: hidden\n  x", "hidden: [\n"):
+        with pytest.raises(ConfigurationError) as raised:
+            reach(GuardedOperator("bridge", "u", "s", kubeconfig=broken))
+        assert "hidden" not in str(raised.value)

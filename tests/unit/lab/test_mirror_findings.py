@@ -1,0 +1,78 @@
+"""The findings of the mirror's proof: which calls count as failed, and for how long a machine was called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.mirror_proof.findings import Phase, Recorded, document
+from lab.pod import Life
+from lab.proof.witness import Shown
+from lab.service_proxy import EndpointChange
+
+BEGAN = 1_000.0
+
+
+def life() -> Life:
+    """A machine that left Eureka after a second and was stopped ten seconds later."""
+    return Life(
+        "",
+        "review-1",
+        {"app": "review"},
+        "",
+        "10.20.0.1",
+        ready_at=BEGAN,
+        deleted_at=BEGAN + 1,
+        told_at=BEGAN + 11,
+    )
+
+
+def recorded(folder: Path, *calls: tuple[float, str, str, str, str]) -> Recorded:
+    """Calls by their time, caller, application, target and outcome, in one phase of twenty seconds."""
+    file = folder / "calls.csv"
+    lines = (
+        f"{round((BEGAN + at) * 1000)},{client},{application},{target},5,{outcome}\n"
+        for at, client, application, target, outcome in calls
+    )
+    file.write_text("".join(lines))
+    return Recorded(
+        [Phase("rolled", BEGAN, BEGAN + 20)],
+        [file],
+        [life()],
+        [EndpointChange(BEGAN + 3, "review", "10.20.0.1", is_ready=False)],
+        lambda _: [Shown("eureka", held=0.0, shown=1.5, stale=0.0)],
+    )
+
+
+def test_a_call_on_a_new_connection_is_no_failure(tmp_path: Path) -> None:
+    """It was answered; it is counted by itself."""
+    found = document(
+        recorded(
+            tmp_path,
+            (2.0, "open", "review", "10.20.0.1", "ok"),
+            (12.0, "open", "review", "10.20.0.2", "ok again"),
+            (13.0, "open", "review", "", "ConnectionResetError"),
+            (25.0, "open", "review", "", "after the phase"),
+        )
+    )
+    (counted,) = found["phases"]["rolled"]["calls"]
+    assert (counted["calls"], counted["failed"], counted["on_new_connection"]) == (3, 1, 1)
+    assert counted["outcomes"] == {"ConnectionResetError": 1}
+    assert counted["machines"] == 2
+
+
+def test_how_long_a_machine_was_called_counts_from_its_leave(tmp_path: Path) -> None:
+    """By caller; None where none called it since."""
+    found = document(
+        recorded(
+            tmp_path,
+            (0.5, "new", "review-direct", "10.20.0.1", "ok"),
+            (2.5, "new", "review", "10.20.0.1", "ok"),
+            (4.0, "load balancer", "review", "10.20.0.1", "ok"),
+        )
+    )
+    (machine,) = found["machines"]
+    assert machine["left_slices_after"] == {"review": 2.0, "review-direct": None}
+    assert machine["last_called_after"] == {"review": 1.5, "review-direct": None}
+    assert machine["last_called_by_spring_after"] == 3.0
+    assert machine["stopped_after"] == 10.0
+    assert machine["shown_by_eureka_until"] == 1.5

@@ -1,0 +1,228 @@
+"""A mirror in a cluster that is a dictionary, and a Eureka that is a list."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.model import Instance, Key, Port
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.registry import Condition, Figures, Well
+from eurekube_provider.kube.access import MIRRORS
+from eurekube_provider.kube.reflector import ReflectorGroup
+from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
+from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
+
+Object = dict[str, Any]
+KEY = ("shop", "legacy")
+
+
+class Api:
+    """The API server, as far as mirrors write to it.
+
+    :ivar writes: each write that was carried out, as ``POST services/review``.
+    :ivar fails: what is raised instead of the next write.
+    """
+
+    server = "api"
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.writes: list[str] = []
+        self.fails: KubernetesError | None = None
+        self._versions = itertools.count(1)
+
+    def get(self, path: str) -> Object:
+        """One object as it stands."""
+        if path not in self.objects:
+            raise KubernetesError("there is none", status_code=404)
+        return copy.deepcopy(self.objects[path])
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **__: object) -> Object:
+        """Carry out a write as Kubernetes does."""
+        if self.fails is not None:
+            error, self.fails = self.fails, None
+            raise error
+        if method == "POST":
+            path = f"{path}/{body['metadata']['name']}"
+            if path in self.objects:
+                raise KubernetesError("there is one", status_code=409, reason="AlreadyExists")
+            stands: Object = {"metadata": {"uid": f"uid-{next(self._versions)}"}}
+        else:
+            if path.removesuffix("/status") not in self.objects:
+                raise KubernetesError("there is none", status_code=404)
+            stands = self.objects[path.removesuffix("/status")]
+        if method == "DELETE":
+            refuse_another(body["preconditions"], stands)
+            self._note(method, path)
+            return self.objects.pop(path)
+        if method in ("PUT", "PATCH"):
+            refuse_another(body.get("metadata") or {}, stands)
+        self._note(method, path)
+        changed = merged(stands, body) if method in ("PATCH", "POST") else copy.deepcopy(body)
+        changed["metadata"]["uid"] = stands["metadata"]["uid"]
+        changed["metadata"]["resourceVersion"] = str(next(self._versions))
+        path = path.removesuffix("/status")
+        self.objects[path] = changed
+        return copy.deepcopy(changed)
+
+    def _note(self, method: str, path: str) -> None:
+        self.writes.append(f"{method} {'/'.join(path.split('/')[-2:])}")
+
+
+def refuse_another(named: Mapping[str, Any], stands: Object) -> None:
+    """Refuse what names another object than the one that stands, or an older version of it."""
+    for field in ("uid", "resourceVersion"):
+        held = stands["metadata"].get(field)
+        if named.get(field, held) != held:
+            raise KubernetesError("it was changed meanwhile", status_code=409, reason="Conflict")
+
+
+def merged(stands: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
+    """A merge patch."""
+    result = copy.deepcopy(dict(stands))
+    for key, value in patch.items():
+        result[key] = merged(result.get(key) or {}, value) if isinstance(value, dict) else value
+    return result
+
+
+class Source:
+    """A Eureka.
+
+    :ivar listed: what it lists; ``hidden`` what a server holds beside that; ``gone`` what has left.
+    :ivar asked: the keys of which proof was asked.
+    """
+
+    def __init__(self) -> None:
+        self.listed: list[Instance] = []
+        self.hidden: list[Instance] = []
+        self.gone: set[Key] = set()
+        self.asked: list[Key] = []
+        self.state: Condition = Well()
+        self.read_at: float | None = 1_000_000.0
+        self.is_silent = False
+        self.was_read: Callable[[], None] = lambda: None
+
+    def follow(self, was_read: Callable[[], None]) -> None:
+        """Keep whom to tell."""
+        self.was_read = was_read
+
+    def condition(self) -> Condition:
+        """What the test says."""
+        return self.state
+
+    def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
+        """What is listed."""
+        assert not owner
+        return [one for one in self.listed if application in ("", one.application)]
+
+    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+        """What the test says."""
+        keys = list(keys)
+        self.asked += keys
+        if self.is_silent:
+            raise RegistryUnreachable("no server answers")
+        standing = tuple(one for one in self.hidden if one.key in keys)
+        return Whereabouts(standing, frozenset(self.gone & set(keys)))
+
+    def figures(self, *, in_full: bool = False) -> Figures:
+        """When it was read."""
+        assert not in_full
+        return Figures(read_at=self.read_at)
+
+
+def instance(number: int = 1, application: str = "review", address: str = "", **more: Any) -> Instance:
+    """An instance of a machine."""
+    address = address or f"192.0.2.{number}"
+    return Instance(application, f"vm-{number}", address, address, Port(8080), **more)
+
+
+class Stage:
+    """A mirror, reconciled by hand.
+
+    :ivar persons: the Services that are nobody's of ours, by namespace and name.
+    :ivar addresses: what names resolve to.
+    """
+
+    def __init__(self, **spec: Any) -> None:
+        self.api, self.source = Api(), Source()
+        self.now = 1000.0
+        self.policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]))
+        self.persons: dict[tuple[str, str], Object] = {}
+        self.addresses: dict[str, tuple[str, ...]] = {}
+        self.concerned: list[MirrorKey] = []
+        self.objects = MirrorObjects(self.api, (), self.concerned.append)  # type: ignore[arg-type]
+        self.writer = MirrorWriter(self.api, self.objects)  # type: ignore[arg-type]
+        names = HostNames(lambda: None)
+        names.resolved = self.addresses.get  # type: ignore[method-assign,assignment]
+        self.reconciler = MirrorReconciler(
+            Cluster("eks", "uid"),
+            self.objects,
+            self.writer,
+            {"default": self.source},
+            lambda: self.policy,
+            names,
+            lambda namespace, name: self.persons.get((namespace, name)),
+            lambda: self.now,
+        )
+        for group in (self.objects.mirrors, self.objects.services, self.objects.slices):
+            one(group).take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
+        self.edited(**(spec or {"application": "review"}))
+
+    def edited(self, name: str = "legacy", **spec: Any) -> None:
+        """A person writes the mirror."""
+        metadata = {"namespace": "shop", "name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+        item = {
+            "apiVersion": "eurekube.io/v1alpha1",
+            "kind": "EurekaMirror",
+            "metadata": {**metadata, "finalizers": ["eurekube.io/mirror"]},
+            "spec": spec,
+        }
+        self.api.objects[MIRRORS.path("shop", name)] = item
+        one(self.objects.mirrors).take("MODIFIED", item)
+
+    def deleted(self) -> None:
+        """A person deletes the mirror."""
+        item = copy.deepcopy(self.api.objects[MIRRORS.path(*KEY)])
+        item["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        self.api.objects[MIRRORS.path(*KEY)] = item
+        one(self.objects.mirrors).take("MODIFIED", item)
+
+    def reconcile(self, name: str = "legacy") -> MirrorResult:
+        """Reconcile, the writes of before forgotten."""
+        self.api.writes.clear()
+        return self.reconciler.reconcile(("shop", name))
+
+    def problem(self, kind: str, name: str = "legacy") -> str:
+        """What a condition says after a reconcile; empty where there is none."""
+        report = self.reconcile(name).report
+        assert report is not None
+        return report.problems.get(kind, "")
+
+    def service(self, name: str = "review") -> Object | None:
+        """A Service as it stands."""
+        return self.api.objects.get(f"/api/v1/namespaces/shop/services/{name}")
+
+    def shows(self, service: str = "review") -> dict[str, bool]:
+        """Each address that a Service has, and whether it is ready."""
+        return {
+            each["addresses"][0]: each["conditions"]["ready"]
+            for path, item in self.api.objects.items()
+            if "/endpointslices/" in path
+            and item["metadata"]["labels"]["kubernetes.io/service-name"] == service
+            for each in item["endpoints"]
+        }
+
+
+def one(group: ReflectorGroup) -> Any:
+    """The reflector of a group that has one."""
+    (reflector,) = group.reflectors
+    return reflector

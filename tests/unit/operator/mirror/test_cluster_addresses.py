@@ -1,0 +1,98 @@
+"""What of the cluster itself no mirror may show."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.operator.mirror.cluster_addresses import REFRESH_SECONDS, ClusterAddresses
+
+Object = dict[str, Any]
+
+
+class Api:
+    """An API server with lists that a test says; an error is raised."""
+
+    def __init__(self, **lists: list[Object] | KubernetesError) -> None:
+        self.lists = lists
+
+    def pages(self, path: str) -> Iterator[Object]:
+        """The list of a kind, on one page."""
+        found = self.lists.get(path.rpartition("/")[2], [])
+        if isinstance(found, KubernetesError):
+            raise found
+        yield {"items": found}
+
+
+def service(address: str) -> Object:
+    """A Service."""
+    return {"metadata": {"namespace": "shop", "name": "x"}, "spec": {"clusterIP": address}}
+
+
+def pods(*addresses: str, kind: str = "Pod") -> Object:
+    """An EndpointSlice."""
+    return {"endpoints": [{"addresses": [one], "targetRef": {"kind": kind}} for one in addresses]}
+
+
+def refused(addresses: ClusterAddresses, text: str) -> bool:
+    """Whether an address is refused."""
+    return bool(addresses.policy().refusal(ipaddress.ip_address(text)))
+
+
+def test_the_clusters_own_networks_and_addresses_are_refused() -> None:
+    """As far as the API, a person and the watches tell."""
+    api = Api(
+        servicecidrs=[{"spec": {"cidrs": ["10.96.0.0/16", "fd00::/112"]}}],
+        nodes=[{"spec": {"podCIDRs": ["10.244.0.0/24"]}}, {"spec": {}}],
+    )
+    addresses = ClusterAddresses(
+        api,  # type: ignore[arg-type]
+        networks_of(["0.0.0.0/0", "::/0"]),
+        networks_of(["172.16.0.0/16"]),
+        lambda: [service("10.1.0.1"), service("None"), {"metadata": {}, "spec": {}}],
+        lambda: [pods("10.2.0.1"), pods("10.3.0.1", kind="Node")],
+    )
+    own = ["10.96.0.1", "fd00::1", "10.244.0.9", "172.16.3.4", "10.1.0.1", "10.2.0.1"]
+    assert [one for one in own if not refused(addresses, one)] == []
+    assert [one for one in ("10.3.0.1", "10.245.0.1", "192.0.2.1") if refused(addresses, one)] == []
+
+
+def test_a_cluster_without_service_networks_in_its_api_is_older() -> None:
+    """Kubernetes before 1.33 does not tell; any other refusal is not taken for that."""
+    nowhere = networks_of([])
+    old = Api(servicecidrs=KubernetesError("no such kind", status_code=404))
+    assert ClusterAddresses(old, nowhere, (), list, list).policy().cluster == ()  # type: ignore[arg-type]
+    for path in ("servicecidrs", "nodes"):
+        denied = Api(**{path: KubernetesError("forbidden", status_code=403)})
+        with pytest.raises(KubernetesError):
+            ClusterAddresses(denied, nowhere, (), list, list).policy()  # type: ignore[arg-type]
+
+
+def test_what_was_known_serves_while_the_api_is_away() -> None:
+    """It is read each minute, and stays the same object while nothing changes."""
+    now = [1000.0]
+    api, services = Api(), [service("10.1.0.1")]
+    addresses = ClusterAddresses(
+        api,  # type: ignore[arg-type]
+        (),
+        (),
+        lambda: services,
+        list,
+        lambda: now[0],
+    )
+    first = addresses.policy()
+    services.append(service("10.1.0.2"))
+    assert addresses.policy() is first
+    now[0] += REFRESH_SECONDS
+    second = addresses.policy()
+    assert second.own == {"10.1.0.1", "10.1.0.2"}
+    now[0] += REFRESH_SECONDS
+    assert addresses.policy() is second
+    api.lists["nodes"] = KubernetesError("away")
+    now[0] += REFRESH_SECONDS
+    assert addresses.policy() is second

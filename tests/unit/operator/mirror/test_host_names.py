@@ -1,0 +1,109 @@
+"""Names of instances: looked up beside the work, and the last good answer kept."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from eurekube_provider.operator.mirror.host_names import (
+    FORGET_SECONDS,
+    TTL_SECONDS,
+    HostNames,
+    look_up,
+)
+from lab.waiting import wait_until
+
+
+class Names:
+    """Names whose answers a test says; an exception is one that fails."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[str, ...] | OSError] = {}
+        self.asked: list[str] = []
+        self.now = 100.0
+        self.told = 0
+        self.names = HostNames(self.changed, self.look_up, lambda: self.now)
+
+    def changed(self) -> None:
+        """Count."""
+        self.told += 1
+
+    def look_up(self, name: str) -> tuple[str, ...]:
+        """What the test says."""
+        self.asked.append(name)
+        answer = self.answers[name]
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    def resolved(self, name: str, lookups: int) -> tuple[str, ...] | None:
+        """Ask, wait for so many lookups in all, and ask again."""
+        self.names.resolved(name)
+        wait_until(lambda: len(self.asked) == lookups and not self.names.is_asking, "the lookup", 10.0)
+        return self.names.resolved(name)
+
+
+def test_a_name_is_looked_up_again_after_its_time() -> None:
+    """Who asks meanwhile gets what is known, at once; a change is told once."""
+    scene = Names()
+    scene.answers["a"] = ("192.0.2.1",)
+    assert scene.resolved("a", 1) == ("192.0.2.1",)
+    assert scene.told == 1
+    scene.now += TTL_SECONDS - 1
+    assert scene.resolved("a", 1) == ("192.0.2.1",)
+    scene.now += 1
+    assert scene.resolved("a", 2) == ("192.0.2.1",)
+    assert scene.told == 1
+    scene.answers["a"] = ("192.0.2.2",)
+    scene.now += TTL_SECONDS
+    assert scene.resolved("a", 3) == ("192.0.2.2",)
+    assert (scene.told, scene.names.version) == (2, 2)
+    scene.names.close()
+    scene.now += TTL_SECONDS
+    assert scene.names.resolved("a") == ("192.0.2.2",)
+
+
+def test_the_last_good_answer_outlives_a_failure() -> None:
+    """A resolver that is away for a while takes no instance away."""
+    scene = Names()
+    scene.answers["a"] = ("192.0.2.1",)
+    assert scene.resolved("a", 1) == ("192.0.2.1",)
+    scene.answers["a"] = OSError("no such name")
+    for lookups in (2, 3):
+        scene.now += TTL_SECONDS
+        assert scene.resolved("a", lookups) == ("192.0.2.1",)
+        assert scene.names.failures() == {"a": "no such name"}
+    assert scene.told == 2  # the answer, and the first failure
+    scene.names.close()
+
+
+def test_what_nobody_asks_for_is_forgotten() -> None:
+    """Instances come and go, and the operator stays."""
+    scene = Names()
+    scene.answers = {"a": ("192.0.2.1",), "b": ("192.0.2.2",)}
+    scene.resolved("a", 1)
+    scene.now += FORGET_SECONDS + 1
+    scene.resolved("b", 2)
+    assert scene.names.names == {"b"}
+    scene.names.close()
+
+
+def test_a_lookup_that_hangs_keeps_nobody_waiting() -> None:
+    """It is one of a few threads; whoever asks is on another one."""
+    released = threading.Event()
+    names = HostNames(lambda: None, lambda _: ("192.0.2.1",) if released.wait(10.0) else ())
+    assert names.resolved("slow") is None
+    assert names.resolved("slow") is None
+    released.set()
+    wait_until(lambda: names.resolved("slow") == ("192.0.2.1",), "the answer", 10.0)
+    names.close()
+
+
+def test_addresses_of_a_name_are_in_order() -> None:
+    """So that a resolver that turns its answers round changes no EndpointSlice."""
+    found = look_up("localhost")
+    assert "127.0.0.1" in found or "::1" in found
+    assert list(found) == sorted(found)
+    with pytest.raises(OSError, match=r".+"):
+        look_up("no-such-host.invalid")

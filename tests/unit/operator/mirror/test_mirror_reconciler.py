@@ -1,0 +1,472 @@
+"""What a reconcile of a mirror writes, and what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.mirror import LAST_READ_ANNOTATION
+from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.model import Port, Status
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
+from eurekube_provider.core.registry import Failing, Unread
+from eurekube_provider.kube.access import MIRRORS
+from tests.unit.operator.mirror.stage import KEY, Stage, instance, one
+
+
+def test_an_application_becomes_a_service_and_slices() -> None:
+    """Two writes; then none while nothing changes, nor while Eureka is only read again."""
+    stage = Stage()
+    stage.source.listed = [instance(1), instance(2, status=Status.DOWN)]
+    report = stage.reconcile().report
+    assert [each.split("-")[0] for each in stage.api.writes[:2]] == [
+        "POST services/review",
+        "POST endpointslices/review",
+    ]
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": False}
+    service = stage.service()
+    assert service is not None
+    assert "selector" not in service["spec"]
+    assert service["metadata"]["labels"][MIRROR_LABEL] == "legacy"
+    assert report is not None
+    assert (report.endpoints, report.ready, report.is_ready[0], report.synced[0]) == (2, 1, True, True)
+    stage.source.listed = [replace(each) for each in stage.source.listed]
+    stage.reconcile()
+    assert stage.api.writes == []
+    stage.source.listed = [instance(1), instance(2)]
+    stage.reconcile()
+    assert [each.split("-")[0] for each in stage.api.writes] == ["PUT endpointslices/review"]
+
+
+def test_a_named_application_has_its_service_before_it_has_instances() -> None:
+    """So that its name is no negative answer that is kept by every resolver; and keeps it after them."""
+    stage = Stage()
+    stage.reconcile()
+    service = stage.service()
+    assert service is not None
+    assert [each["port"] for each in service["spec"]["ports"]] == [80]
+    stage.source.listed = [instance(1, secure_port=Port(8443))]
+    stage.reconcile()
+    service = stage.service()
+    assert service is not None
+    assert [each["name"] for each in service["spec"]["ports"]] == ["http", "https"]
+    stage.source.listed, stage.source.gone = [], {("REVIEW", "vm-1")}
+    stage.reconcile()
+    assert stage.shows() == {}
+    after = stage.service()
+    assert after is not None
+    assert after["spec"] == service["spec"]
+
+
+def test_many_applications_cost_writes_for_what_changes_alone() -> None:
+    """5,000 instances of 200 applications: two writes each at first, then one for one change."""
+    stage = Stage(pattern="*", allow=["*"])
+    stage.policy = AddressPolicy(networks_of(["10.0.0.0/8"]))
+    stage.source.listed = [
+        instance(number, f"app-{number % 200}", f"10.1.{number // 250}.{number % 250}")
+        for number in range(5000)
+    ]
+    for writes in (400, 0):
+        stage.reconcile()
+        assert len(stage.api.writes) == writes
+    stage.source.listed[7] = replace(stage.source.listed[7], status=Status.DOWN)
+    stage.reconcile()
+    assert len(stage.api.writes) == 1
+    assert stage.api.writes[0].startswith("PUT endpointslices/app-7-")
+
+
+def test_a_removal_with_proof_is_done_at_once() -> None:
+    """And proof is asked only for what vanished."""
+    stage = Stage()
+    stage.source.listed = [instance(1), instance(2)]
+    stage.reconcile()
+    assert stage.source.asked == []
+    stage.source.listed, stage.source.gone = [instance(1)], {("REVIEW", "vm-2")}
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+    assert stage.source.asked == [("REVIEW", "vm-2")]
+
+
+def test_what_vanished_without_proof_is_held_for_its_time() -> None:
+    """Said so meanwhile; named when it goes."""
+    stage = Stage()
+    stage.source.listed = [instance(1), instance(2)]
+    stage.reconcile()
+    stage.source.listed = []
+    for silent in (False, True):
+        stage.source.is_silent = silent
+        result = stage.reconcile()
+        assert stage.api.writes == []
+        assert result.report is not None
+        assert result.report.held == 2
+        assert "2 of REVIEW" in result.report.problems["RemovalsHeld"]
+        assert result.again_seconds is not None
+        stage.now += 299.0
+    stage.now -= 298.0
+    result = stage.reconcile()
+    assert stage.shows() == {}
+    assert result.expired == ("REVIEW vm-1", "REVIEW vm-2")
+    assert stage.service() is not None
+
+
+def test_what_another_server_holds_is_not_gone() -> None:
+    """However long the list lacks it; and it is shown as that server has it."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.listed, stage.source.hidden = [], [instance(1)]
+    for _ in range(3):
+        stage.now += 1000.0
+        stage.reconcile()
+        assert stage.shows() == {"192.0.2.1": True}
+    stage.source.hidden = [instance(1, status=Status.OUT_OF_SERVICE)]
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": False}
+
+
+def test_a_new_operator_goes_by_what_the_slices_say() -> None:
+    """What was shown before it started needs proof as well."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.reconciler.forget_all()
+    stage.source.listed = []
+    assert "1 of REVIEW" in stage.problem("RemovalsHeld")
+    assert stage.source.asked == [("REVIEW", "vm-1")]
+    assert stage.shows() == {"192.0.2.1": True}
+
+
+@pytest.mark.parametrize(
+    "state", [Unread(), Unread(RegistryUnreachable("no")), Failing(RegistryUnreachable("no"), 5.0)]
+)
+def test_an_eureka_that_does_not_answer_changes_nothing(state: Any) -> None:
+    """Whatever is known of it; how old that is stands on the Service."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.listed, stage.source.state = [], state
+    stage.source.read_at = 1_000_060.0
+    assert "everything stays as it is" in stage.problem("SourceUnreachable")
+    assert stage.shows() == {"192.0.2.1": True}
+    service = stage.service()
+    assert service is not None
+    if isinstance(state, Failing):
+        assert stage.api.writes == ["PATCH services/review"]
+        assert service["metadata"]["annotations"][LAST_READ_ANNOTATION] == "1970-01-12T13:47:40Z"
+    stage.reconcile()
+    assert stage.api.writes == []
+
+
+def test_a_moment_without_an_answer_is_not_told() -> None:
+    """Nor is anything done."""
+    stage = Stage()
+    stage.source.state = Failing(RegistryUnreachable("no"), 5.0, lasts=False)
+    assert stage.reconcile().report is None
+    assert stage.api.writes == []
+
+
+def test_a_service_says_now_and_then_that_eureka_was_read() -> None:
+    """Each ten minutes, since each write goes to all nodes."""
+    stage = Stage()
+    stage.reconcile()
+    assert stage.source.read_at is not None
+    for seconds, writes in ((300.0, 0), (300.0, 1), (15.0, 0)):
+        stage.source.read_at += seconds
+        stage.reconcile()
+        assert len(stage.api.writes) == writes
+
+
+def test_a_persons_service_is_left_alone() -> None:
+    """Also one that was made a moment ago, which only the API knows; and another mirror's."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.persons["shop", "review"] = {"metadata": {"namespace": "shop", "name": "review", "labels": {}}}
+    assert "left alone" in stage.problem("NameTaken")
+    assert stage.api.writes == []
+    stage.persons.clear()
+    theirs: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "review", "uid": "x"}}
+    stage.api.objects["/api/v1/namespaces/shop/services/review"] = theirs
+    assert "created by somebody else" in stage.problem("NameTaken")
+    assert (stage.api.writes, stage.service()) == ([], theirs)
+    assert stage.shows() == {}
+    del stage.api.objects["/api/v1/namespaces/shop/services/review"]
+    assert stage.problem("NameTaken") == ""
+    stage.edited("second", application="review")
+    assert "the mirror legacy has it" in stage.problem("NameTaken", "second")
+    assert stage.api.writes == []
+
+
+def test_a_pattern_makes_a_service_for_each_application() -> None:
+    """That fits and is allowed; of two that come to one name the first keeps it."""
+    stage = Stage(pattern="*", allow=["A_B", "A-B", "C"])
+    stage.source.listed = [instance(1, "A_B"), instance(2, "D")]
+    stage.reconcile()
+    assert stage.shows("a-b") == {"192.0.2.1": True}
+    stage.source.listed += [instance(3, "A-B"), instance(4, "C")]
+    assert "only A_B is mirrored" in stage.problem("NameTaken")
+    assert stage.shows("a-b") == {"192.0.2.1": True}
+    assert stage.shows("c") == {"192.0.2.4": True}
+    assert stage.service("d") is None
+    stage.source.listed, stage.source.gone = [instance(1, "A_B")], {("C", "vm-4")}
+    stage.reconcile()
+    assert stage.service("c") is not None
+    assert stage.shows("c") == {}
+
+
+def test_what_a_person_asks_for_no_more_goes() -> None:
+    """By another name of the Service the new one comes first."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.edited(application="review", serviceName="reviews")
+    stage.reconcile()
+    assert [each.split("/")[0] for each in stage.api.writes] == [
+        "POST services",
+        "POST endpointslices",
+        "DELETE services",
+        "DELETE endpointslices",
+    ] or stage.api.writes[-1].startswith("PATCH")
+    assert (stage.service(), stage.shows("reviews")) == (None, {"192.0.2.1": True})
+
+
+def test_what_vanished_moves_to_the_new_name() -> None:
+    """A server that lost its memory while the Service is renamed takes no endpoint away."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.listed = []
+    stage.edited(application="review", serviceName="reviews")
+    stage.reconcile()
+    assert (stage.service(), stage.shows("reviews")) == (None, {"192.0.2.1": True})
+
+
+def test_a_service_keeps_its_name_until_the_next_one_is_free() -> None:
+    """Callers find it by that."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.persons["shop", "taken"] = {"metadata": {"namespace": "shop", "name": "taken", "labels": {}}}
+    stage.edited(application="review", serviceName="taken")
+    assert "left alone" in stage.problem("NameTaken")
+    assert stage.shows() == {"192.0.2.1": True}
+
+
+def test_another_form_is_another_service() -> None:
+    """An address cannot be given or taken later."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.edited(application="review", headless=True)
+    stage.reconcile()
+    service = stage.service()
+    assert service is not None
+    assert service["spec"]["clusterIP"] == "None"
+    assert stage.shows() == {"192.0.2.1": True}
+
+
+def test_slices_are_added_to_a_service_that_opted_in() -> None:
+    """Its ports' names are used; and they go when it opts out."""
+    stage = Stage(application="review", attachTo="rating")
+    stage.source.listed = [instance(1)]
+    assert "there is no such Service" in stage.problem("NotAttached")
+    theirs: dict[str, Any] = {
+        "metadata": {"namespace": "shop", "name": "rating", "labels": {}},
+        "spec": {"ports": [{"name": "web", "port": 80}]},
+    }
+    stage.persons["shop", "rating"] = theirs
+    assert ATTACH_ANNOTATION in stage.problem("NotAttached")
+    assert stage.api.writes == []
+    theirs["metadata"]["annotations"] = {ATTACH_ANNOTATION: "legacy"}
+    stage.persons["shop", "rating"] = dict(theirs)
+    assert stage.problem("NotAttached") == ""
+    assert stage.shows("rating") == {"192.0.2.1": True}
+    (item,) = (each for path, each in stage.api.objects.items() if "/endpointslices/" in path)
+    assert item["ports"][0]["name"] == "web"
+    assert item["metadata"]["ownerReferences"][0]["kind"] == "EurekaMirror"
+    stage.persons["shop", "rating"] = {**theirs, "spec": {"ports": [{"name": "a"}, {"name": "b"}]}}
+    assert "no port named http" in stage.problem("NotAttached")
+    assert stage.shows("rating") == {}
+
+
+def test_bad_instances_are_named_and_keep_no_other_away() -> None:
+    """By their reason; and a name that stops to resolve keeps its addresses, also of an operator before."""
+    stage = Stage()
+    stage.source.listed = [instance(1), instance(2, address="10.0.0.1"), instance(3, address="vm-3.example")]
+    report = stage.reconcile().report
+    assert report is not None
+    assert report.problems.keys() == {"AddressRefused", "Unresolvable"}
+    assert stage.shows() == {"192.0.2.1": True}
+    stage.addresses["vm-3.example"] = ("192.0.2.33",)
+    result = stage.reconcile()
+    assert result.again_seconds is not None
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.33": True}
+    stage.addresses.clear()
+    stage.reconciler.forget_all()
+    assert "vm-3.example" in stage.problem("Unresolvable")
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.33": True}
+
+
+def test_an_address_that_becomes_the_clusters_own_is_shown_no_more() -> None:
+    """By what is known of the cluster a minute later."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.policy = AddressPolicy(networks_of(["192.0.2.0/24"]), own=frozenset({"192.0.2.1"}))
+    assert "own Services or pods" in stage.problem("AddressRefused")
+    assert stage.shows() == {}
+
+
+def test_our_own_registrations_make_no_service() -> None:
+    """A pattern that means everything does not bring back what the syncers registered."""
+    stage = Stage(pattern="*", allow=["*"])
+    stage.source.listed = [instance(1, metadata={"eurekube.owner": "cluster/eks/shop/review"})]
+    stage.reconcile()
+    assert stage.api.writes == []
+
+
+def test_a_mirror_that_cannot_be_read_or_is_paused_keeps_what_it_shows() -> None:
+    """And says why."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.listed = []
+    for spec, reason in (
+        ({}, "InvalidSpec"),
+        ({"application": "review", "eureka": "nowhere"}, "UnknownEureka"),
+        ({"application": "review", "paused": True}, "Paused"),
+    ):
+        stage.edited(**spec)
+        report = stage.reconcile().report
+        assert report is not None
+        assert report.synced[:2] == (False, reason)
+        assert report.ready == 1
+        assert stage.api.writes == []
+
+
+def test_a_deleted_mirror_takes_its_own_away() -> None:
+    """Then it is let go; a second time there is nothing to do."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.deleted()
+    stage.reconcile()
+    assert stage.api.writes[-1] == "PATCH eurekamirrors/legacy"
+    assert (stage.service(), stage.shows()) == (None, {})
+    one(stage.objects.mirrors).take("DELETED", {"metadata": {"namespace": "shop", "name": "legacy"}})
+    assert stage.reconciler.reconcile(KEY).report is None
+
+
+def test_a_mirror_goes_though_the_rights_in_its_namespace_went_first() -> None:
+    """As where the namespace is deleted: else it would hang. Its owner references remove the rest."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.deleted()
+    stage.api.fails = KubernetesError("forbidden", status_code=403)
+    stage.reconcile()
+    assert stage.api.writes[-1] == "PATCH eurekamirrors/legacy"
+    stage = Stage()
+    stage.reconcile()
+    stage.deleted()
+    stage.api.fails = KubernetesError("busy", status_code=429)
+    with pytest.raises(KubernetesError):
+        stage.reconcile()
+
+
+def test_the_finalizer_comes_before_anything_else() -> None:
+    """So that nothing is made for which nobody cares."""
+    stage = Stage()
+    item = dict(one(stage.objects.mirrors).get(*KEY))
+    item["metadata"] = {**item["metadata"], "finalizers": []}
+    stage.api.objects[MIRRORS.path(*KEY)] = item
+    one(stage.objects.mirrors).take("MODIFIED", item)
+    stage.reconcile()
+    assert stage.api.writes[0] == "PATCH eurekamirrors/legacy"
+
+
+@pytest.mark.parametrize("becomes", [None, {"uid": "another"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}])
+def test_nothing_is_made_for_a_mirror_that_is_gone_already(becomes: dict[str, Any] | None) -> None:
+    """Deleted before the finalizer stood: nobody would take away what is made for it."""
+    stage = Stage()
+    item = dict(one(stage.objects.mirrors).get(*KEY))
+    item["metadata"] = {**item["metadata"], "finalizers": []}
+    one(stage.objects.mirrors).take("MODIFIED", item)
+    if becomes is None:
+        del stage.api.objects[MIRRORS.path(*KEY)]
+    else:
+        stage.api.objects[MIRRORS.path(*KEY)] = {**item, "metadata": {**item["metadata"], **becomes}}
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    assert stage.api.writes == []
+
+
+def test_a_write_that_fails_is_repeated_and_doubles_nothing() -> None:
+    """Also one that was carried out though no answer came: names are counted, not drawn."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.api.fails = KubernetesError("busy", status_code=429)
+    with pytest.raises(KubernetesError):
+        stage.reconcile()
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+    (item,) = stage.objects.slices_of(KEY)["review"]
+    stage.objects.removed(stage.objects.slices, item)  # as if we had never heard of it
+    with pytest.raises(KubernetesError, match="there is one"):
+        stage.reconcile()
+
+
+def test_what_somebody_changed_on_a_service_is_put_right() -> None:
+    """Ports and labels are the mirror's; what others add stays."""
+    stage = Stage()
+    stage.reconcile()
+    service = stage.service()
+    assert service is not None
+    service["metadata"]["labels"]["team"] = "a"
+    service["spec"]["ports"] = [{"name": "x", "port": 1, "protocol": "TCP"}]
+    service["metadata"]["resourceVersion"] = "99"
+    one(stage.objects.services).take("MODIFIED", service)
+    stage.reconcile()
+    assert stage.api.writes == ["PATCH services/review"]
+    after = stage.service()
+    assert after is not None
+    assert after["metadata"]["labels"]["team"] == "a"
+    assert [each["port"] for each in after["spec"]["ports"]] == [80]
+
+
+@pytest.mark.parametrize("spec", [{"port": 81}, {"serviceName": "reviews"}])
+@pytest.mark.parametrize("becomes", [{"labels": {"team": "a"}}, {"uid": "another"}])
+def test_a_service_that_became_a_persons_is_not_written_to(
+    becomes: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    """Its label was taken off, or it was made anew, of which no watch has told: neither patch nor delete."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    path = "/api/v1/namespaces/shop/services/review"
+    theirs = {**stage.api.objects[path]["metadata"], "resourceVersion": "99", **becomes}
+    stage.api.objects[path] = item = {**stage.api.objects[path], "metadata": theirs}
+    stage.edited(application="review", **spec)
+    with pytest.raises(KubernetesError, match="changed meanwhile"):
+        stage.reconcile()
+    assert stage.service() == item
+
+
+def test_slices_leave_a_service_that_a_person_took() -> None:
+    """Its label was taken off: what it shows from then on is a person's to say."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    service = stage.service()
+    assert service is not None
+    one(stage.objects.services).take("DELETED", service)
+    stage.persons["shop", "review"] = service  # one of ours, of which one watch alone has told
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+    stage.persons["shop", "review"] = {"metadata": {"namespace": "shop", "name": "review", "labels": {}}}
+    assert "left alone" in stage.problem("NameTaken")
+    assert stage.shows() == {}
+    assert stage.service() == service

@@ -1,0 +1,232 @@
+"""When mirrors are reconciled, and what is told of it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.objects import ATTACH_ANNOTATION
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES
+from eurekube_provider.operator.mirror.mirror_status import is_worth_a_write
+from eurekube_provider.operator.mirror.mirrors import Mirrors
+from eurekube_provider.operator.settings import Settings
+from lab.waiting import wait_until
+from tests.unit.operator.mirror.stage import Api, Source, instance, one
+from tests.unit.operator.parts import URL, Told
+
+Object = dict[str, Any]
+
+
+class Events:
+    """What was recorded."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[str, str]] = []
+
+    def record(self, _: Object, __: object, reason: str, note: str) -> None:
+        """Keep it."""
+        self.recorded.append((reason, note))
+
+
+class Scene:
+    """Mirrors over an API server and a Eureka in memory, whose watches tell nothing by themselves."""
+
+    def __init__(self, *, is_dry: bool = False) -> None:
+        self.api, self.source, self.events = Api(), Source(), Events()
+        self.told: list[tuple[str, list[str]]] = []
+        self.watched = Told().sources
+        settings = Settings(
+            {"default": Connection.parse(URL)},
+            mirrors=True,
+            mirror_cidrs=networks_of(["192.0.2.0/24"]),
+        )
+        self.lists = 0
+        self.mirrors = Mirrors(
+            settings,
+            Cluster("eks", "uid"),
+            cast("Any", self),
+            cast("Any", self.events),
+            self.watched,
+            {"default": self.source},
+            lambda key, _, writes: self.told.append((key[1], writes)),
+            is_dry=is_dry,
+        )
+
+    def request(self, *given: Any, **more: Any) -> Object:
+        """A write."""
+        return self.api.request(*given, **more)
+
+    def get(self, path: str) -> Object:
+        """One object."""
+        return self.api.get(path)
+
+    def pages(self, path: str, *_: object, query: object = None) -> Iterator[Object]:
+        """A list; with a query one of a watch."""
+        self.lists += query is not None
+        items = [
+            copy.deepcopy(item)
+            for where, item in self.api.objects.items()
+            if where.rpartition("/")[0].endswith(path.rpartition("/")[2])
+            and (path == MIRRORS.path() or query is not None)
+        ]
+        yield {"metadata": {"resourceVersion": "1"}, "items": items}
+
+    def watch(self, *_: object, **__: object) -> Iterator[Object]:
+        """A watch that is silent."""
+        while True:
+            time.sleep(0.05)
+            yield {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1"}}}
+
+    def made(self, name: str = "review", **spec: Any) -> None:
+        """A person makes a mirror."""
+        metadata = {"namespace": "shop", "name": name, "uid": name, "resourceVersion": "1", "generation": 1}
+        item: Object = {
+            "apiVersion": "eurekube.io/v1alpha1",
+            "kind": "EurekaMirror",
+            "metadata": {**metadata, "finalizers": ["eurekube.io/mirror"]},
+            "spec": spec or {"application": "review"},
+        }
+        self.api.objects[MIRRORS.path("shop", name)] = item
+
+    def status(self, name: str = "review") -> Object:
+        """A mirror's status as it stands."""
+        found: Object = self.api.objects[MIRRORS.path("shop", name)].get("status") or {}
+        return found
+
+    def says(self, kind: str, name: str = "review") -> str:
+        """A condition's status."""
+        conditions = self.status(name).get("conditions") or ()
+        return next((str(each["status"]) for each in conditions if each["type"] == kind), "")
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """With one mirror."""
+    found = Scene()
+    found.made()
+    yield found
+    found.mirrors.stop()
+
+
+def test_nothing_is_written_before_this_replica_leads(scene: Scene) -> None:
+    """Then all is; and each reading of Eureka is a reason to look again."""
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    wait_until(lambda: scene.mirrors.objects.are_known_of("shop"), "the lists", 10.0)
+    scene.source.was_read()
+    time.sleep(0.2)
+    assert scene.api.writes == []
+    scene.mirrors.lead()
+    wait_until(lambda: scene.says("Ready") == "True", "Ready", 10.0)
+    assert scene.mirrors.writes == {("services", "create"): 1, ("endpointslices", "create"): 1}
+    assert scene.status()["services"] == [
+        {"application": "REVIEW", "name": "review", "endpoints": 1, "ready": 1, "held": 0}
+    ]
+    scene.source.listed += [instance(2)]
+    scene.source.was_read()
+    wait_until(lambda: scene.status()["ready"] == 2, "the second one", 10.0)
+    (report,) = scene.mirrors.reports().values()
+    assert report.ready == 2
+    assert all(each.is_alive for each in scene.mirrors.liveness())
+    wait_until(scene.mirrors.pause, "the end of what was begun", 10.0)
+    scene.mirrors.stand_by()
+    assert scene.mirrors.reports() == {}
+
+
+def test_what_is_wrong_is_told(scene: Scene) -> None:
+    """By conditions and Events; a failed write is tried again, and says so meanwhile."""
+    scene.source.listed = [instance(1, address="198.51.100.1")]
+    scene.mirrors.start()
+    scene.mirrors.lead()
+    wait_until(lambda: scene.says("AddressRefused") == "True", "AddressRefused", 10.0)
+    assert {reason for reason, _ in scene.events.recorded} == {"AddressRefused"}
+    scene.source.listed = [instance(1)]
+    scene.source.was_read()
+    wait_until(lambda: scene.says("AddressRefused") == "False", "its end", 10.0)
+    scene.source.listed = [instance(1), instance(2)]
+    scene.api.fails = KubernetesError("the API is full", status_code=507)
+    scene.source.was_read()
+    wait_until(lambda: "KubernetesError" in dict(scene.events.recorded), "the Event", 10.0)
+    wait_until(lambda: scene.status()["ready"] == 2 and scene.says("Synced") == "True", "the retry", 10.0)
+
+
+def test_a_service_that_opts_in_concerns_its_mirror(scene: Scene) -> None:
+    """At once, without a reading of Eureka; as does one that opts out."""
+    scene.made("beside", application="review", attachTo="rating")
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    scene.mirrors.lead()
+    wait_until(lambda: scene.says("NotAttached", "beside") == "True", "NotAttached", 10.0)
+    rating: Object = {
+        "metadata": {"namespace": "shop", "name": "rating", "annotations": {ATTACH_ANNOTATION: "beside"}},
+        "spec": {"ports": [{"name": "http", "port": 80}]},
+    }
+    one(scene.watched.services).take("ADDED", rating)
+    wait_until(lambda: scene.says("Ready", "beside") == "True", "Ready", 10.0)
+    one(scene.watched.services).take(
+        "MODIFIED", {**rating, "metadata": {"namespace": "shop", "name": "rating"}}
+    )
+    wait_until(lambda: scene.says("NotAttached", "beside") == "True", "NotAttached again", 10.0)
+    named = [path for path in scene.api.objects if "/endpointslices/rating" in path]
+    assert named == []
+    assert SERVICES.path("shop", "rating") not in scene.api.objects
+    assert ENDPOINT_SLICES.path("shop") not in scene.api.objects
+
+
+@pytest.mark.parametrize("is_dry", [False, True])
+def test_a_single_pass_tells_what_is_written(is_dry: bool) -> None:
+    """Each mirror once; of a dry run, what would be, and nothing is."""
+    scene = Scene(is_dry=is_dry)
+    scene.made()
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    keys = scene.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
+    scene.mirrors.stop()
+    assert keys == [("shop", "review")]
+    name, writes = scene.told[0]
+    assert name == "review"
+    assert [each.split("-")[0] for each in writes] == ["+ Service review", "+ EndpointSlice review"]
+    written = [each for each in scene.api.writes if not each.endswith("/status")]
+    assert [each.split("-")[0] for each in written] == (
+        [] if is_dry else ["POST services/review", "POST endpointslices/review"]
+    )
+
+
+def test_a_dry_run_removes_and_changes_nothing() -> None:
+    """Of what stands already."""
+    scene = Scene()
+    scene.made()
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    scene.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
+    scene.mirrors.stop()
+    dry = Scene(is_dry=True)
+    dry.api.objects = dict(scene.api.objects)
+    dry.made(application="review", serviceName="reviews", port=81)
+    dry.source.listed = [instance(1), instance(2)]
+    dry.mirrors.start()
+    dry.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
+    dry.mirrors.stop()
+    writes = [each.partition("-")[0] for each in dry.told[0][1] if not each.startswith("-")]
+    assert writes == ["+ Service reviews", "+ EndpointSlice reviews"]
+    assert "- Service review" in dry.told[0][1]
+    assert [each for each in dry.api.writes if not each.endswith("/status")] == []
+
+
+def test_a_status_is_written_for_its_news_only() -> None:
+    """That Eureka was read once more is none, for five minutes."""
+    old = {"ready": 1, "lastReadTime": "2026-01-01T00:00:00Z"}
+    assert not is_worth_a_write(old, {**old, "lastReadTime": "2026-01-01T00:04:59Z"})
+    assert is_worth_a_write(old, {**old, "lastReadTime": "2026-01-01T00:05:00Z"})
+    assert is_worth_a_write(old, {**old, "ready": 2})
+    assert is_worth_a_write({"ready": 1}, old)
+    assert not is_worth_a_write({"ready": 1}, {"ready": 1})

@@ -1,0 +1,365 @@
+"""Components for every language: what the engine gets when it has one made."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import json_format
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from eurekube_provider.core.errors import OperatorStillNeeded
+from eurekube_provider.kube import syncer_guard
+from eurekube_provider.provider.component_arguments import arguments_of
+from eurekube_provider.provider.components import COMPONENTS
+from eurekube_provider.provider.wire import OUTPUT, UNKNOWN_TEXT, sent
+from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
+from eurekube_provider.registrations.values import UNKNOWN
+from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
+from tests.unit.provider.fake_engine import KUBECONFIG, FakeEngine, FakeMonitor, fake_engine
+
+OPERATOR, SYNCER = "eurekube:index:Operator", "eurekube:index:Syncer"
+DEPLOYMENT, SECRETS = "kubernetes:apps/v1:Deployment", "kubernetes:core/v1:Secret"
+URLS = ["http://eureka:8761/eureka"]
+BUCKET = "urn:pulumi:dev::shop::test:index:Bucket::bucket"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[FakeEngine]:
+    """One provider for all: it keeps nothing of a component."""
+    with fake_engine() as found:
+        yield found
+
+
+def secret(value: Any) -> dict[str, Any]:
+    """A value that nobody may see."""
+    return {SIGNATURE: SECRET, "value": value}
+
+
+def output(value: Any = None, *urns: str, secret: bool = False) -> dict[str, Any]:
+    """A value as an SDK sends one of another resource; None for one that is not known yet."""
+    found: dict[str, Any] = {SIGNATURE: OUTPUT, "dependencies": list(urns), "secret": secret}
+    return found if value is None else {**found, "value": value}
+
+
+def refused(engine: FakeEngine, type_: str, **inputs: Any) -> str:
+    """The sentence with which a component is refused."""
+    with pytest.raises(grpc.RpcError) as raised:
+        engine.construct(type_, "eurekube", sent(inputs))
+    return str(raised.value.details())  # type: ignore[attr-defined]
+
+
+def plain(message: Any) -> Any:
+    """A resource's inputs."""
+    return json_format.MessageToDict(message)  # type: ignore[no-untyped-call]
+
+
+def deployment(monitor: FakeMonitor) -> Any:
+    """The inputs of the operator's Deployment."""
+    (request,) = monitor.of_type(DEPLOYMENT)
+    return plain(request.object)
+
+
+def variables(monitor: FakeMonitor) -> dict[str, Any]:
+    """The variables of the operator's container."""
+    (container,) = deployment(monitor)["spec"]["template"]["spec"]["containers"]
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+
+
+def test_an_operator_is_what_the_python_component_is(engine: FakeEngine) -> None:
+    """Under this provider's type, with typed outputs, and all its parts below it."""
+    inputs = sent(
+        {
+            "eurekaUrls": URLS,
+            "replicas": 2,
+            "namespace": "bridge",
+            "watchNamespaces": ["shop"],
+            "environment": {"LOG_LEVEL": "DEBUG"},
+            "networkPolicy": True,
+            "egressPorts": [3128],
+            "nodeSelector": {"disk-type": "ssd"},
+            "tolerations": [{"key": "dedicated", "operator": "Exists", "tolerationSeconds": 30}],
+            "imagePullSecrets": ["registry"],
+            "targets": {"ci": {"kind": "webhook", "namespaces": ["shop"], "url": "https://ci/hook"}},
+        }
+    )
+    answer, monitor = engine.construct(OPERATOR, "eurekube", inputs)
+    assert answer.urn == f"urn:pulumi:dev::shop::{OPERATOR}::eurekube"
+    assert dict(answer.state) == {
+        "namespace": "bridge",
+        "serviceAccount": "eurekube-operator",
+        "operatorName": "eurekube",
+    }
+    parts = [request for request in monitor.made.values() if request.type != OPERATOR]
+    assert {request.parent for request in parts} == {answer.urn}
+    assert ("eurekube-role-shop", "kubernetes:rbac.authorization.k8s.io/v1:Role") in monitor.made
+    pod = deployment(monitor)["spec"]["template"]["spec"]
+    assert (deployment(monitor)["spec"]["replicas"], pod["nodeSelector"]) == (2, {"disk-type": "ssd"})
+    assert pod["tolerations"] == [{"key": "dedicated", "operator": "Exists", "tolerationSeconds": 30}]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert variables(monitor)["LOG_LEVEL"] == "DEBUG"
+    (config,) = monitor.of_type("kubernetes:core/v1:ConfigMap")
+    assert "url: https://ci/hook" in plain(config.object)["data"]["operator.yaml"]
+    assert [plain(each) for each in monitor.outputs.values()] == [dict(answer.state)]
+
+
+def test_a_syncer_is_what_the_python_component_is(engine: FakeEngine) -> None:
+    """A port may be a number or a name."""
+    given = {"namespace": "shop", "app": "rating", "port": 8080, "securePort": "https", "labels": {"a": "b"}}
+    answer, monitor = engine.construct(SYNCER, "rating", sent(given))
+    assert dict(answer.state) == {"name": "rating", "namespace": "shop"}
+    (request,) = monitor.of_type("kubernetes:eurekube.io/v1alpha1:EurekaSyncer")
+    made = plain(request.object)
+    assert made["spec"] == {
+        "mode": "pod",
+        "selector": {"app": "rating"},
+        "port": 8080,
+        "securePort": "https",
+    }
+    assert made["metadata"]["labels"]["a"] == "b"
+
+
+def test_secrets_stay_secrets_and_outputs_keep_what_they_depend_on(engine: FakeEngine) -> None:
+    """Whether the value is one, or all of the map that it stands in."""
+    inputs = sent({"eurekaUrls": URLS, "user": "me"})
+    inputs.update(
+        {
+            "password": output("hidden-1", BUCKET, secret=True),
+            "token": None,
+            "environment": {"A": output("open", BUCKET), "B": secret("hidden-2")},
+            "podAnnotations": secret({"note": "hidden-3"}),
+        }
+    )
+    _, monitor = engine.construct(OPERATOR, "eurekube", inputs)
+    (made,) = monitor.of_type(SECRETS)
+    assert plain(made.object)["stringData"][SIGNATURE] == SECRET
+    assert BUCKET in made.propertyDependencies["stringData"].urns
+    (request,) = monitor.of_type(DEPLOYMENT)
+    assert BUCKET in request.propertyDependencies["spec"].urns
+    shown = str(_without_secrets(plain(request.object)))
+    assert "hidden" not in shown
+    assert "open" in shown
+    assert all("hidden" not in str(_without_secrets(plain(one.object))) for one in monitor.made.values())
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.get(SIGNATURE) == SECRET or value.get("secret"):
+            return None
+        return {key: _without_secrets(item) for key, item in value.items()}
+    return [_without_secrets(item) for item in value] if isinstance(value, list) else value
+
+
+def test_what_stands_in_clear_must_not_be_a_secret(engine: FakeEngine) -> None:
+    """Nobody could keep it."""
+    said = refused(engine, OPERATOR, eurekaUrls=secret(URLS))
+    assert said == (
+        "Operator 'eurekube': eurekaUrls[0] must not be a secret: it stands in clear in objects of the"
+        " cluster, or names them"
+    )
+    said = refused(engine, OPERATOR, eurekaUrls=URLS, namespace=secret("bridge"))
+    assert "namespace must not be a secret" in said
+
+
+def test_what_is_not_known_yet_hides_nothing_but_itself(engine: FakeEngine) -> None:
+    """A value that goes into an object is unknown there; the object is previewed."""
+    inputs = sent({"eurekaUrls": URLS, "environment": {"A": UNKNOWN, "B": "known"}, "image": UNKNOWN})
+    answer, monitor = engine.construct(OPERATOR, "eurekube", inputs, dryRun=True)
+    assert answer.state["namespace"] == "eurekube-system"
+    assert (variables(monitor)["A"], variables(monitor)["B"]) == (UNKNOWN_TEXT, "known")
+
+
+def test_a_preview_without_what_names_the_objects_shows_the_component_alone(engine: FakeEngine) -> None:
+    """And says why; what depends on its outputs goes on."""
+    inputs = sent({"eurekaUrls": [UNKNOWN], "watchNamespaces": ["shop"]})
+    answer, monitor = engine.construct(OPERATOR, "eurekube", inputs, dryRun=True)
+    assert list(monitor.made) == [("eurekube", OPERATOR)]
+    assert dict(answer.state)["namespace"] == UNKNOWN_TEXT
+    assert "eurekaUrls[0] is known only after the update" in engine.log.shown[-1]
+
+
+def test_what_a_plain_argument_depends_on_is_what_the_component_depends_on(engine: FakeEngine) -> None:
+    """So that it goes after the component."""
+    inputs = sent({"eurekaUrls": URLS})
+    inputs.update({"watchNamespaces": [output("shop", BUCKET)]})
+    told = {"watchNamespaces": proto.ConstructRequest.PropertyDependencies(urns=[BUCKET])}
+    _, monitor = engine.construct(OPERATOR, "eurekube", inputs, inputDependencies=told)
+    assert list(monitor.made["eurekube", OPERATOR].dependencies) == [BUCKET]
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs", "part"),
+    [
+        (
+            SYNCER,
+            {"namespace": "shop", "app": "rating"},
+            "kubernetes:eurekube.io/v1alpha1:EurekaSyncer",
+        ),
+        (OPERATOR, {"eurekaUrls": URLS}, DEPLOYMENT),
+    ],
+)
+def test_options_are_the_components(
+    engine: FakeEngine, type_: str, inputs: dict[str, Any], part: str
+) -> None:
+    """Its provider is its parts' too, and so are protection and aliases."""
+    kubernetes = "urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::some-id"
+    above = "urn:pulumi:dev::shop::test:index:Above::above"
+    _, monitor = engine.construct(
+        type_,
+        "rating",
+        sent(inputs),
+        providers={"kubernetes": kubernetes},
+        parent=above,
+        protect=True,
+        dependencies=[BUCKET],
+        aliases=[{"spec": {"type": "test:index:Former"}}],
+    )
+    component = monitor.made["rating", type_]
+    (made,) = monitor.of_type(part)
+    assert (component.parent, component.protect, list(component.dependencies)) == (above, True, [BUCKET])
+    assert [alias.spec.type for alias in component.aliases] == ["test:index:Former"]
+    assert made.provider.startswith("urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::")
+    assert made.protect
+
+
+def test_an_operator_has_a_guard_that_goes_first(engine: FakeEngine) -> None:
+    """It depends on all that makes the operator work, and knows the way to its cluster."""
+    kubernetes = "urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::some-id"
+    inputs = sent({"eurekaUrls": URLS, "watchNamespaces": ["shop"]})
+    _, monitor = engine.construct(OPERATOR, "eurekube", inputs, providers={"kubernetes": kubernetes})
+    (guard,) = monitor.of_type("eurekube:index:OperatorGuard")
+    assert [alias.spec.type for alias in guard.aliases] == ["pulumi-python:dynamic/eurekube:OperatorGuard"]
+    made = plain(guard.object)
+    assert made.pop("kubeconfig") == {SIGNATURE: SECRET, "value": KUBECONFIG}
+    assert made == {
+        "namespace": "eurekube-system",
+        "namespaceUid": "uid-of-eurekube-namespace",
+        "watchNamespaces": ["shop"],
+        "stackLabel": "shop.dev",
+        "ownsCrds": False,
+        "force": False,
+        "context": "prod",
+    }
+    needed = {urn.rpartition("::")[2] for urn in guard.dependencies}
+    assert {"eurekube", "eurekube-service", "eurekube-namespace"} <= needed
+
+
+def test_the_guard_is_served(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the dynamic one is, whose states it goes on from."""
+    kind = "eurekube:index:OperatorGuard"
+    named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{OPERATOR}${kind}::eurekube-guard", "type": kind}
+    given = {"namespace": "bridge", "namespaceUid": "uid-1", "stackLabel": "shop.dev", "force": False}
+    given["kubeconfig"] = secret("hidden")
+    stub = engine.stub
+    checked = stub.Check(proto.CheckRequest(news=sent(given), **named)).inputs
+    assert stub.Create(proto.CreateRequest(properties=checked, preview=True, **named)).id == ""
+    created = stub.Create(proto.CreateRequest(properties=checked, **named))
+    assert (created.id, plain(created.properties)) == ("bridge/operator", given)
+
+    def differs(**more: Any) -> tuple[bool, list[str]]:
+        olds, news = created.properties, sent({**given, **more})
+        found = stub.Diff(proto.DiffRequest(olds=olds, news=news, **named))
+        return found.changes == proto.DiffResponse.DIFF_SOME, list(found.replaces)
+
+    assert differs() == (False, [])
+    assert differs(force=True) == (True, [])
+    assert differs(namespaceUid="uid-2") == (True, [])
+    dynamic = sent(
+        {"namespace": "bridge", "namespace_uid": "uid-1", "stack_label": "shop.dev", "force": False}
+    )
+    dynamic.update({"__provider": "x", "kubeconfig": secret("hidden")})
+    found = stub.Diff(proto.DiffRequest(olds=dynamic, news=checked, **named))
+    assert found.changes == proto.DiffResponse.DIFF_SOME
+    updated = stub.Update(proto.UpdateRequest(olds=dynamic, news=checked, **named)).properties
+    assert plain(updated) == given
+    read = stub.Read(proto.ReadRequest(id=created.id, properties=updated, inputs=checked, **named))
+    assert (read.id, plain(read.properties)) == (created.id, given)
+
+    asked = []
+
+    def refuse(operator: syncer_guard.GuardedOperator) -> None:
+        asked.append((operator.namespace, operator.namespace_uid, operator.kubeconfig))
+        raise OperatorStillNeeded("by others")
+
+    monkeypatch.setattr(syncer_guard, "refuse_while_needed", refuse)
+    with pytest.raises(grpc.RpcError, match="by others"):
+        stub.Delete(proto.DeleteRequest(id=created.id, properties=updated, **named))
+    assert asked == [("bridge", "uid-1", "hidden")]
+
+
+def test_several_are_made_at_a_time_each_for_its_own_stack(engine: FakeEngine) -> None:
+    """The SDK's settings are those of one program; a plugin has many."""
+    found: dict[str, Any] = {}
+
+    def make(stack: str) -> None:
+        inputs = sent({"eurekaUrls": URLS, "namespace": stack})
+        found[stack] = engine.construct(OPERATOR, "eurekube", inputs, stack=stack)
+
+    threads = [threading.Thread(target=make, args=(f"stack-{number}",)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for stack, (answer, monitor) in found.items():
+        assert answer.state["namespace"] == stack
+        labels = deployment(monitor)["metadata"]["labels"]
+        assert labels["eurekube.io/stack"] == f"shop.{stack}"
+        assert all(
+            request.type != OPERATOR or request.name == "eurekube" for request in monitor.made.values()
+        )
+    assert len({len(monitor.made) for _, monitor in found.values()}) == 1
+    assert len(found) == 6
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs", "sentence"),
+    [
+        (OPERATOR, {}, "Operator: eurekaUrls is required"),
+        (OPERATOR, {"eurekaUrls": URLS, "replicas": -1}, "Operator: replicas must be a whole number"),
+        (
+            OPERATOR,
+            {"eurekaUrls": URLS, "egressPorts": [8080]},
+            "Operator: egressPorts means nothing without networkPolicy",
+        ),
+        (OPERATOR, {"eurekaUrls": URLS, "eurekaSecret": {}}, "Operator: eurekaSecret: name is required"),
+        (
+            SYNCER,
+            {"namespace": "shop"},
+            "Syncer 'eurekube': app or matchLabels must say which Service is meant",
+        ),
+        ("eurekube:index:Nothing", {}, "there is no component 'eurekube:index:Nothing'"),
+    ],
+)
+def test_problems_are_one_sentence_in_the_schemas_words(
+    engine: FakeEngine, type_: str, inputs: dict[str, Any], sentence: str
+) -> None:
+    """Whichever component it is."""
+    said = refused(engine, type_, **inputs)
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+def test_without_the_packages_for_kubernetes_a_sentence_says_what_to_install(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Registrations work without."""
+    for name in [name for name in sys.modules if name.startswith("eurekube_provider.provider.hosted")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr("eurekube_provider.provider.hosted")
+    monkeypatch.delitem(sys.modules, "eurekube_provider.resources.operator_component.component")
+    monkeypatch.setitem(sys.modules, "pulumi_kubernetes", None)
+    for name in [name for name in sys.modules if name.startswith("pulumi_kubernetes.")]:
+        monkeypatch.delitem(sys.modules, name)
+    said = refused(engine, OPERATOR, eurekaUrls=URLS)
+    assert "a component needs the package pulumi-kubernetes, which is not installed" in said
+    assert "pip install 'eurekube-provider[kubernetes]'" in said
+
+
+def test_every_argument_says_what_it_is() -> None:
+    """In its class, from which the schema is made."""
+    assert COMPONENTS.keys() == {OPERATOR, SYNCER, "eurekube:index:Mirror"}
+    assert [each.name for each in arguments_of(EurekubeOperatorArgs) if not each.told] == []
