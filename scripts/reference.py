@@ -1,4 +1,4 @@
-"""Writes the tables in docs/ that are made of descriptions in the code: `make flags`, `make properties`."""
+"""Writes what in docs/ is made of the code: `make flags`, `make properties`, `make commands`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from eurekube_provider.operator.options import CONNECTION_OPTIONS, Option, varia
 from eurekube_provider.operator.settings import CONFIG, OPTIONS
 from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND, REQUIRED_KEYS
 from eurekube_provider.registrations.properties import PROPERTIES
+from scripts.command_reference import commands_page
 
-DOCS = Path(__file__).parents[1] / "docs"
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
 GIVEN_BY_THE_PROGRAM = ("service_url", "owner")
 """Properties that a running program adds: no arguments."""
 
 
 def flags_page() -> str:
-    """``docs/flags.md``."""
+    """``docs/reference/flags.md``."""
     below = (f"`{option.name}`" for option in CONNECTION_OPTIONS)
     return f"""# The operator's settings
 
@@ -54,7 +55,8 @@ connections:
     mode: rest
 ```
 
-`targets` exists in the file only, too: what StackRefreshes may have run, see [triggers.md](triggers.md).
+`targets` exists in the file only, too: what StackRefreshes may have run, see
+[triggers.md](../guides/triggers.md).
 
 {keys_table()}"""
 
@@ -88,7 +90,7 @@ def keys_table() -> str:
 
 
 def table() -> str:
-    """The properties as the table of docs/pulumi.md."""
+    """The properties as the table of docs/reference/pulumi.md."""
     rows = ["| property | default | what it means |", "|---|---|---|"]
     for each in PROPERTIES:
         if each.name in GIVEN_BY_THE_PROGRAM:
@@ -108,9 +110,11 @@ def _default_told(default: Any) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["flags"]:
-        (DOCS / "flags.md").write_text(flags_page())
+        (REFERENCE / "flags.md").write_text(flags_page())
+    elif sys.argv[1:] == ["commands"]:
+        (REFERENCE / "cli.md").write_text(commands_page())
     else:
-        page = DOCS / "pulumi.md"
+        page = REFERENCE / "pulumi.md"
         page.write_text(
             re.sub(r"\| property \|.*?\n(?=\n)", lambda _: table(), page.read_text(), count=1, flags=re.S)
         )

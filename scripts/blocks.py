@@ -1,0 +1,168 @@
+"""Reads the code blocks of the documentation, and finds those that cannot be right.
+
+How a block is marked, and what is looked at: docs/project/writing.md.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import io
+import json
+import re
+import shlex
+import subprocess
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from eurekube_provider.cli import main as command_line
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
+PROGRAMS = ("eurekube", "kubectl", "helm", "pulumi")
+KNOWN_FLAGS = Path(__file__).parent / "known_flags.toml"
+LANGUAGES = ("", "bash", "console", "json", "mermaid", "python", "sh", "toml", "yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A code block of a page, without its indentation; `line` is where it begins, from 1."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def script(self) -> str:
+        """The commands of it: all of a `bash` or `sh` block, of others the lines after a prompt, or none.
+
+        A block without a language is commands if its first word is a program that is known here.
+        """
+        if self.language in ("bash", "sh"):
+            return self.text
+        if self.language not in ("", "console"):
+            return ""
+        prompted = re.findall(r"^\$ (.*(?:\\\n.*)*)$", self.text, re.M)
+        if prompted:
+            return "\n".join(prompted) + "\n"
+        first = next((line for line in self.text.splitlines() if line.strip()), "").split(" ")[0]
+        return self.text if first in PROGRAMS and not re.search(r"^ {2,}[+!~-] ", self.text, re.M) else ""
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The code blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        yield Block(
+            page, text.count("\n", 0, found.start()) + 1, found["language"], textwrap.dedent(found["text"])
+        )
+
+
+def complaints(block: Block) -> list[str]:
+    """A sentence for each thing that cannot be right in a block."""
+    if block.language not in LANGUAGES:
+        return [f"the language {block.language!r} is none of {', '.join(filter(None, LANGUAGES))}"]
+    try:
+        match block.language:
+            case "python":
+                ast.parse(block.text)
+            case "yaml":
+                list(yaml.safe_load_all(block.text))
+            case "json":
+                json.loads(block.text)
+            case "toml":
+                tomllib.loads(block.text)
+    except (SyntaxError, ValueError, yaml.YAMLError) as error:
+        return [f"is no {block.language}: {error}"]
+    script = block.script()
+    checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
+    if checked.returncode:
+        return [f"is no bash: {checked.stderr.strip()}"]
+    return [said for words in commands(script) for said in _unknown(words)]
+
+
+def commands(script: str) -> Iterator[list[str]]:
+    """The simple commands of a script that call one of the programs, word by word."""
+    text = re.sub(r"<<'?(\w+)'?(.*)\n(?:.*\n)*?\s*\1\n", r"\2\n", script)
+    text = re.sub(r"\$\([^()]*\)", "SUBSTITUTED", text.replace("\\\n", " "))
+    for line in text.splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>()")
+        lexer.whitespace_split = True
+        try:
+            words = list(lexer)
+        except ValueError:  # a quoted text that goes over several lines
+            words = line.split()
+        for part in _parts(words):
+            while part and re.match(r"\w+=", part[0]):
+                part = part[1:]  # noqa: PLW2901
+            if part[:1] == ["kubectl"] and part[1:2] == ["eurekube"]:
+                part = part[1:]  # noqa: PLW2901
+            if part and part[0] in PROGRAMS:
+                yield part
+
+
+def _parts(words: list[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    for word in words:
+        if re.fullmatch(r"[|&;()]+|if|then|do", word):
+            yield part
+            part = []
+        else:
+            part.append(word)
+    yield part
+
+
+def _unknown(words: list[str]) -> list[str]:
+    """What of a command its program does not know: the subcommand, or a flag."""
+    program, *rest = words
+    rest = rest[: rest.index("--")] if "--" in rest else rest
+    if program == "eurekube":
+        return _unknown_to_us(rest)
+    known = tomllib.loads(KNOWN_FLAGS.read_text(encoding="utf-8"))[program]
+    flags = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
+    named = [word for word in rest if not word.startswith("-")]
+    names = [name for name in known if name != "always" and _is_within(name.split(), named)]
+    if not names:
+        return [f"`{shlex.join(words)}`: {KNOWN_FLAGS.name} has no such command of {program}"]
+    allowed = {*known[max(names, key=len)], *known.get("always", ())}
+    return [
+        f"`{program} {max(names, key=len)}` has no {flag} in {KNOWN_FLAGS.name}" for flag in flags - allowed
+    ]
+
+
+def _is_within(name: list[str], words: list[str]) -> bool:
+    """Whether the words of a command's name follow each other, with values of flags between them at most."""
+    left = iter(words)
+    return all(word in left for word in name)
+
+
+def _unknown_to_us(rest: list[str]) -> list[str]:
+    command = next((word for word in rest if not word.startswith("-")), "")
+    if command in ("", "COMMAND"):
+        return []
+    told = _help_of(command)
+    if told is None:
+        return [f"eurekube has no command {command!r}"]
+    flags = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
+    return [
+        f"`eurekube {command}` has no {flag}"
+        for flag in sorted(flags)
+        if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", told)
+    ]
+
+
+@functools.cache
+def _help_of(command: str) -> str | None:
+    """What the command line itself says of a command; None where it has none of that name."""
+    told = io.StringIO()
+    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            code: object = command_line.main([command, "--help"])
+        except SystemExit as end:
+            code = end.code
+    return None if code else told.getvalue()

@@ -1,0 +1,108 @@
+"""Writes what is made of the operator's chart: `make chart`. Its README, and the kustomize base."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from lab.programs import HELM, provide
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts" / "eurekube"
+README = CHART / "README.md"
+BASE = ROOT / "deploy" / "kustomize" / "base"
+CRDS = ROOT / "deploy" / "kustomize" / "crds"
+
+# What the base leaves to an overlay: the URL is no default, and there is nobody to run hooks.
+_BASE_VALUES = ("eurekaUrls={http://eureka:8761/eureka}", "uninstallGuard=false", "crds.install=false")
+_MADE_BY_HELM = re.compile(
+    r"^ +(helm\.sh/chart|app\.kubernetes\.io/(managed-by|version)): .*\n|^# Source: .*\n", re.MULTILINE
+)
+
+
+def values_of() -> list[tuple[str, str, str]]:
+    """Each value's name, default as it stands in values.yaml, and the comment above it."""
+    text = (CHART / "values.yaml").read_text()
+    defaults = yaml.safe_load(text)
+    found, comment = [], []
+    for line in text.splitlines():
+        if line.startswith("# "):
+            comment.append(line.removeprefix("# "))
+        elif named := re.match(r"(\w+):", line):
+            name = named[1]
+            found.append((name, yaml_inline(defaults[name]), " ".join(comment)))
+            comment = []
+    return found
+
+
+def yaml_inline(value: object) -> str:
+    """A value on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+    return text.removesuffix("...\n").strip()
+
+
+def chart_readme() -> str:
+    """``charts/eurekube/README.md``."""
+    rows = "\n".join(f"| `{name}` | `{default}` | {text} |" for name, default, text in values_of())
+    return f"""# The chart eurekube
+
+<!-- Written by `make chart` from values.yaml; do not edit. -->
+
+Installs the Eurekube operator, which keeps the endpoints of Kubernetes Services registered in Netflix Eureka.
+
+```
+helm install eurekube charts/eurekube --namespace eurekube-system --create-namespace \\
+  --set 'eurekaUrls={{http://eureka.example.com:8761/eureka}}'
+```
+
+How to upgrade, CRDs included, and how to uninstall: [docs/guides/helm.md](../../docs/guides/helm.md).
+
+| value | default | meaning |
+|---|---|---|
+{rows}
+"""
+
+
+def base_text() -> str:
+    """``deploy/kustomize/base/operator.yaml``: the chart with its defaults, without what only Helm writes."""
+    sets = [word for value in _BASE_VALUES for word in ("--set", value)]
+    done = subprocess.run(
+        [
+            provide([HELM])[HELM],
+            "template",
+            "eurekube",
+            str(CHART),
+            "--namespace",
+            "eurekube-system",
+            *sets,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return (
+        f"# Written by `make chart` from charts/eurekube; do not edit.\n{_MADE_BY_HELM.sub('', done.stdout)}"
+    )
+
+
+def crds_text() -> str:
+    """``deploy/kustomize/crds/kustomization.yaml``."""
+    names = ", ".join(sorted(file.name for file in (ROOT / "crds").glob("*.yaml")))
+    return f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{names}]\n"
+
+
+def main() -> None:
+    """Write them."""
+    README.write_text(chart_readme())
+    (BASE / "operator.yaml").write_text(base_text())
+    for file in (ROOT / "crds").glob("*.yaml"):
+        shutil.copy(file, CRDS / file.name)
+    (CRDS / "kustomization.yaml").write_text(crds_text())
+
+
+if __name__ == "__main__":
+    main()

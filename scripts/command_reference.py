@@ -1,0 +1,167 @@
+"""Writes docs/reference/cli.md from the commands: `make commands`."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import PurePosixPath
+
+import click
+
+from eurekube_provider.cli.click_program import command_of
+from eurekube_provider.cli.comparison_blocks import blocks_of, status_of
+from eurekube_provider.cli.main import COMMANDS
+from eurekube_provider.cli.output import text
+from scripts.sample_worlds import sample_worlds
+
+EXAMPLES = {
+    "status": """eurekube status                              # everything, worst first
+eurekube status rating --output markdown     # one application, for a ticket
+eurekube status --differences || page-me     # in a pipeline""",
+    "watch": """eurekube watch --differences
+eurekube watch rating --interval 5
+eurekube watch --output json | jq --unbuffered .headline""",
+    "plan": """eurekube plan
+eurekube plan shop/rating --output json""",
+    "instances": """eurekube instances rating
+eurekube instances --status OUT_OF_SERVICE
+eurekube instances --owner 'stack/acme/*' --output yaml
+eurekube instances --address 10.0.0.17""",
+    "explain": """eurekube explain rating
+eurekube explain rating-7d4b9.shop.eks:rating:8080""",
+}
+"""Examples of the commands that have no page of their own."""
+
+PAGES = {
+    "doctor": "../guides/doctor.md",
+    "drain": "../guides/doctor.md",
+    "undrain": "../guides/doctor.md",
+    "render": "pulumi.md",
+    "apply": "pulumi.md",
+    "remove": "pulumi.md",
+    "summary": "../guides/automation.md",
+    "drift": "../guides/automation.md",
+    "keepalive": "pulumi.md",
+    "operator": "flags.md",
+}
+"""The page that says more of a command."""
+
+EXIT_CODES = (
+    ("every command", "0 done; 1 failed, with one sentence on standard error; 2 wrong usage"),
+    ("`status`, `plan`", "0 in sync, or nothing to do; 1 something differs; 2 a world is missing or unread"),
+    ("`watch`", "0 ended by Ctrl-C or `--count`; 2 neither world could be read at first"),
+    ("`instances`", "0 listed; 1 nothing fits; 2 Eureka is missing or unread"),
+    ("`explain`", "0 explained; 1 Eureka holds nothing of that name; 2 Eureka is missing or unread"),
+    ("`doctor`", "0 all is well; 1 something was found; 2 something could not be looked at"),
+    ("`drain`, `undrain`", "0 done, and safe; 1 a caller may still find something UP, or may not find it"),
+    ("`drift`", "0 no drift; 1 it could not be looked for; 2 drift"),
+    ("`operator --once`", "0 all was reconciled; 1 not everything was"),
+)
+"""What exit codes mean."""
+
+
+def commands_page() -> str:
+    """``docs/reference/cli.md``."""
+    rows = "\n".join(f"| [`{name}`](#eurekube-{name}) | {summary} |" for name, summary in COMMANDS.items())
+    codes = "\n".join(f"| {which} | {meaning} |" for which, meaning in EXIT_CODES)
+    commands = "\n".join(map(command_section, COMMANDS))
+    shown = text(blocks_of(status_of(sample_worlds())), plain=True)
+    return f"""# The command line
+
+<!-- Written by `make commands` from eurekube_provider/cli and scripts/reference.py; do not edit. -->
+
+`kubectl eurekube ...` is the same program as `eurekube ...`.
+
+| command | what it does |
+|---|---|
+{rows}
+
+## Both worlds
+
+```
+$ eurekube status
+{shown}```
+
+`status`, `watch`, `plan`, `instances` and `explain` only read. They take Eureka from `--eureka-url` or
+`EUREKA_URL` and Kubernetes from the kubeconfig, as the operator and `doctor` do, with its variables for
+credentials (`EUREKA_USER`, `EUREKA_PASSWORD`, `EUREKA_CA_FILE`, ...; [flags.md](flags.md)). With only one
+of the two at hand they show what they can, and standard error says what is missing. Of Eureka they read
+the list that every client gets, once from each server; it is up to 30 s old. `explain` reads the
+instances that it explains one by one, past the servers' caches. No request leaves anything behind in a
+server.
+
+A syncer's instances are known by the name of their cluster. It is found out from what the operator
+registered; where it has registered nothing yet, it is the default one unless `--cluster-name` says
+otherwise.
+
+| state | means |
+|---|---|
+| `not ready` | callers find nothing although something is meant to be found, or no operator has looked |
+| `not known` | no operator has looked, or the brake holds back all that is UP; nothing is lost meanwhile |
+| `not synced` | Eureka does not hold what Kubernetes has; the reason says why |
+| `synced` | both worlds agree |
+| `not compared` | a stack, another cluster or the application itself keeps it |
+
+This is the order of the rows, too. The reason is that of the syncer's conditions
+([conditions.md](conditions.md#eurekasyncer)); `NotLookedAt` until an operator has looked at the syncer; or
+`Differs` where all was well and both worlds differ now: it is about to act, or Eureka's list is older.
+
+## Output
+
+`--output table` is for people: colours and a cut last column on a terminal, neither in a pipe.
+`NO_COLOR=1` switches colours off, `FORCE_COLOR=1` on. `json` and `yaml` have every sentence whole; keys
+stay, and new ones may be added. `markdown` is for a ticket or a pull request. Long work shows on standard
+error what it waits for, where that is a terminal.
+
+## Exit codes
+
+| command | exit code |
+|---|---|
+{codes}
+
+{commands}"""
+
+
+def command_section(name: str) -> str:
+    """What docs/reference/cli.md says of one command."""
+    command = command_of(name)
+    usage = " ".join(
+        (f"[{shown}]" if not one.required and not shown.startswith("[") else shown)
+        for one in command.params
+        if isinstance(one, click.Argument) and (shown := _shown_argument(one))
+    )
+    usage = " ".join(part for part in ("eurekube", name, "[OPTIONS]", usage) if part)
+    parts = [f"## `eurekube {name}`\n", f"```\n{usage}\n```\n", f"{_paragraphs(command.help or '')}\n"]
+    if name in PAGES:
+        parts.append(f"More: [{PurePosixPath(PAGES[name]).name}]({PAGES[name]}).\n")
+    if name in EXAMPLES:
+        parts.append(f"```sh\n{EXAMPLES[name]}\n```\n")
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    if name == "operator":
+        parts.append(f"{len(options)} options: [flags.md](flags.md).\n")
+    elif options:
+        rows = ["| option | value | meaning |", "|---|---|---|"]
+        for one in options:
+            names = ", ".join(f"`{each}`" for each in one.opts)
+            value = "" if one.is_flag else f"`{_shown_value(one)}`"
+            rows.append(f"| {names} | {value} | {one.help} |")
+        parts.append("\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def _shown_argument(argument: click.Argument) -> str:
+    return argument.make_metavar(click.Context(click.Command("")))
+
+
+def _shown_value(option: click.Option) -> str:
+    if isinstance(option.type, click.Choice):
+        return " ".join(map(str, option.type.choices))
+    return str(option.metavar or "")
+
+
+def _paragraphs(text: str) -> str:
+    """A docstring as Markdown: its preformatted part as a block, each other paragraph on one line."""
+    found = []
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        is_formatted = paragraph.startswith("\b\n")
+        found.append(f"```\n{paragraph[2:]}\n```" if is_formatted else " ".join(paragraph.split()))
+    return "\n\n".join(found)

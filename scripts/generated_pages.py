@@ -1,0 +1,245 @@
+"""Writes what the documentation has from the code: `make reference`. A test holds that nothing differs.
+
+Fields come from the CRDs, conditions, Events, metrics and errors from their definitions, figures from
+`bench/results`; pictures are drawn.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eurekube_provider.core import errors
+from eurekube_provider.core.condition_types import (
+    ConditionType,
+    MirrorReason,
+    Reason,
+    RefreshCondition,
+    RefreshReason,
+)
+from eurekube_provider.core.event_reasons import MirrorEvent, RefreshEvent, SyncerEvent
+from eurekube_provider.core.mirror_conditions import MirrorCondition
+from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome
+from eurekube_provider.operator.web.metrics import METRICS
+from scripts import drawings
+from scripts.measured import measured_table
+
+ROOT = Path(__file__).parents[1]
+
+
+def fields_page() -> str:
+    """``docs/reference/fields.md``: each field of each custom resource."""
+    parts = [
+        "# Fields of the custom resources\n",
+        "<!-- Written by `make reference` from crds/; do not edit. -->\n",
+        (
+            "What the API server checks. How the fields work together: [EurekaSyncer](syncer.md), "
+            "[StackRefresh](../guides/triggers.md).\n"
+        ),
+    ]
+    for path in sorted((ROOT / "crds").glob("*.yaml")):
+        definition = yaml.safe_load(path.read_text(encoding="utf-8"))["spec"]
+        for version in definition["versions"]:
+            schema = version["schema"]["openAPIV3Schema"]
+            parts.append(f"## {definition['names']['kind']}\n")
+            parts.append(f"`{definition['group']}/{version['name']}`. {schema['description']}\n")
+            parts.append("| field of `spec` | type | default | meaning |\n|---|---|---|---|")
+            parts.extend(_row(*cells) for cells in _fields(schema["properties"]["spec"], ""))
+            rules = list(_rules(schema["properties"]["spec"], "spec"))
+            if rules:
+                parts.append(
+                    "\nThe API server refuses, with these sentences:\n\n| at | sentence |\n|---|---|"
+                )
+                parts.extend(_row(f"`{where}`", said) for where, said in rules)
+            parts.append("")
+    return "\n".join(parts)
+
+
+def _fields(schema: Mapping[str, Any], above: str) -> Iterator[tuple[str, ...]]:
+    required = schema.get("required", ())
+    for name, field in schema.get("properties", {}).items():
+        where = f"{above}{name}"
+        default = "required" if name in required else _told(field.get("default"))
+        yield f"`{where}`", _type(field), default, " ".join(field.get("description", "").split())
+        yield from _fields(field, f"{where}.")
+        yield from _fields(field.get("items", {}), f"{where}[].")
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if field.get("x-kubernetes-int-or-string"):
+        return "integer or string"
+    said = str(field.get("type", ""))
+    if said == "array":
+        said = f"list of {_type(field['items'])}"
+    elif isinstance(field.get("additionalProperties"), dict):
+        said = f"map of {_type(field['additionalProperties'])}"
+    bounds = [
+        f"{words} {field[key]}"
+        for key, words in (
+            ("minimum", "from"),
+            ("maximum", "to"),
+            ("maxLength", "characters up to"),
+            ("maxItems", "items up to"),
+            ("maxProperties", "keys up to"),
+        )
+        if key in field
+    ]
+    return ", ".join([said, *bounds])
+
+
+def _told(default: object) -> str:
+    return "" if default is None else f"`{json.dumps(default).strip(chr(34))}`"
+
+
+def _rules(schema: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield where, " ".join(rule["message"].split())
+    for name, field in schema.get("properties", {}).items():
+        yield from _rules(field, f"{where}.{name}")
+
+
+def errors_page() -> str:
+    """``docs/reference/errors.md``: what is raised on purpose."""
+    parts = [
+        "# Errors\n",
+        "<!-- Written by `make reference` from eurekube_provider/core/errors.py; do not edit. -->\n",
+        (
+            "Whatever Eurekube raises on purpose is an `EurekubeError` of `eurekube_provider.core.errors`. "
+            "Its text says what was tried, on what and where, what came back, and what to do. No credential "
+            "is in it. The operator shows errors as [conditions](conditions.md), in its "
+            "[log](logs.md) and on its [status page](web.md); a stack's run as the resource's error.\n"
+        ),
+        "| error | a kind of | means |\n|---|---|---|",
+    ]
+    module = ast.parse(inspect.getsource(errors))
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            said = (ast.get_docstring(node) or "").partition("\n\n")[0].replace("``", "`")
+            bases = ", ".join(f"`{ast.unparse(base)}`" for base in node.bases)
+            parts.append(_row(f"`{node.name}`", bases, " ".join(said.split())))
+    return "\n".join(parts) + "\n"
+
+
+def conditions_page() -> str:
+    """``docs/reference/conditions.md``: what a status and Events of each custom resource may say."""
+    parts = [
+        "# Conditions and Events\n",
+        "<!-- Written by `make reference` from the enumerations of the names; do not edit. -->\n",
+        (
+            "`Ready` and `Synced` are always there, True or not; each other condition appears when it first "
+            "holds, and is False afterwards, with the reason `Resolved`. A condition other than these two "
+            "that holds is the reason of `Synced`, too. Whatever tells of something wrong is also a warning "
+            "Event of the same name, once in ten minutes.\n"
+        ),
+    ]
+    for kind, page, tables in _STATUSES:
+        parts.append(f"## {kind}\n\nMore: [{page.rpartition('/')[2].removesuffix('.md')}]({page}).\n")
+        for first_cell, names in tables.items():
+            mended = [(name, meaning, REMEDIES.get(name, "")) for name, meaning in _meanings(names)]
+            has_remedies = names in (ConditionType, Reason)
+            head = [first_cell, "meaning", "what mends it"][: 3 if has_remedies else 2]
+            parts.append(_row(*head) + "\n" + "|---" * len(head) + "|")
+            parts.extend(_row(f"`{name}`", *cells[: len(head) - 1]) for name, *cells in mended)
+            parts.append("")
+    return "\n".join(parts)
+
+
+_STATUSES = (
+    (
+        "EurekaSyncer",
+        "syncer.md",
+        {"condition": ConditionType, "reason of Ready and Synced": Reason, "Event": SyncerEvent},
+    ),
+    (
+        "EurekaMirror",
+        "../guides/mirror.md",
+        {"condition": MirrorCondition, "reason of Ready and Synced": MirrorReason, "Event": MirrorEvent},
+    ),
+    (
+        "StackRefresh",
+        "../guides/triggers.md",
+        {
+            "condition": RefreshCondition,
+            "reason of Ready and Synced": RefreshReason,
+            "outcome of a run": TriggerOutcome,
+            "Event": RefreshEvent,
+        },
+    ),
+)
+
+
+def _meanings(names: type[StrEnum]) -> Iterator[tuple[str, str]]:
+    """Each name of an enumeration with the docstring below it.
+
+    :raises LookupError: one has none.
+    """
+    (node,) = (each for each in ast.parse(inspect.getsource(names)).body if isinstance(each, ast.ClassDef))
+    for statement, following in itertools.pairwise([*node.body, ast.Pass()]):
+        if isinstance(statement, ast.Assign):
+            name = ast.literal_eval(statement.value)
+            said = getattr(getattr(following, "value", None), "value", None)
+            if not isinstance(said, str):
+                raise LookupError(f"{names.__name__}: no docstring says what {name} means")
+            yield name, " ".join(said.replace("``", "`").split())
+
+
+def metrics_table() -> str:
+    """The metrics of docs/reference/web.md."""
+    rows = ["| metric | type | labels | says |", "|---|---|---|---|"]
+    for metric in METRICS.values():
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        said = re.sub(r" (?:Labels? [^.]*|No labels)\.$", "", metric.help)
+        rows.append(_row(f"`{metric.name}`", metric.kind, labels, said))
+    return "\n".join(rows) + "\n"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def put_table(page: str, first_cell: str, table: str) -> str:
+    """The page with the table that begins with this cell replaced by another one."""
+    pattern = rf"^\| {re.escape(first_cell)} \|.*?\n(?!\|)"
+    new, count = re.subn(pattern, lambda _: table, page, count=1, flags=re.DOTALL | re.MULTILINE)
+    if count != 1:
+        raise LookupError(f"there is no table that begins with '| {first_cell} |'")
+    return new
+
+
+def _within(path: Path, first_cell: str, table: Callable[[], str]) -> str:
+    return put_table(path.read_text(encoding="utf-8"), first_cell, table())
+
+
+def pages() -> dict[Path, str]:
+    """What each generated page, or page with a generated table, has to say."""
+    reference = ROOT / "docs" / "reference"
+    return {
+        reference / "fields.md": fields_page(),
+        reference / "errors.md": errors_page(),
+        reference / "conditions.md": conditions_page(),
+        reference / "web.md": _within(reference / "web.md", "metric", metrics_table),
+        ROOT / "README.md": _within(ROOT / "README.md", "measured", measured_table),
+        **{drawings.IMAGES / f"{one.name}.svg": one.svg() for one in drawings.pictures()},
+    }
+
+
+def main() -> None:
+    """Write all of them."""
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

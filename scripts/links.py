@@ -1,0 +1,83 @@
+"""Finds links of the documentation that lead nowhere: to missing files, or headings that a page lacks.
+
+Only what lies in the repository is looked up: a check must not depend on other people's servers.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(
+    r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|\b(?:src|href)=\"([^\"]+)\""
+)
+FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2[^\S\n]*$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#{1,6} +(.+?)(?: +#+)?$", re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """All Markdown files of the repository, tracked by git or about to be."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return sorted(path for path in (ROOT / line for line in listed.splitlines()) if path.exists())
+
+
+def prose(text: str) -> str:
+    """The text without its code, in which brackets are no links."""
+    return re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", FENCE.sub("", text))
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as forges and site generators make it: small letters, words joined by hyphens."""
+    said = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+    return re.sub(r"[^\w\- ]", "", said.strip().lower()).replace(" ", "-")
+
+
+def anchors(text: str) -> set[str]:
+    """What a link to a page may name after its ``#``; the second heading of one name ends in ``-1``."""
+    found: set[str] = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
+    counts: dict[str, int] = {}
+    for heading in HEADING.findall(FENCE.sub("", text)):
+        name = slug(heading)
+        seen = counts.get(name, 0)
+        found.add(f"{name}-{seen}" if seen else name)
+        counts[name] = seen + 1
+    return found
+
+
+def targets(text: str) -> list[str]:
+    """Where a page's links and pictures lead."""
+    return [one or other for one, other in LINK.findall(prose(text))]
+
+
+def complaints(page: Path) -> list[str]:
+    """A sentence for each link of a page that leads nowhere."""
+    found = []
+    text = page.read_text(encoding="utf-8")
+    for target in targets(text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        where = f"{page.relative_to(ROOT)}: {target}"
+        if not path.is_relative_to(ROOT):
+            found.append(f"{where} leaves the repository")
+        elif not path.exists():
+            found.append(f"{where} is not there")
+        elif anchor and (path.suffix != ".md" or anchor not in anchors(path.read_text(encoding="utf-8"))):
+            found.append(f"{where} names a heading that is not there")
+    return found
+
+
+def main() -> None:
+    """Print the complaints about all pages; exit code 1 if there are any."""
+    found = [one for page in pages() for one in complaints(page)]
+    print(*found, sep="\n")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

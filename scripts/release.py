@@ -1,0 +1,210 @@
+"""Makes all that a release publishes, and publishes nothing: `make release-dry-run`.
+
+Wheel, sdist, what the image holds, the chart where there is one, a bill of materials (CycloneDX), a statement
+of provenance (in-toto, SLSA), checksums. The release workflow runs the same and signs and uploads it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eurekube_provider import __version__
+from lab.programs import HELM, provide
+
+ROOT = Path(__file__).parents[1]
+OUT = ROOT / "build" / "release"
+CHART = ROOT / "charts" / "eurekube"
+LOCK = ROOT / "requirements-operator.lock"
+
+
+class NotReleasable(Exception):
+    """The tree cannot be released as this version; the message says what differs, and where."""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """What a program prints; its own words where it fails."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise NotReleasable(f"{' '.join(map(str, command))} exited with {done.returncode}:\n{said}")
+    return done.stdout
+
+
+def disagreements(tag: str, root: Path = ROOT, version: str = __version__) -> list[str]:
+    """A sentence for each place that has another version than the tag; without a tag only the chart's."""
+    said = []
+    if tag and tag != f"v{version}":
+        said.append(
+            f"the tag is {tag}, and eurekube_provider/version.py says {version}: it should be v{version}"
+        )
+    heading = rf"^## \[?{re.escape(version)}\b"
+    if tag and not re.search(heading, (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.M):
+        said.append(f"CHANGELOG.md has no heading `## {version}`")
+    chart = root / "charts" / "eurekube" / "Chart.yaml"
+    if chart.is_file():
+        told = yaml.safe_load(chart.read_text(encoding="utf-8"))
+        if str(told.get("appVersion")) != version:
+            said.append(f"{chart.name} has the appVersion {told.get('appVersion')}: it should be {version}")
+    return said
+
+
+def packages(out: Path, epoch: str) -> list[Path]:
+    """Wheel and sdist; the same bytes from the same commit."""
+    run(sys.executable, "-m", "hatchling", "build", "-d", out, SOURCE_DATE_EPOCH=epoch)
+    return sorted([*out.glob("*.whl"), *out.glob("*.tar.gz")])
+
+
+def image_contents(wheel: Path, folder: Path) -> dict[str, str]:
+    """What the Dockerfile's first stage puts into the image: SHA-256 by path. It must start there, too."""
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
+    run(*pip, "--no-deps", "--require-hashes", "--target", folder, "-r", LOCK)
+    run(*pip, "--no-deps", "--no-index", "--target", folder, wheel)
+    shutil.rmtree(folder / "bin", ignore_errors=True)
+    environment = {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    run(sys.executable, "-S", "-m", "eurekube_provider.operator", "--help", **environment)
+    return {
+        str(path.relative_to(folder)): digest(path) for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+def chart_package(out: Path) -> list[Path]:
+    """The chart as helm packs it; nothing where the tree has no chart."""
+    if not (CHART / "Chart.yaml").is_file():
+        return []
+    before = set(out.glob("*.tgz"))
+    run(provide([HELM])[HELM], "package", CHART, "--app-version", __version__, "--destination", out)
+    return sorted(set(out.glob("*.tgz")) - before)
+
+
+def bill_of_materials(out: Path) -> Path:
+    """CycloneDX of what the image has, from the lock file with its hashes."""
+    made = out / f"eurekube-{__version__}.cdx.json"
+    tool = Path(sys.executable).parent / "cyclonedx-py"
+    run(
+        tool,
+        *("requirements", LOCK, "--pyproject", ROOT / "pyproject.toml", "--mc-type", "application"),
+        *("--output-reproducible", "--of", "JSON", "-o", made),
+    )
+    return made
+
+
+def provenance(artifacts: Sequence[Path], commit: str, tag: str) -> dict[str, Any]:
+    """An in-toto statement of where the artefacts come from; unsigned, which the workflow changes."""
+    repository = os.environ.get("REPOSITORY_URL", "").partition("/blob/")[0]
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": one.name, "digest": {"sha256": digest(one)}} for one in artifacts],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": "urn:eurekube:release:1",
+                "externalParameters": {"tag": tag or None, "command": "make release-dry-run"},
+                "internalParameters": {"python": ".".join(map(str, sys.version_info[:3]))},
+                "resolvedDependencies": [
+                    {
+                        "uri": f"git+{repository or 'urn:eurekube:repository'}",
+                        "digest": {"gitCommit": commit},
+                    },
+                    *(
+                        {"uri": f"file:{path.name}", "digest": {"sha256": digest(path)}}
+                        for path in (LOCK, ROOT / "requirements.lock")
+                    ),
+                ],
+            },
+            "runDetails": {
+                "builder": {"id": os.environ.get("BUILDER_ID", "urn:eurekube:unsigned-dry-run")},
+                "metadata": {"startedOn": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")},
+            },
+        },
+    }
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def sdist_builds(sdist: Path, folder: Path) -> None:
+    """Who has the sdist only, without git and tags, gets the same wheel's name and version."""
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (unpacked,) = folder.iterdir()
+    wheels = folder / "wheels"
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)],
+        cwd=unpacked,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode or not list(wheels.glob(f"*-{__version__}-*.whl")):
+        raise NotReleasable(f"the sdist does not build: {done.stderr.strip()[-500:]}")
+
+
+def dry_run(tag: str) -> list[Path]:
+    """Make all of it; the files that a release would publish."""
+    if said := disagreements(tag):
+        raise NotReleasable("; ".join(said))
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    commit = run("git", "rev-parse", "HEAD").strip() if (ROOT / ".git").exists() else "unknown"
+    epoch = run("git", "log", "-1", "--format=%ct").strip() if commit != "unknown" else "315532800"
+    made = packages(OUT, epoch)
+    wheel, sdist = (next(one for one in made if one.suffix == suffix) for suffix in (".whl", ".gz"))
+    scratch = ROOT / "build" / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    sdist_builds(sdist, scratch / "sdist")
+    contents = OUT / "image-contents.json"
+    contents.write_text(json.dumps(image_contents(wheel, scratch / "image"), indent=1) + "\n")
+    shutil.rmtree(scratch)
+    made += [contents, *chart_package(OUT), bill_of_materials(OUT)]
+    statement = OUT / "provenance.intoto.json"
+    statement.write_text(json.dumps(provenance(made, commit, tag), indent=1) + "\n")
+    sums = OUT / "SHA256SUMS"
+    sums.write_text("".join(f"{digest(one)}  {one.name}\n" for one in (*made, statement)))
+    return [*made, statement, sums]
+
+
+def main() -> int:
+    """Run it, and say what was made."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.release", description=__doc__)
+    parser.add_argument(
+        "--tag", default="", help="the tag to release: v and the version; none: a dry run of any tree"
+    )
+    options = parser.parse_args()
+    try:
+        made = dry_run(options.tag)
+    except NotReleasable as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    for one in made:
+        print(f"{one.stat().st_size:>10,}  {one.relative_to(ROOT)}")
+    if not any(one.suffix == ".tgz" for one in made):
+        print("no chart: this tree has no charts/eurekube")
+    print("nothing was signed and nothing was published")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

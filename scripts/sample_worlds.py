@@ -1,0 +1,74 @@
+"""Two small worlds, of which docs/reference/cli.md shows what the commands make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.comparison.comparing import KubernetesWorld
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mapping import desired_instances
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.doctor.worlds_reader import EurekaRead, Worlds
+
+_CLUSTER = Cluster("eks", "6f1d")
+_TAKEN = "2 instances registered themselves at the same address"
+
+
+def sample_worlds() -> Worlds:
+    """A syncer that is well, one whose pods register themselves, one without a Service, and a machine."""
+    syncers = [
+        _syncer("rating", "True", "Synced", "all there"),
+        _syncer("order", "True", "SelfRegistered", _TAKEN, synced="False"),
+        _syncer("cart", "False", "NoMatchingService", "no Service in namespace shop has the label app=cart"),
+    ]
+    desired = {
+        ("shop", name): desired_instances(
+            Syncer.from_object(item),
+            [{"metadata": {"namespace": "shop", "name": name}, "spec": {}}] if name != "cart" else [],
+            [_slice(name, third)],
+            _CLUSTER,
+        )
+        for item, name, third in zip(syncers, ("rating", "order", "cart"), (1, 2, 3), strict=True)
+    }
+    wanted = {key[1]: found.instances for key, found in desired.items()}
+    own = [
+        Instance("order", f"{pod}:order:8080", "", one.ip_address, Port(8080), status=Status.UP)
+        for pod, one in zip(("order-6c9f4-b7k2x", "order-6c9f4-p4wq9"), wanted["order"][1:], strict=True)
+    ]
+    machine = Instance("legacy", "vm-1:legacy:8080", "vm-1", "192.0.2.10", Port(8080))
+    instances = (*wanted["rating"], wanted["order"][0], *own, machine)
+    kubernetes = KubernetesWorld(_CLUSTER, syncers, desired)
+    return Worlds(kubernetes, {"default": EurekaRead(instances, servers=2)})
+
+
+def _syncer(name: str, ready: str, reason: str, message: str, synced: str = "") -> dict[str, Any]:
+    said = {"reason": reason, "message": message}
+    return {
+        "metadata": {"namespace": "shop", "name": name},
+        "spec": {"mode": "pod", "selector": {"app": name}},
+        "status": {
+            "conditions": [
+                {"type": "Ready", "status": ready, **said},
+                {"type": "Synced", "status": synced or ready, **said},
+            ]
+        },
+    }
+
+
+def _slice(name: str, third: int) -> dict[str, Any]:
+    pods = [f"{name}-6c9f4-{suffix}" for suffix in ("5xk8d", "b7k2x", "p4wq9")]
+    return {
+        "metadata": {"namespace": "shop", "name": name, "labels": {SERVICE_NAME_LABEL: name}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [
+            {
+                "addresses": [f"10.0.{third}.{number}"],
+                "conditions": {"ready": True},
+                "targetRef": {"kind": "Pod", "name": pod},
+            }
+            for number, pod in enumerate(pods, 7)
+        ],
+    }

@@ -1,0 +1,153 @@
+"""Generates the SDK of each language and compiles it with the example of that language: `make sdks`.
+
+Nothing that is generated is committed: users have theirs made by `pulumi package add`, which this does, too.
+A language whose tools are not on PATH is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eurekube_provider.version import __version__
+
+ROOT = Path(__file__).parents[1]
+PLUGIN = Path(sys.executable).with_name("pulumi-resource-eurekube")
+
+_TIMEOUT_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A language of Pulumi programs.
+
+    :ivar example: the folder below ``examples``.
+    :ivar tools: what must be on PATH beside the CLI, the language host first.
+    :ivar compile_with: the command that compiles program and SDK; none where nothing is compiled, or where
+        `pulumi package add` has done so.
+    """
+
+    example: str
+    tools: Sequence[str]
+    compile_with: Sequence[str] = ()
+
+    def missing(self) -> str:
+        """Why this language cannot be had here; empty where it can."""
+        found = [tool for tool in ("pulumi", *self.tools) if shutil.which(tool) is None]
+        return f"not on PATH: {', '.join(found)}" if found else ""
+
+
+LANGUAGES: Mapping[str, Language] = {
+    "typescript": Language(
+        "native-typescript",
+        ("pulumi-language-nodejs", "node", "npm"),
+        ("npx", "--no-install", "tsc", "--noEmit"),
+    ),
+    "go": Language(
+        "native-go", ("pulumi-language-go", "go"), ("go", "build", "-buildvcs=false", "-o", "program", ".")
+    ),
+    "java": Language("native-java", ("pulumi-language-java", "java", "mvn")),
+    "python": Language(
+        "native-python",
+        ("pulumi-language-python",),
+        (sys.executable, "-c", "import pulumi_eurekube, pulumi_eurekube.config"),
+    ),
+    "yaml": Language("native-yaml", ("pulumi-language-yaml",)),
+}
+
+
+class SdkFailed(Exception):
+    """An SDK cannot be generated, or does not compile; what the tool said."""
+
+
+def build(name: str, folder: Path, environment: Mapping[str, str]) -> Path:
+    """Copy a language's example, add the SDK to it and compile both.
+
+    :param folder: gets a folder of the example's name.
+    :param environment: of the CLI.
+    :returns: the project.
+    :raises SdkFailed: a step failed.
+    """
+    language = LANGUAGES[name]
+    project = folder / language.example
+    shutil.rmtree(project, ignore_errors=True)
+    shutil.copytree(ROOT / "examples" / language.example, project)
+    if name == "python":
+        # No installation for it: the interpreter that runs has Pulumi.
+        (project / ".venv").symlink_to(sys.prefix)
+        environment = {**environment, "PYTHONPATH": str(python_sdk(project / "sdks", environment))}
+    elif name != "yaml":
+        _run(("pulumi", "package", "add", str(PLUGIN)), project, environment)
+    if language.compile_with:
+        _run(language.compile_with, project, environment)
+    return project
+
+
+def python_sdk(folder: Path, environment: Mapping[str, str]) -> Path:
+    """Generate the SDK for Python, as pip would install it.
+
+    :returns: what belongs on the path of modules.
+    :raises SdkFailed: it cannot be generated.
+    """
+    folder.mkdir(exist_ok=True)
+    generate = ("gen-sdk", str(PLUGIN), "--language", "python", "--out", str(folder))
+    _run(("pulumi", "package", *generate), folder, environment)
+    described = folder / "python" / f"pulumi_eurekube-{__version__}.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: pulumi_eurekube\nVersion: {__version__}\n", encoding="utf-8"
+    )
+    return folder / "python"
+
+
+def _run(command: Sequence[str], project: Path, environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command,
+        check=False,
+        cwd=project,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+    )
+    if done.returncode != 0:
+        raise SdkFailed(f"{' '.join(command)} in {project}: {(done.stdout + done.stderr).strip()}")
+
+
+def main() -> int:
+    """Build all, or those that are named; the exit code is 1 where one failed."""
+    folder = ROOT / "build" / "sdks"
+    (folder / "backend").mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "PULUMI_HOME": str(folder / "home"),
+        "PULUMI_BACKEND_URL": (folder / "backend").as_uri(),
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+    }
+    failed = False
+    for name in sys.argv[1:] or LANGUAGES:
+        if name not in LANGUAGES:
+            print(f"{name}: there is no such language (there are {', '.join(LANGUAGES)})", file=sys.stderr)
+            return 2
+        reason = LANGUAGES[name].missing()
+        if reason:
+            print(f"{name}: left out, {reason}", flush=True)
+            continue
+        try:
+            project = build(name, folder, environment)
+        except SdkFailed as error:
+            print(f"{name}: failed\n{error}", file=sys.stderr)
+            failed = True
+        else:
+            print(f"{name}: generated and compiled in {project.relative_to(ROOT)}", flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
