@@ -11,7 +11,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-faults lint unit explore mutants integration format lock flags properties image lab-up lab-down lab-status clean
+.PHONY: help setup demo bench test test-faults lint unit explore mutants integration format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -37,11 +37,12 @@ test: setup  ## Lint, types, import rules and all tests
 	@$(MAKE) --no-print-directory -j 2 lint unit
 	@$(MAKE) --no-print-directory integration
 
-lint: setup  ## Lint, types and import rules
+lint: setup  ## Lint, types, import rules and spelling
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/codespell
 
 unit: setup  ## The tests that need no server
 	@$(RUN) -m pytest -n 2 tests/unit tests/registries tests/explore
@@ -57,7 +58,8 @@ mutants: setup  ## Take back one safety rule after the other: does its test fail
 
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch
-	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not faults" \
+	@$(RUN) -m pytest -m "alone and not faults" tests/system
+	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone and not faults" \
 	  tests/system tests/interop tests/contract
 	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
 
@@ -72,19 +74,42 @@ format: setup  ## Format the code
 
 lock:  ## Pin the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  --group dev pyproject.toml --output-file requirements.lock
+	  --group dev --all-extras pyproject.toml --output-file requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group operator --constraint requirements.lock --output-file requirements-operator.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --group site --output-file requirements-site.lock
 
 image:  ## Build the operator's image with docker, podman or buildah
 	@PYTHON=$(RUN) scripts/build-image
 
-flags: setup  ## Write docs/flags.md from the operator's settings
+flags: setup  ## Write docs/reference/flags.md from the operator's settings
 	@$(RUN) -m scripts.reference flags
 
-properties: setup  ## Write the table of docs/pulumi.md and the schema from the descriptions of the properties
+commands: setup  ## Write docs/reference/cli.md from the commands
+	@$(RUN) -m scripts.reference commands
+
+properties: setup  ## Write the table of docs/reference/pulumi.md and the schema from the descriptions of the properties
 	@$(RUN) -m scripts.reference properties
 	@$(RUN) -m eurekube_provider.provider.schema
+
+sdks: setup  ## Generate the SDK of each language and compile it with its example (ONLY="go java")
+	@$(RUN) -m scripts.sdks $(ONLY)
+
+reference: flags commands properties  ## Write all that docs/ has from the code: tables, pages, pictures
+	@$(RUN) -m scripts.generated_pages
+
+site: setup  ## Build the documentation as a site, into site/ (REPOSITORY_URL=https://... for links to files)
+	@$(RUN) -m scripts.site
+	@test -x .venv-site/bin/zensical || $(PYTHON) -m venv .venv-site
+	@.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
+	@.venv-site/bin/zensical build --strict --clean
+
+release-dry-run: setup  ## Make all that a release publishes, into build/release/, and publish nothing
+	@$(RUN) -m scripts.release
+
+chart: setup  ## Write the README of the operator's chart and the kustomize base
+	@$(RUN) -m scripts.chart_reference
 
 bench: setup  ## Measure everything, or ONLY=P2,P7 (QUICK=1: little, to see that it runs)
 	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
@@ -99,4 +124,4 @@ lab-status: setup  ## Show whether they run
 	@$(RUN) -m lab status
 
 clean:  ## Remove what was made here; the cache of programs stays
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .venv-site dist build site
