@@ -40,7 +40,7 @@ test: setup  ## Lint, types, import rules and all tests
 lint: setup  ## Lint, types, import rules and spelling
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
-	@$(VENV)/bin/mypy
+	@$(RUN) -m scripts.type_check
 	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/codespell
 

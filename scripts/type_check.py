@@ -1,0 +1,55 @@
+"""Checks the types with what mypy left when it checked another clone: a part of `make lint`.
+
+Where it has nothing to begin with, mypy takes three quarters of a minute of processor time; with what is left
+of an earlier check, a second or two. So the first check of a clone begins with a copy of what is kept in the
+user's cache folder, and a good one leaves its own there. mypy holds each file's text against what it knows,
+wherever the file lies, and begins anew after a change of its version or options.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.cache import cache_folder, filled_atomically, locked
+from lab.errors import LabError
+
+ROOT = Path(__file__).parents[1]
+MYPY = (sys.executable, "-m", "mypy")
+
+_LOCK = "mypy"
+
+
+def check(project: Path = ROOT, mypy: Sequence[str] = MYPY) -> int:
+    """Run mypy in a clone; what it ends with.
+
+    :param mypy: the command, which leaves what it knows in ``.mypy_cache``.
+    """
+    own, kept = project / ".mypy_cache", _kept()
+    is_first = not own.exists()
+    if is_first and kept is not None and kept.exists():
+        _copy(kept, own)
+    code = subprocess.run(mypy, cwd=project, check=False).returncode
+    if is_first and kept is not None and code == 0 and own.exists():
+        _copy(own, kept)
+    return code
+
+
+def _kept() -> Path | None:
+    """Where it is kept for other clones; nowhere, where a user has no cache folder."""
+    try:
+        return cache_folder() / "types" / "mypy"
+    except LabError:
+        return None
+
+
+def _copy(there: Path, here: Path) -> None:
+    with locked(_LOCK), filled_atomically(here) as content:
+        shutil.copytree(there, content, dirs_exist_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(check())
