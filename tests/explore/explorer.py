@@ -275,9 +275,14 @@ class Explored:
             self.world.trace.append(f"!! {rule}")
 
 
-def singles(edit: Edit, servers: int = 1, tool: Callable[[World], Tool] = Engine) -> Iterator[Faults]:
+def singles(
+    edit: Edit,
+    servers: int = 1,
+    tool: Callable[[World], Tool] = Engine,
+    settled: Settled | None = None,
+) -> Iterator[Faults]:
     """Every fault that there can be at a request of an edit."""
-    calm = Explored(edit, {}, servers, tool).run()
+    calm = Explored(edit, {}, servers, tool, settled).run()
     for at, fault in itertools.product(range(calm.requests), edit.faults):
         if calm.may_fail(at, fault):
             yield {at: fault}

@@ -30,6 +30,7 @@ from tests.explore.programs import (
     edit,
     instance,
 )
+from tests.explore.settled import Settled
 from tests.explore.shells import Properties
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
@@ -39,6 +40,10 @@ from tests.model.wire import Request
 
 PAIRS_AN_EDIT, ACTS_AN_EDIT = 40, 20
 """Drawn by the edit's name, so that a failure is found again; ``make explore`` draws more and larger sets."""
+
+
+SETTLED = Settled()
+"""Shared by all tests here: most faults leave a state from which the end was gone to before."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,8 +64,8 @@ def quiet() -> Iterator[None]:
 )
 def test_every_single_fault(edit: Edit, tool: type[Engine]) -> None:
     """A request that is lost, or at which the process dies, costs no caller anything; the next run heals."""
-    for faults in ({}, *singles(edit, tool=tool)):
-        assert not (told := tried(edit, faults, tool=tool)), told
+    for faults in ({}, *singles(edit, tool=tool, settled=SETTLED)):
+        assert not (told := tried(edit, faults, tool=tool, settled=SETTLED)), told
 
 
 AT_TWO = (
@@ -77,19 +82,19 @@ AT_TWO = (
 @pytest.mark.parametrize("edit", [one for one in EDITS if one.name in AT_TWO], ids=lambda edit: edit.name)
 def test_every_single_fault_at_two_servers(edit: Edit) -> None:
     """Nor where they tell each other half a second later."""
-    for faults in ({}, *singles(edit, 2)):
-        assert not (told := tried(edit, faults, 2)), told
+    for faults in ({}, *singles(edit, 2, settled=SETTLED)):
+        assert not (told := tried(edit, faults, 2, settled=SETTLED)), told
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_pairs_of_faults(edit: Edit) -> None:
     """Neither do two of them, in one run or in two."""
     draw = random.Random(edit.name)  # noqa: S311 - a test
-    requests = Explored(edit, {}).run().requests
+    requests = Explored(edit, {}, settled=SETTLED).run().requests
     for _ in range(PAIRS_AN_EDIT):
         first, second = sorted(draw.sample(range(2 * requests), 2))
         faults = {first: draw.choice(tuple(Fault)), second: draw.choice(tuple(Fault))}
-        assert not (told := tried(edit, faults, tool=draw.choice(SHELLS))), told
+        assert not (told := tried(edit, faults, tool=draw.choice(SHELLS), settled=SETTLED)), told
 
 
 @pytest.mark.parametrize("name", ["moved without an alias", "application: moved without an alias"])
@@ -99,7 +104,7 @@ def test_two_servers_that_each_lose_an_answer(name: str) -> None:
     requests = Explored(edit, {}, 2).run().requests
     for first, second in itertools.combinations(range(requests + 2), 2):
         faults = {first: Fault.LOST_BEFORE, second: Fault.LOST_AFTER}
-        assert not (told := tried(edit, faults, 2)), told
+        assert not (told := tried(edit, faults, 2, settled=SETTLED)), told
 
 
 @pytest.mark.parametrize("name", ["remove with a drain", "application: remove with a drain"])
@@ -107,7 +112,7 @@ def test_a_renewal_gives_back_nothing_that_was_drained(name: str) -> None:
     """At whatever moment it comes: the second look knows what the drain had marked."""
     edit = next(one for one in EDITS if one.name == name)
     for at in range(Explored(edit, {}, 2).run().requests):
-        assert not (told := tried(edit, {at: Act(Deed.RENEWED)}, 2)), told
+        assert not (told := tried(edit, {at: Act(Deed.RENEWED)}, 2, settled=SETTLED)), told
 
 
 @pytest.mark.parametrize("servers", [1, 2])
@@ -115,10 +120,10 @@ def test_a_renewal_gives_back_nothing_that_was_drained(name: str) -> None:
 def test_others_act(edit: Edit, servers: int) -> None:
     """Nor what people, other stacks, the application and servers do in between; what they did stands."""
     draw = random.Random(f"{edit.name} {servers}")  # noqa: S311 - a test
-    requests = Explored(edit, {}, servers).run().requests
+    requests = Explored(edit, {}, servers, settled=SETTLED).run().requests
     for _ in range(ACTS_AN_EDIT if (possible := acts(edit, servers)) else 0):
         faults: Faults = {draw.randrange(requests): draw.choice(possible)}
-        assert not (told := tried(edit, faults, servers, draw.choice(SHELLS))), told
+        assert not (told := tried(edit, faults, servers, draw.choice(SHELLS), SETTLED)), told
 
 
 def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:

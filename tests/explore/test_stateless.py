@@ -11,6 +11,7 @@ from tests.explore.commands import Drained
 from tests.explore.engine import Engine, Run
 from tests.explore.explorer import singles, tried
 from tests.explore.programs import EDITS, SECOND_URL, URL, Edit, application, instance
+from tests.explore.settled import Settled
 from tests.explore.shells import Properties
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, World, owned
@@ -36,8 +37,9 @@ def quiet() -> None:
 def test_every_single_fault_of_an_apply(edit: Edit) -> None:
     """What an apply or a removal leaves behind, the next one finishes, without a state."""
     assert edit.needs_no_engine
-    for faults in ({}, *singles(edit, tool=Stateless)):
-        assert not (told := tried(edit, faults, tool=Stateless)), told
+    settled = Settled()
+    for faults in ({}, *singles(edit, tool=Stateless, settled=settled)):
+        assert not (told := tried(edit, faults, tool=Stateless, settled=settled)), told
 
 
 def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
