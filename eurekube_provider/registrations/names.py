@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS
@@ -24,6 +25,7 @@ def camel(name: str) -> str:
     return re.sub("_([a-z])", lambda found: found[1].upper(), name)
 
 
+@lru_cache(maxsize=1024)
 def snake(name: str) -> str:
     """``hostName`` as ``host_name``; what is written so already stays."""
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)
