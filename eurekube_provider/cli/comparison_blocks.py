@@ -19,6 +19,7 @@ from eurekube_provider.comparison.troubles import (
     headline,
     troubles_of,
 )
+from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.doctor.worlds_reader import Worlds
 
 _TONES = {
@@ -195,8 +196,8 @@ def _age(mirror: MirrorStanding, now_seconds: float) -> str:
 
 
 def why(comparison: Comparison) -> str:
-    """One line of reason; empty where nothing is wrong."""
-    return ": ".join(part for part in (comparison.reason, comparison.message) if part)
+    """One line of reason; empty where nothing is wrong. What mends it stands above all rows."""
+    return ": ".join(part for part in (comparison.reason, told_apart(comparison.message)[0]) if part)
 
 
 def _differences(comparison: Comparison) -> Iterable[Block]:

@@ -94,16 +94,21 @@ class Refusal:
 
         It stands in conditions and Events as well, which `kubectl` prints as they are.
         """
-        return printable(self._told())
+        remedy = ""
+        if self.reason is RefusalReason.SELF_REGISTERED:
+            remedy = (
+                ": switch its own Eureka client off (eureka.client.register-with-eureka=false), or it would"
+                " be called twice as often"
+            )
+        return f"{self.problem}{remedy}"
 
-    def _told(self) -> str:
+    @property
+    def problem(self) -> str:
+        """The same without what to do."""
         there = f"{self.actual.application} {self.actual.instance_id}"
         if self.reason is RefusalReason.SELF_REGISTERED:
-            return (
-                f"{there} at {_address(self.actual)} registered itself: switch its own Eureka client off"
-                " (eureka.client.register-with-eureka=false), or it would be called twice as often"
-            )
-        return f"{there} {whose(self.actual)} and was left as it is"
+            return printable(f"{there} at {_address(self.actual)} registered itself")
+        return printable(f"{there} {whose(self.actual)} and was left as it is")
 
 
 def whose(actual: Instance) -> str:
