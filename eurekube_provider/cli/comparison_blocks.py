@@ -142,7 +142,10 @@ def _trouble(trouble: Trouble) -> Iterable[Block]:
     tone = _TROUBLE_TONES[trouble.severity]
     told = f"  {trouble.told}" if trouble.told else ""
     yield Line((Cell(trouble.name, tone), Cell(told)), 2)
-    yield Line.of(trouble.message, indent=4)
+    problem, remedy = told_apart(trouble.message)
+    yield Line.of(problem, indent=4)
+    if remedy:
+        yield Line.of(f"to mend it: {remedy}", indent=4)
 
 
 def sheet_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Sheet:

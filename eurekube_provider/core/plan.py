@@ -105,10 +105,16 @@ class Refusal:
     @property
     def problem(self) -> str:
         """The same without what to do."""
-        there = f"{self.actual.application} {self.actual.instance_id}"
         if self.reason is RefusalReason.SELF_REGISTERED:
-            return printable(f"{there} at {_address(self.actual)} registered itself")
-        return printable(f"{there} {whose(self.actual)} and was left as it is")
+            return f"{self.in_the_way} registered itself"
+        return f"{self.in_the_way} {whose(self.actual)} and was left as it is"
+
+    @property
+    def in_the_way(self) -> str:
+        """What stands there; with its address where that is what is in the way."""
+        there = f"{self.actual.application} {self.actual.instance_id}"
+        at = f" at {_address(self.actual)}" if self.reason is RefusalReason.SELF_REGISTERED else ""
+        return printable(f"{there}{at}")
 
 
 def whose(actual: Instance) -> str:

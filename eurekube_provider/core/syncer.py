@@ -131,8 +131,8 @@ class Selector:
         labels = ",".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
         if not self.app:
             return f"has the labels {labels}"
-        named = f"has the label app={self.app} nor, without that label, the name {self.app}"
-        return f"{named}, together with the labels {labels}" if labels else named
+        wanted = f"labels {labels} and" if labels else "label"
+        return f"has the {wanted} app={self.app} (or, without a label app, the name {self.app})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Outcome, Plan, RefusalReason
 from eurekube_provider.core.remedies import TO_MEND, mended, told_apart
 from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.wording import listed
 
 REFUSALS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
 """Reasons for which nothing is done for a syncer but to let leave what was seen terminating."""
@@ -201,8 +202,9 @@ def conflicts(found: Reconciled) -> Iterator[ConditionFinding]:
 
 def self_registered(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say what registers itself beside us."""
-    if told := _self_registered(found):
-        yield ConditionFinding(ConditionType.SELF_REGISTERED, joined(told))
+    if there := _self_registered(found):
+        verb = "registered itself" if len(there) == 1 else "registered themselves"
+        yield ConditionFinding(ConditionType.SELF_REGISTERED, f"{listed(there, 3)} {verb}")
 
 
 def paused(found: Reconciled) -> Iterator[ConditionFinding]:
@@ -328,7 +330,7 @@ def _conflicting(found: Reconciled) -> list[str]:
 
 def _self_registered(found: Reconciled) -> list[str]:
     refused = [one for one in found.steps.refusals if one.reason is RefusalReason.SELF_REGISTERED]
-    return [one.problem for one in (*refused, *found.steps.doubled)]
+    return [one.in_the_way for one in (*refused, *found.steps.doubled)]
 
 
 def reason_of(error: EurekubeError) -> Reason:

@@ -58,6 +58,11 @@ def _problem(message: str) -> str:
     return told_apart(message)[0]
 
 
+def _remedy(message: str) -> str:
+    """What mends it; empty where the message does not say that."""
+    return told_apart(message)[1]
+
+
 @cache
 def _page() -> Template:
     """The template; Jinja2 is loaded, which takes 3 MiB, only where somebody looks at the page."""
@@ -70,7 +75,7 @@ def _page() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"bar": _bar, "duration": _duration, "problem": _problem}
+    environment.filters |= {"bar": _bar, "duration": _duration, "problem": _problem, "remedy": _remedy}
     environment.globals |= {
         "style": _STYLE,
         "refresh_seconds": REFRESH_SECONDS,

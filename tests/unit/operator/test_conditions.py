@@ -108,7 +108,7 @@ def test_two_that_register_themselves_are_named_with_one_remedy() -> None:
     steps = Plan((), tuple(Refusal(RefusalReason.SELF_REGISTERED, one, one) for one in mine))
     one = report(SYNCER, Desired(mine), steps, DONE, ())
     assert one.problems["SelfRegistered"] == (
-        "RATING 0 at 10.0.0.0:80 registered itself; RATING 1 at 10.0.0.1:80 registered itself;"
+        "RATING 0 at 10.0.0.0:80, RATING 1 at 10.0.0.1:80 registered themselves;"
         f" to mend it: {REMEDIES['SelfRegistered']}"
     )
 
