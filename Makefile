@@ -124,4 +124,4 @@ lab-status: setup  ## Show whether they run
 	@$(RUN) -m lab status
 
 clean:  ## Remove what was made here; the cache of programs stays
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .venv-site dist build site
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .venv-site dist build site .cache
