@@ -28,7 +28,7 @@ from eurekube_provider.core.condition_types import (
 )
 from eurekube_provider.core.event_reasons import MirrorEvent, RefreshEvent, SyncerEvent
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome
 from eurekube_provider.operator.web.metrics import METRICS
 from scripts import drawings
@@ -172,7 +172,7 @@ _STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]]
     (
         "StackRefresh",
         "../guides/triggers.md",
-        {},
+        REFRESH_REMEDIES,
         {
             "condition": RefreshCondition,
             "reason of Ready and Synced": RefreshReason,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshCondition, RefreshReason
 
 TO_MEND = "; to mend it: "
 
@@ -46,6 +46,19 @@ REMEDIES: Mapping[str, str] = {
 }
 """By the name of a condition of an EurekaSyncer, or of a reason of Ready and Synced; where nothing is wrong
 there is none."""
+
+REFRESH_REMEDIES: Mapping[str, str] = {
+    RefreshCondition.BRAKED: (
+        "wait a minute; if the change is meant, annotate the StackRefresh with eurekube.io/release-brake=now"
+    ),
+    RefreshCondition.PAUSED: "set spec.paused to false",
+    RefreshReason.UNKNOWN_TARGET: (
+        "set spec.target to a target of the operator's configuration, or add the target there"
+    ),
+    RefreshReason.NOT_ALLOWED: "have whoever runs the operator allow it, or change what the message names",
+    RefreshReason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
+}
+"""The same of a StackRefresh. Of a run that failed, the run's own message says what to do."""
 
 
 def mended(name: str, message: str, remedies: Mapping[str, str] = REMEDIES) -> str:

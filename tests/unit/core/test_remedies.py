@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from eurekube_provider.core.condition_types import ConditionType, MirrorReason, Reason
+from eurekube_provider.core.condition_types import (
+    ConditionType,
+    MirrorReason,
+    Reason,
+    RefreshCondition,
+    RefreshReason,
+)
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
-from eurekube_provider.core.remedies import REMEDIES, mended, told_apart
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES, mended, told_apart
 
 
 def test_nothing_wrong_is_without_a_remedy() -> None:
@@ -18,6 +24,13 @@ def test_nothing_wrong_with_a_mirror_is_without_a_remedy() -> None:
     names = {*map(str, MirrorCondition), *map(str, MirrorReason), "UnknownEureka", "KubernetesError"}
     fine = {"Ready", "Synced", "InSync", "EndpointsReady"}
     assert set(map(str, MIRROR_REMEDIES)) == names - fine
+
+
+def test_nothing_that_keeps_a_stack_refresh_from_running_is_without_a_remedy() -> None:
+    """What passes by itself has none, nor has a run that failed: its own message says more."""
+    names = {*map(str, RefreshCondition), *map(str, RefreshReason)}
+    passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded"}
+    assert set(map(str, REFRESH_REMEDIES)) == names - passing
 
 
 def test_a_message_ends_with_what_mends_it() -> None:
