@@ -108,7 +108,7 @@ site: setup  ## Build the documentation as a site, into site/ (REPOSITORY_URL=ht
 release-dry-run: setup  ## Make all that a release publishes, into build/release/, and publish nothing
 	@$(RUN) -m scripts.release
 
-chart: setup  ## Write the README of the operator's chart and the kustomize base
+chart: setup  ## Write the README of the operator's chart, the files that it packs, and the kustomize base
 	@$(RUN) -m scripts.chart_reference
 
 bench: setup  ## Measure everything, or ONLY=P2,P7 (QUICK=1: little, to see that it runs)
@@ -124,4 +124,4 @@ lab-status: setup  ## Show whether they run
 	@$(RUN) -m lab status
 
 clean:  ## Remove what was made here; the cache of programs stays
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .venv-site dist build site
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .venv-site dist build site .cache

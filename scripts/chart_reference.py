@@ -1,4 +1,7 @@
-"""Writes what is made of the operator's chart: `make chart`. Its README, and the kustomize base."""
+"""Writes what is made for and of the operator's chart: `make chart`.
+
+Its README, the files that it packs, and the kustomize base.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,9 @@ CHART = ROOT / "charts" / "eurekube"
 README = CHART / "README.md"
 BASE = ROOT / "deploy" / "kustomize" / "base"
 CRDS = ROOT / "deploy" / "kustomize" / "crds"
+
+PACKED = {"crds": ROOT / "crds", "monitoring": ROOT / "examples" / "monitoring"}
+"""What the chart packs, by folder below its ``files``. Copies, since not every copy of a tree keeps links."""
 
 # What the base leaves to an overlay: the URL is no default, and there is nobody to run hooks.
 _BASE_VALUES = ("eurekaUrls={http://eureka:8761/eureka}", "uninstallGuard=false", "crds.install=false")
@@ -98,6 +104,9 @@ def crds_text() -> str:
 def main() -> None:
     """Write them."""
     README.write_text(chart_readme())
+    for name, folder in PACKED.items():
+        shutil.rmtree(CHART / "files" / name, ignore_errors=True)
+        shutil.copytree(folder, CHART / "files" / name)
     (BASE / "operator.yaml").write_text(base_text())
     for file in (ROOT / "crds").glob("*.yaml"):
         shutil.copy(file, CRDS / file.name)

@@ -27,8 +27,8 @@ from eurekube_provider.core.condition_types import (
     RefreshReason,
 )
 from eurekube_provider.core.event_reasons import MirrorEvent, RefreshEvent, SyncerEvent
-from eurekube_provider.core.mirror_conditions import MirrorCondition
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome
 from eurekube_provider.operator.web.metrics import METRICS
 from scripts import drawings
@@ -138,17 +138,17 @@ def conditions_page() -> str:
         "# Conditions and Events\n",
         "<!-- Written by `make reference` from the enumerations of the names; do not edit. -->\n",
         (
-            "`Ready` and `Synced` are always there, True or not; each other condition appears when it first "
-            "holds, and is False afterwards, with the reason `Resolved`. A condition other than these two "
-            "that holds is the reason of `Synced`, too. Whatever tells of something wrong is also a warning "
+            "`Ready` and `Synced` are always there. Any other condition appears when it first holds; when "
+            "it is over, it is False with the reason `Resolved`. While it holds, it is the reason of "
+            "`Synced` as well. A message of something wrong ends with what mends it. It is also a warning "
             "Event of the same name, once in ten minutes.\n"
         ),
     ]
-    for kind, page, tables in _STATUSES:
+    for kind, page, remedies, tables in _STATUSES:
         parts.append(f"## {kind}\n\nMore: [{page.rpartition('/')[2].removesuffix('.md')}]({page}).\n")
         for first_cell, names in tables.items():
-            mended = [(name, meaning, REMEDIES.get(name, "")) for name, meaning in _meanings(names)]
-            has_remedies = names in (ConditionType, Reason)
+            mended = [(name, meaning, remedies.get(name, "")) for name, meaning in _meanings(names)]
+            has_remedies = any(remedy for *_, remedy in mended)
             head = [first_cell, "meaning", "what mends it"][: 3 if has_remedies else 2]
             parts.append(_row(*head) + "\n" + "|---" * len(head) + "|")
             parts.extend(_row(f"`{name}`", *cells[: len(head) - 1]) for name, *cells in mended)
@@ -156,20 +156,23 @@ def conditions_page() -> str:
     return "\n".join(parts)
 
 
-_STATUSES = (
+_STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]], ...] = (
     (
         "EurekaSyncer",
         "syncer.md",
+        REMEDIES,
         {"condition": ConditionType, "reason of Ready and Synced": Reason, "Event": SyncerEvent},
     ),
     (
         "EurekaMirror",
         "../guides/mirror.md",
+        MIRROR_REMEDIES,
         {"condition": MirrorCondition, "reason of Ready and Synced": MirrorReason, "Event": MirrorEvent},
     ),
     (
         "StackRefresh",
         "../guides/triggers.md",
+        REFRESH_REMEDIES,
         {
             "condition": RefreshCondition,
             "reason of Ready and Synced": RefreshReason,

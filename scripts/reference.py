@@ -29,7 +29,7 @@ def flags_page() -> str:
 
 Every setting is a flag, an environment variable and a key of the file that `--config` names; a key is the
 flag without its dashes. A flag wins over the environment, the environment over the file, the file over the
-default. An empty value says nothing.
+default. An empty value counts as not set.
 
 {markdown((CONFIG, *OPTIONS))}
 Secrets are no flags and stand in no configuration file. They come from the variables `EUREKA_PASSWORD` and

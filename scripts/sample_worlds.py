@@ -9,11 +9,16 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.core.remedies import mended
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.doctor.worlds_reader import EurekaRead, Worlds
 
 _CLUSTER = Cluster("eks", "6f1d")
-_TAKEN = "2 instances registered themselves at the same address"
+_TAKEN = (
+    "ORDER order-6c9f4-b7k2x:order:8080 at 10.0.2.8:8080, ORDER order-6c9f4-p4wq9:order:8080 at 10.0.2.9:8080"
+    " registered themselves"
+)
+_NO_SERVICE = "no Service in namespace shop has the label app=cart (or, without a label app, the name cart)"
 
 
 def sample_worlds() -> Worlds:
@@ -21,7 +26,7 @@ def sample_worlds() -> Worlds:
     syncers = [
         _syncer("rating", "True", "Synced", "all there"),
         _syncer("order", "True", "SelfRegistered", _TAKEN, synced="False"),
-        _syncer("cart", "False", "NoMatchingService", "no Service in namespace shop has the label app=cart"),
+        _syncer("cart", "False", "NoMatchingService", _NO_SERVICE),
     ]
     desired = {
         ("shop", name): desired_instances(
@@ -44,7 +49,7 @@ def sample_worlds() -> Worlds:
 
 
 def _syncer(name: str, ready: str, reason: str, message: str, synced: str = "") -> dict[str, Any]:
-    said = {"reason": reason, "message": message}
+    said = {"reason": reason, "message": mended(reason, message)}
     return {
         "metadata": {"namespace": "shop", "name": name},
         "spec": {"mode": "pod", "selector": {"app": name}},

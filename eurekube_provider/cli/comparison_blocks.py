@@ -19,6 +19,7 @@ from eurekube_provider.comparison.troubles import (
     headline,
     troubles_of,
 )
+from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.doctor.worlds_reader import Worlds
 
 _TONES = {
@@ -141,7 +142,10 @@ def _trouble(trouble: Trouble) -> Iterable[Block]:
     tone = _TROUBLE_TONES[trouble.severity]
     told = f"  {trouble.told}" if trouble.told else ""
     yield Line((Cell(trouble.name, tone), Cell(told)), 2)
-    yield Line.of(trouble.message, indent=4)
+    problem, remedy = told_apart(trouble.message)
+    yield Line.of(problem, indent=4)
+    if remedy:
+        yield Line.of(f"to mend it: {remedy}", indent=4)
 
 
 def sheet_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Sheet:
@@ -195,8 +199,8 @@ def _age(mirror: MirrorStanding, now_seconds: float) -> str:
 
 
 def why(comparison: Comparison) -> str:
-    """One line of reason; empty where nothing is wrong."""
-    return ": ".join(part for part in (comparison.reason, comparison.message) if part)
+    """One line of reason; empty where nothing is wrong. What mends it stands above all rows."""
+    return ": ".join(part for part in (comparison.reason, told_apart(comparison.message)[0]) if part)
 
 
 def _differences(comparison: Comparison) -> Iterable[Block]:

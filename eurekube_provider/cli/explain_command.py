@@ -202,8 +202,8 @@ def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
             (Cell(one.application, Tone.STRONG), Cell(f"  {one.standing.subject}: {one.standing.state}"))
         )
         yield Line.of(f"{service}, {_counted(one)}", indent=2)
-        if one.standing.why:
-            yield Line.of(one.standing.why, Tone.MID, 2)
+        if one.standing.told:
+            yield Line.of(one.standing.told, Tone.MID, 2)
         for each in one.instances[:MOST_EXPLAINED]:
             place = f" at {each.address}" if each.address else ""
             told = Cell(str(each.shown), _SHOWN_TONES.get(each.shown, Tone.GOOD))

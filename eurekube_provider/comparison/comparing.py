@@ -17,6 +17,7 @@ from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Plan, plan
+from eurekube_provider.core.remedies import mended
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 
@@ -281,7 +282,7 @@ def comparison_of_syncer(
     elif found and (state is SyncState.SYNCED or reason == ConditionType.CONFLICT):
         if state is SyncState.SYNCED:
             state, reason = SyncState.NOT_SYNCED, "Differs"
-        message = "; ".join(group.told for group in grouped(found))  # what befalls several, once
+        message = mended(reason, "; ".join(group.told for group in grouped(found)))  # each cause once
     spec, status = item.get("spec") or {}, item.get("status") or {}
     if there is None and "registered" in status:
         eureka = Count(int(status["registered"]))

@@ -13,6 +13,7 @@ from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_names import mirrored_name
 from eurekube_provider.core.objects import Object
+from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 
 STALE_SECONDS = 900.0
@@ -74,7 +75,12 @@ class MirrorStanding:
 
     @property
     def why(self) -> str:
-        """One line of reason; empty where nothing is wrong."""
+        """One line of reason, without what mends it; empty where nothing is wrong."""
+        return told_apart(self.told)[0]
+
+    @property
+    def told(self) -> str:
+        """Reason, sentence and what mends it; empty where nothing is wrong."""
         return ": ".join(part for part in (self.reason, self.message) if part)
 
     @property

@@ -49,9 +49,7 @@ class AddressPolicy:
         if str(address) in self.own or any(_has(one, address) for one in self.cluster):
             return "is one of this cluster's own Services or pods: call that by its own name"
         if not any(_has(one, address) for one in self.allowed):
-            return (
-                "is in none of the networks that the operator may mirror: add its network to --mirror-cidrs"
-            )
+            return "is in none of the networks that the operator may mirror (--mirror-cidrs)"
         if narrower and not any(_has(one, address) for one in narrower):
             return "is in none of spec.allowedCIDRs"
         return ""

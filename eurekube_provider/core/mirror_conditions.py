@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.condition_types import MirrorReason, StatusCondition
+from eurekube_provider.core.condition_types import MirrorReason, Reason, StatusCondition
 from eurekube_provider.core.objects import Problem
+from eurekube_provider.core.remedies import REMEDIES, mended
 
 _MOST_NAMED = 3
 
@@ -27,9 +28,7 @@ class MirrorCondition(StatusCondition):
     """Instances vanished without proof; they are called until ``holdSeconds`` are over."""
 
     NAME_TAKEN = "NameTaken"
-    """The name is another application's, another mirror's or a person's: set ``serviceName``, or
-    use ``attachTo``.
-    """
+    """The Service's name is another application's, another mirror's or a person's."""
 
     NOT_ATTACHED = "NotAttached"
     """The Service of ``attachTo`` is not there, has not opted in, or has no port of the name."""
@@ -45,6 +44,31 @@ class MirrorCondition(StatusCondition):
 
     PAUSED = "Paused"
     """``paused`` is true."""
+
+
+MIRROR_REMEDIES: Mapping[str, str] = {
+    **{name: REMEDIES[name] for name in (Reason.KUBERNETES_ERROR, Reason.UNKNOWN_EUREKA)},
+    MirrorCondition.SOURCE_UNREACHABLE: (
+        "find out why Eureka does not answer; the Services are kept meanwhile"
+    ),
+    MirrorCondition.REMOVALS_HELD: "wait, or set spec.holdSeconds lower",
+    MirrorCondition.NAME_TAKEN: (
+        "set spec.serviceName to another name; or add the instances to that Service by spec.attachTo"
+    ),
+    MirrorCondition.NOT_ATTACHED: "correct spec.attachTo and spec.portName",
+    MirrorCondition.ADDRESS_REFUSED: (
+        "if these addresses may be called, add their network to the operator's --mirror-cidrs, and to"
+        " spec.allowedCIDRs where that is set"
+    ),
+    MirrorCondition.UNRESOLVABLE: (
+        "have the cluster's DNS resolve these names, or register the instances by their IP addresses"
+    ),
+    MirrorCondition.NO_PORT: "register the instances with a port that is enabled",
+    MirrorCondition.PAUSED: "set spec.paused to false",
+    MirrorReason.INVALID_SPEC: "apply the CRDs of the operator's version, then correct the mirror",
+    MirrorReason.NONE_READY: "see in Eureka why no instance is UP, or correct what the mirror asks for",
+}
+"""What mends it, by the name of a condition or a reason; where nothing is wrong there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +89,7 @@ class MirroredService:
 class MirrorReport:
     """What a reconcile of a mirror came to.
 
+    :ivar problems: a message by condition; :attr:`told` has them with what mends each.
     :ivar failure: why the mirror is not in sync, where no condition of its own says so.
     :ivar read_at: Unix time of the last reading of Eureka; None where there was none.
     """
@@ -90,13 +115,18 @@ class MirrorReport:
         return sum(one.held for one in self.services)
 
     @property
+    def told(self) -> dict[str, str]:
+        """A message by condition, which ends with what mends it."""
+        return {name: mended(name, message, MIRROR_REMEDIES) for name, message in self.problems.items()}
+
+    @property
     def synced(self) -> tuple[bool, str, str]:
         """Whether the cluster shows what Eureka holds; the reason, and a sentence."""
         if self.failure is not None:
-            return False, self.failure.reason, self.failure.message
+            return self._failed(self.failure)
         for kind in MirrorCondition:
             if kind in self.problems:
-                return False, kind, self.problems[kind]
+                return False, kind, self.told[kind]
         return True, MirrorReason.IN_SYNC, f"{len(self.services)} Services show what Eureka holds"
 
     @property
@@ -110,17 +140,18 @@ class MirrorReport:
                 f"{self.ready} endpoints of {len(self.services)} Services are ready",
             )
         if self.failure is not None:
-            return False, self.failure.reason, self.failure.message
+            return self._failed(self.failure)
         if not self.services:
             is_synced, reason, message = self.synced
             if not is_synced:
                 return False, reason, message
         named = shortened(idle, "Services")
-        return (
-            False,
-            MirrorReason.NONE_READY,
-            f"no endpoint is ready of {named}" if idle else "no application is mirrored",
-        )
+        message = f"no endpoint is ready of {named}" if idle else "no application is mirrored"
+        return False, MirrorReason.NONE_READY, mended(MirrorReason.NONE_READY, message, MIRROR_REMEDIES)
+
+    @staticmethod
+    def _failed(failure: Problem) -> tuple[bool, str, str]:
+        return False, failure.reason, mended(failure.reason, failure.message, MIRROR_REMEDIES)
 
 
 def gathered(problems: Iterable[Problem]) -> dict[str, str]:

@@ -94,16 +94,27 @@ class Refusal:
 
         It stands in conditions and Events as well, which `kubectl` prints as they are.
         """
-        return printable(self._told())
-
-    def _told(self) -> str:
-        there = f"{self.actual.application} {self.actual.instance_id}"
+        remedy = ""
         if self.reason is RefusalReason.SELF_REGISTERED:
-            return (
-                f"{there} at {_address(self.actual)} registered itself: switch its own Eureka client off"
-                " (eureka.client.register-with-eureka=false), or it would be called twice as often"
+            remedy = (
+                ": switch its own Eureka client off (eureka.client.register-with-eureka=false), or it would"
+                " be called twice as often"
             )
-        return f"{there} {whose(self.actual)} and was left as it is"
+        return f"{self.problem}{remedy}"
+
+    @property
+    def problem(self) -> str:
+        """The same without what to do."""
+        if self.reason is RefusalReason.SELF_REGISTERED:
+            return f"{self.in_the_way} registered itself"
+        return f"{self.in_the_way} {whose(self.actual)} and was left as it is"
+
+    @property
+    def in_the_way(self) -> str:
+        """What stands there; with its address where that is what is in the way."""
+        there = f"{self.actual.application} {self.actual.instance_id}"
+        at = f" at {_address(self.actual)}" if self.reason is RefusalReason.SELF_REGISTERED else ""
+        return printable(f"{there}{at}")
 
 
 def whose(actual: Instance) -> str:

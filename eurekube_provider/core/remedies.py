@@ -1,14 +1,21 @@
-"""What mends each condition of an EurekaSyncer, for the doctor and the page of conditions."""
+"""What mends each condition, and how its message says so: pure.
+
+A message that tells of something wrong ends with what to do, after :data:`TO_MEND`. A message that knows
+more than its name says that itself; any other gets the remedy of its name. The doctor shows problem and
+remedy apart (:func:`told_apart`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshCondition, RefreshReason
+
+TO_MEND = "; to mend it: "
 
 REMEDIES: Mapping[str, str] = {
     ConditionType.BRAKED: (
-        "wait a minute; where it is meant, annotate the syncer with eurekube.io/release-brake"
+        "wait a minute; if the removals are meant, annotate the syncer with eurekube.io/release-brake=now"
     ),
     ConditionType.CONFLICT: (
         "keep one of the two: delete the other syncer, or have the other owner let go; or set"
@@ -21,9 +28,7 @@ REMEDIES: Mapping[str, str] = {
     ConditionType.NO_PORT: "set spec.port to one of the ports that there are",
     ConditionType.NO_ADDRESS: "set spec.advertise to a kind of address that there is",
     ConditionType.LEASE_TOO_SHORT: "raise spec.lease.durationSeconds to 90, which is Eureka's default",
-    ConditionType.DRAIN_TOO_SHORT: (
-        "apply the patch in the message, which gives the pods a preStop and a grace period"
-    ),
+    ConditionType.DRAIN_TOO_SHORT: "apply the patch that `eurekube doctor --fix` prints",
     ConditionType.PAUSED: "set spec.paused to false",
     Reason.EUREKA_UNREACHABLE: "find out why Eureka does not answer; what it holds is kept meanwhile",
     Reason.EUREKA_DENIED: "give the operator the credentials that Eureka asks for",
@@ -39,4 +44,34 @@ REMEDIES: Mapping[str, str] = {
     Reason.PODS_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.NONE_UP: "find out why no pod is ready, or who took the instances out of service",
 }
-"""By the name of a condition, or of a reason of Ready and Synced; where nothing is wrong there is none."""
+"""By the name of a condition of an EurekaSyncer, or of a reason of Ready and Synced; where nothing is wrong
+there is none."""
+
+REFRESH_REMEDIES: Mapping[str, str] = {
+    RefreshCondition.BRAKED: (
+        "wait a minute; if the change is meant, annotate the StackRefresh with eurekube.io/release-brake=now"
+    ),
+    RefreshCondition.PAUSED: "set spec.paused to false",
+    RefreshReason.UNKNOWN_TARGET: (
+        "set spec.target to a target of the operator's configuration, or add the target there"
+    ),
+    RefreshReason.NOT_ALLOWED: "have whoever runs the operator allow it, or change what the message names",
+    RefreshReason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
+}
+"""The same of a StackRefresh. Of a run that failed, the run's own message says what to do."""
+
+
+def mended(name: str, message: str, remedies: Mapping[str, str] = REMEDIES) -> str:
+    """A message that ends with what to do: with its own remedy, else with that of its name.
+
+    :param name: of the condition, or the reason.
+    """
+    problem, own = told_apart(message)
+    remedy = own or remedies.get(name, "")
+    return f"{problem}{TO_MEND}{remedy}" if remedy else problem
+
+
+def told_apart(message: str) -> tuple[str, str]:
+    """The problem, and what mends it; empty where the message does not say that."""
+    problem, _, remedy = message.partition(TO_MEND)
+    return problem, remedy

@@ -24,6 +24,7 @@ from eurekube_provider.core.identity import (
 from eurekube_provider.core.model import EMPTY, EurekaLease
 from eurekube_provider.core.objects import Object, Problem, app_of, conditions_of, is_mirrored
 from eurekube_provider.core.plan import Policy
+from eurekube_provider.core.remedies import TO_MEND
 from eurekube_provider.core.reservations import names_of
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
 
@@ -130,8 +131,8 @@ class Selector:
         labels = ",".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
         if not self.app:
             return f"has the labels {labels}"
-        named = f"has the label app={self.app} nor, without that label, the name {self.app}"
-        return f"{named}, together with the labels {labels}" if labels else named
+        wanted = f"labels {labels} and" if labels else "label"
+        return f"has the {wanted} app={self.app} (or, without a label app, the name {self.app})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +214,8 @@ class Syncer:
         return Problem(
             ConditionType.LEASE_TOO_SHORT,
             f"spec.lease.durationSeconds is {self.lease.duration_seconds}: instances live {lives} s after a"
-            f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass:"
-            f" take at least {self.shortest_lease_seconds}",
+            f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass"
+            f"{TO_MEND}take at least {self.shortest_lease_seconds}",
         )
 
     @property

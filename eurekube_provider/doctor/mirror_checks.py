@@ -9,11 +9,12 @@ from eurekube_provider.comparison.mirror_standing import STALE_SECONDS, MirrorSt
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_conditions import MirrorCondition
+from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
 from eurekube_provider.core.mirror_endpoints import is_echo
 from eurekube_provider.core.mirror_names import assigned_names
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, is_mirrored, qualified
+from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.core.wording import listed
 from eurekube_provider.doctor.finding import Fault, Finding
 
@@ -67,7 +68,7 @@ def _of_mirror(item: Object, standing: MirrorStanding, now_seconds: float) -> It
     age = standing.read_seconds_ago(now_seconds)
     told_age = f"Eureka was last read for it {age / 60:.0f} min ago" if age is not None else ""
     if unreachable.get("status") == "True":
-        said = f"{unreachable['message']}{f'; {told_age}' if told_age else ''}"
+        said = f"{told_apart(unreachable['message'])[0]}{f'; {told_age}' if told_age else ''}"
         remedy = "see why Eureka does not answer; until then its Services send calls to what may be gone"
         yield Finding(Fault.MIRROR_STALE, standing.subject, said, remedy)
     elif age is not None and age > STALE_SECONDS:
@@ -81,9 +82,11 @@ def _of_mirror(item: Object, standing: MirrorStanding, now_seconds: float) -> It
         told = [synced]
     for one in told:
         reason = one["reason"] if one is synced else one["type"]
-        problem = f"its operator says {reason}: {one['message']}"
-        remedy = "see what docs/reference/conditions.md says of it"
-        yield Finding(Fault.MIRROR_TROUBLE, standing.subject, problem, remedy)
+        problem, remedy = told_apart(one["message"])
+        remedy = remedy or MIRROR_REMEDIES.get(reason, "see what docs/reference/conditions.md says of it")
+        yield Finding(
+            Fault.MIRROR_TROUBLE, standing.subject, f"its operator says {reason}: {problem}", remedy
+        )
 
 
 def _names_taken(

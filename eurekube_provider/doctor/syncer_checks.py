@@ -8,7 +8,7 @@ from typing import Any
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.objects import Object, Problem, conditions_of
 from eurekube_provider.core.ports import choose_ports
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.remedies import REMEDIES, told_apart
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
 from eurekube_provider.doctor.workload_checks import Workload, speaks_http
@@ -45,7 +45,7 @@ def lease_findings(syncer: Syncer) -> Iterator[Finding]:
         yield Finding(
             Fault.LEASE_TOO_SHORT,
             subject_of(syncer),
-            problem.message.partition(": take at least")[0],
+            told_apart(problem.message)[0],
             f"set spec.lease.durationSeconds to {needed} or more",
             patch_of(syncer, lease={"durationSeconds": needed}),
         )
@@ -147,9 +147,10 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
         told = [ready]  # NoneUp
     for one in told:
         name = one["reason"] if one in (ready, synced) else one["type"]
+        problem, remedy = told_apart(one["message"])
         yield Finding(
             Fault.SYNCER_TROUBLE,
             subject_of(syncer),
-            f"its operator says {name}: {one['message']}",
-            REMEDIES.get(name, "see what docs/reference/conditions.md says of it"),
+            f"its operator says {name}: {problem}",
+            remedy or REMEDIES.get(name, "see what docs/reference/conditions.md says of it"),
         )

@@ -23,7 +23,9 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Outcome, Plan, RefusalReason
+from eurekube_provider.core.remedies import TO_MEND, mended, told_apart
 from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.wording import listed
 
 REFUSALS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
 """Reasons for which nothing is done for a syncer but to let leave what was seen terminating."""
@@ -137,12 +139,15 @@ def report(found: Reconciled) -> Report:
     for check in CHECKS:
         for finding in check(found):
             findings.setdefault(finding.name, finding)
-    told = {one.name: one.message for one in findings.values() if one.message is not None}
-    problems = {name: message for name, message in told.items() if findings[name].is_problem}
-    sync_reason, sync_message = next(iter(problems.items()), (str(ConditionType.SYNCED), found.summary))
+    told = {one.name: mended(one.name, one.message) for one in findings.values() if one.message is not None}
+    problems = {name: told_apart(message)[0] for name, message in told.items() if findings[name].is_problem}
+    sync_reason = next(iter(problems), str(ConditionType.SYNCED))
+    sync_message = told.get(sync_reason, found.summary)
     is_ready, reason, message = next(
         ready for rule in READY_RULES if (ready := rule(found, problems)) is not None
     )
+    _, remedy = told_apart(told.get(reason if reason in problems else sync_reason, ""))
+    message = mended(reason, f"{message}{TO_MEND}{remedy}" if remedy else message)
     registered = sum(not one.is_leaving for one in found.there)
     names = None
     if found.syncer is not None:
@@ -197,8 +202,9 @@ def conflicts(found: Reconciled) -> Iterator[ConditionFinding]:
 
 def self_registered(found: Reconciled) -> Iterator[ConditionFinding]:
     """Say what registers itself beside us."""
-    if told := _self_registered(found):
-        yield ConditionFinding(ConditionType.SELF_REGISTERED, joined(told))
+    if there := _self_registered(found):
+        verb = "registered itself" if len(there) == 1 else "registered themselves"
+        yield ConditionFinding(ConditionType.SELF_REGISTERED, f"{listed(there, 3)} {verb}")
 
 
 def paused(found: Reconciled) -> Iterator[ConditionFinding]:
@@ -258,10 +264,10 @@ def _is_not_asked(found: Reconciled, problems: Problems) -> Ready | None:
     return False, reason, f"{message}; by what is known, {held(found.there)}"
 
 
-def _is_refused(found: Reconciled, _: Problems) -> Ready | None:
+def _is_refused(found: Reconciled, problems: Problems) -> Ready | None:
     if found.failure is None or found.failure.name not in REFUSALS:
         return None
-    message = f"{found.failure.message}; {held(found.there)}"
+    message = f"{problems[found.failure.name]}; {held(found.there)}"
     if found.there:
         message += ": renewed until its endpoint is seen terminating, and nothing new is registered"
     return False, found.failure.name, message
@@ -270,16 +276,17 @@ def _is_refused(found: Reconciled, _: Problems) -> Ready | None:
 def _has_no_service(found: Reconciled, problems: Problems) -> Ready | None:
     if Reason.NO_MATCHING_SERVICE not in problems:
         return None
-    waits = f", {found.braked}" if found.braked else ""
+    waits = f", {problems[ConditionType.BRAKED]}" if found.braked else ""
     message = f"{problems[Reason.NO_MATCHING_SERVICE]}; {held(found.there)}{waits}"
     return False, Reason.NO_MATCHING_SERVICE, message
 
 
-def _is_braked(found: Reconciled, _: Problems) -> Ready | None:
+def _is_braked(found: Reconciled, problems: Problems) -> Ready | None:
     """The source is broken, or nothing is there."""
     if not found.braked or found.serves_wanted:
         return None
-    return None, ConditionType.BRAKED, f"no endpoint is ready; {held(found.there)}, {found.braked}"
+    doubt = problems[ConditionType.BRAKED]
+    return None, ConditionType.BRAKED, f"no endpoint is ready; {held(found.there)}, {doubt}"
 
 
 def _is_up(found: Reconciled, problems: Problems) -> Ready | None:
@@ -316,14 +323,14 @@ READY_RULES: tuple[Callable[[Reconciled, Problems], Ready | None], ...] = (
 
 
 def _conflicting(found: Reconciled) -> list[str]:
-    planned = [one.describe() for one in found.steps.refusals if one.reason is RefusalReason.CONFLICT]
+    planned = [one.problem for one in found.steps.refusals if one.reason is RefusalReason.CONFLICT]
     errors = (failure.error for failure in found.outcome.failures)
     return [*planned, *(str(error) for error in errors if isinstance(error, OwnershipConflict))]
 
 
 def _self_registered(found: Reconciled) -> list[str]:
     refused = [one for one in found.steps.refusals if one.reason is RefusalReason.SELF_REGISTERED]
-    return [one.describe() for one in (*refused, *found.steps.doubled)]
+    return [one.in_the_way for one in (*refused, *found.steps.doubled)]
 
 
 def reason_of(error: EurekubeError) -> Reason:

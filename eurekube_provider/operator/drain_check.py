@@ -243,7 +243,7 @@ def judged(pod: Object, needed_seconds: int) -> Known:
     found = [f"{one.problem}: {one.remedy}" for one in shortfalls(spec, needed_seconds)]
     return Known(
         f"a rolling update loses calls: pods of {subject} serve for {serves} s after their deletion began,"
-        f" and {needed_seconds} s are needed; {joined(found)}. `eurekube doctor --fix` prints the patch",
+        f" and {needed_seconds} s are needed; {joined(found)}",
         speaks_for_all,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.remedies import TO_MEND
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.settings import Settings
@@ -51,19 +52,19 @@ class Permissions:
         if not self._settings.may_select(syncer.namespace, target):
             raise ConfigurationError(
                 f"spec.selector.namespace is {target}, and syncers of {syncer.namespace} may"
-                " not select Services there: move the syncer, or allow it in the operator's configuration"
-                f" with --cross-namespace {syncer.namespace}={target}"
+                f" not select Services there{TO_MEND}move the syncer, or allow it in the operator's"
+                f" configuration with --cross-namespace {syncer.namespace}={target}"
             )
         if not self._settings.watches(target):
             raise ConfigurationError(
-                f"spec.selector.namespace is {target}, which this operator does not watch:"
-                " add it to --watch-namespace"
+                f"spec.selector.namespace is {target}, which this operator does not"
+                f" watch{TO_MEND}add it to --watch-namespace"
             )
         for name in sorted(syncer.names):
             if self._reservations.allow(syncer.namespace, name) is False:
                 raise ConfigurationError(
                     f"it would be called {name!r}, which the operator's configuration reserves for other"
-                    " namespaces: take another name, or allow it with"
+                    f" namespaces{TO_MEND}take another name, or allow it with"
                     f" --reserve {syncer.namespace}={name}"
                 )
         own = self._sources.names_of(syncer.selector)
@@ -72,8 +73,8 @@ class Permissions:
                 called = ", ".join(sorted(own))
                 raise ConfigurationError(
                     f"it would be called {name!r}, and its Services are called {called}: whoever"
-                    " calls another service by that name would come here. Leave the name out, or allow it in"
-                    f" the operator's configuration with --publish {syncer.namespace}={name}"
+                    f" calls another service by that name would come here{TO_MEND}leave the name out, or"
+                    f" allow it in the operator's configuration with --publish {syncer.namespace}={name}"
                 )
 
     def _refuse_taken(self, syncer: Syncer, claimed: frozenset[str]) -> None:
@@ -89,7 +90,7 @@ class Permissions:
             theirs = "/".join(min(holders))
             raise NameTaken(
                 f"it would be called {name!r}, and so are instances of {theirs}, a syncer of another"
-                " namespace: whoever calls those would come here as well. Take another name; or, if both"
-                " shall be called, allow it in the operator's configuration with"
+                f" namespace: whoever calls those would come here as well{TO_MEND}take another name; or, if"
+                " both shall be called, allow it in the operator's configuration with"
                 f" --reserve {min(holders)[0]}={name},{syncer.namespace}={name}"
             )

@@ -14,6 +14,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.plan import Plan
 from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.remedies import TO_MEND
 from eurekube_provider.core.sliding_window import SlidingWindow
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.operator.index import SyncerKey
@@ -95,8 +96,8 @@ class Brake:
                         about = {"syncer": "/".join(key), "reason": judgement.reason}
                         _log.warning("removals are held back", extra=about)
                     message = (
-                        f"{judgement.reason}: held back until {until} in case the source is"
-                        f" broken; if it is meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
+                        f"{judgement.reason}: held back until {until} in case the source is broken{TO_MEND}"
+                        f"if the removals are meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
                     )
                     return judgement.held_back(steps), Hold(message, HOLD_SECONDS - waited + 0.1, waited)
             self._held_since.pop(key, None)

@@ -7,6 +7,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from scripts.chart_reference import CHART, PACKED
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -49,6 +53,17 @@ def test_the_plugin_of_a_repository_can_make_components() -> None:
     assert [line for line in lines if not line.startswith("#")] == ["..[kubernetes]"]
     extra = names(project()["project"]["optional-dependencies"]["kubernetes"])
     assert extra == {"kubernetes", "pulumi-kubernetes"}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_the_chart_packs_what_stands_elsewhere(name: str) -> None:
+    """Custom resources, alerts and dashboard: else `make chart`."""
+    packed, written = (
+        {file.name: file.read_text() for file in folder.iterdir()}
+        for folder in (CHART / "files" / name, PACKED[name])
+    )
+    assert packed == written
+    assert len(packed) >= 2
 
 
 def test_the_image_has_the_versions_that_are_tested() -> None:

@@ -26,7 +26,7 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
         (MirrorCondition.SYNCED, report.synced),
     ):
         conditions.append(condition(item, kind, reason, message, stamp, holds=holds))
-    conditions += problem_conditions(item, MirrorCondition, report.problems, stamp)
+    conditions += problem_conditions(item, MirrorCondition, report.told, stamp)
     status: dict[str, Any] = {
         "observedGeneration": item["metadata"].get("generation", 0),
         "conditions": conditions,

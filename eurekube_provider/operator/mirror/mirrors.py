@@ -256,7 +256,7 @@ class Mirrors:
                 f"removed, since Eureka lists them no more, though nobody could say that they left: {named}"
             )
             self._events.record(item, EventType.WARNING, MirrorEvent.REMOVED_WITHOUT_PROOF, note)
-        for reason, message in result.report.problems.items():
+        for reason, message in result.report.told.items():
             self._events.record(item, EventType.WARNING, reason, message)
         if result.report.failure is not None:
             self._events.record(

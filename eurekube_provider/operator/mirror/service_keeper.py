@@ -15,6 +15,8 @@ from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredSe
 from eurekube_provider.core.mirror_endpoints import named_after
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, Problem, is_mirrored
+from eurekube_provider.core.remedies import TO_MEND
+from eurekube_provider.core.wording import listed
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
@@ -26,6 +28,8 @@ from eurekube_provider.operator.mirror.mirrored_service import (
     service_body,
     service_patch,
 )
+
+_MOST_NAMED = 5
 
 
 @dataclass(slots=True)
@@ -74,7 +78,7 @@ class ServiceKeeper:
         if other and other != now.key[1]:
             why = f"the mirror {other} has it"
         elif not other and self.service(now.key[0], name) is not None:
-            why = "it is somebody's, and is left alone; spec.attachTo would add the instances to it"
+            why = "it is somebody's, and is left alone"
         else:
             return True
         sentence = f"{application} would be the Service {name}, of which there is one: {why}"
@@ -89,13 +93,13 @@ class ServiceKeeper:
     def attached(self, now: MirrorRound, name: str) -> Mirror | None:
         """The mirror, with its ports named as those of the Service that it adds to; None if it may not."""
         service = self.service(now.key[0], name)
-        why = ""
         if service is None:
-            why = "there is no such Service"
+            why, remedy = "there is no such Service", "create it, or correct spec.attachTo"
         elif is_mirrored(service):
-            why = "it is a mirrored Service itself"
+            why, remedy = "it is a mirrored Service itself", "name another one in spec.attachTo"
         elif (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION) != now.key[1]:
-            why = f"it does not have the annotation {ATTACH_ANNOTATION}: {now.key[1]}"
+            wanted = f"{ATTACH_ANNOTATION}={now.key[1]}"
+            why, remedy = f"it does not have the annotation {wanted}", f"annotate it with {wanted}"
         else:
             ports = (service.get("spec") or {}).get("ports") or ()
             mirror = named_after(ports, now.mirror)
@@ -103,7 +107,8 @@ class ServiceKeeper:
             if names & {mirror.port.name, mirror.secure_port.name}:
                 return mirror
             why = f"it has no port named {mirror.port.name} (spec.portName)"
-        sentence = f"nothing is added to the Service {name}: {why}"
+            remedy = f"set spec.portName to one of {listed(sorted(names), _MOST_NAMED)}"
+        sentence = f"nothing is added to the Service {name}: {why}{TO_MEND}{remedy}"
         now.problems.append(Problem(MirrorCondition.NOT_ATTACHED, sentence))
         return None
 

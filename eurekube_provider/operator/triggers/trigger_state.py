@@ -15,6 +15,7 @@ from typing import Any
 from eurekube_provider.core.condition_types import RefreshCondition, RefreshReason
 from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, mended, told_apart
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
 from eurekube_provider.operator.status import condition
@@ -80,10 +81,10 @@ class TriggerState:
             known,
             is_ready={"True": True, "False": False}.get(ready["status"]),
             reason=ready["reason"],
-            message=ready["message"],
+            message=told_apart(ready["message"])[0],
             is_synced=synced["status"] == "True",
             sync_reason=synced["reason"],
-            sync_message=synced["message"],
+            sync_message=told_apart(synced["message"])[0],
         )
 
     @property
@@ -245,18 +246,18 @@ def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str,
     :param item: with its current status, whose transition times are kept.
     """
     at = stamp(wall)
-    sync = standing.sync_reason, standing.sync_message
+    ready = standing.reason, mended(standing.reason, standing.message, REFRESH_REMEDIES)
+    sync = standing.sync_reason, mended(standing.sync_reason, standing.sync_message, REFRESH_REMEDIES)
     conditions = [
-        condition(
-            item, RefreshCondition.READY, standing.reason, standing.message, at, holds=standing.is_ready
-        ),
+        condition(item, RefreshCondition.READY, *ready, at, holds=standing.is_ready),
         condition(item, RefreshCondition.SYNCED, *sync, at, holds=standing.is_synced),
     ]
     before = conditions_of(item)
     paused = "spec.paused is true: nothing is run" if standing.is_paused else ""
     for kind, why in ((RefreshCondition.PAUSED, paused), (RefreshCondition.BRAKED, standing.braked)):
         if why:
-            conditions.append(condition(item, kind, kind, why, at, holds=True))
+            told = mended(kind, why, REFRESH_REMEDIES)
+            conditions.append(condition(item, kind, kind, told, at, holds=True))
         elif kind in before:
             conditions.append(condition(item, kind, "Resolved", "no longer so", at, holds=False))
     unended = dict.fromkeys(("completionTime", "duration", "message", "changes"))

@@ -19,6 +19,7 @@ from eurekube_provider.core.condition_types import RefreshCondition
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, mended
 from eurekube_provider.core.stack_refresh import StackRefresh
 from eurekube_provider.core.syncer import selector_of
 from eurekube_provider.kube.access import REFRESHES, KubeAccess
@@ -301,7 +302,8 @@ class Triggers:
         entry.schedule = entry.schedule.touched(at)
         refusal = entry.admit(self._settings)
         if refusal is not None:
-            self._events.record(entry.item, EventType.WARNING, entry.standing.reason, str(refusal))
+            why = mended(entry.standing.reason, str(refusal), REFRESH_REMEDIES)
+            self._events.record(entry.item, EventType.WARNING, entry.standing.reason, why)
 
     def _advance(self, key: Key) -> None:
         """Do what is due, and have the status say so."""
@@ -311,7 +313,9 @@ class Triggers:
         was_braked = bool(entry.standing.braked)
         due = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
         if entry.standing.braked and not was_braked:
-            self._events.record(entry.item, EventType.WARNING, RefreshCondition.BRAKED, entry.standing.braked)
+            reason = RefreshCondition.BRAKED
+            why = mended(reason, entry.standing.braked, REFRESH_REMEDIES)
+            self._events.record(entry.item, EventType.WARNING, reason, why)
         if due is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, due)
         elif entry.is_unwritten:

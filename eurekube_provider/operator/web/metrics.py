@@ -51,27 +51,28 @@ class MetricDefinition:
 
 _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
     ("counter", ("syncer", "result")): {
-        "eurekube_reconcile_total": "Looks at a syncer, by result: synced, problem (its conditions say"
+        "eurekube_reconcile_total": "Reconciles of a syncer, by result: synced, problem (its conditions say"
         " which) or error (tried again). Labels syncer (namespace/name) and result: at most 3 series a"
         " syncer.",
     },
     ("histogram", ()): {
-        "eurekube_reconcile_duration_seconds": "How long looks took, Eureka's answers included. No labels.",
+        "eurekube_reconcile_duration_seconds": "How long reconciles took, with Eureka's answers. No labels.",
         "eurekube_eureka_request_duration_seconds": "How long requests to Eureka took, answered or not. No"
         " labels.",
     },
     ("gauge", ("syncer",)): {
-        "eurekube_desired_instances": "Instances that a syncer wanted at its last look. Label syncer: 1"
+        "eurekube_desired_instances": "Instances that a syncer wanted at its last reconcile. Label syncer: 1"
         " series a syncer.",
         "eurekube_registered_instances": "Instances of a syncer that are in Eureka, as far as known. Label"
         " syncer: 1 series a syncer.",
-        "eurekube_refused_instances": "Instances that were left alone, being somebody else's or registered"
-        " by themselves. Label syncer: 1 series a syncer.",
-        "eurekube_drifted_instances": "Instances that still differed from Eureka after a syncer's last look,"
-        " the refused ones left aside. Label syncer: 1 series a syncer.",
+        "eurekube_refused_instances": "Instances that were left alone: they belong to somebody else, or"
+        " registered themselves. Label syncer: 1 series a syncer.",
+        "eurekube_drifted_instances": "Instances that still differed from Eureka after a syncer's last"
+        " reconcile, without the refused ones. Label syncer: 1 series a syncer.",
         "eurekube_braked": "1 while a syncer's removals are held back. Label syncer: 1 series a syncer.",
-        "eurekube_last_success_timestamp_seconds": "Unix time of a syncer's last look that found or left all"
-        " in line; a syncer that needs none is not looked at. Label syncer: at most 1 series a syncer.",
+        "eurekube_last_success_timestamp_seconds": "Unix time of a syncer's last reconcile after which"
+        " nothing differed; a syncer that needs none is not reconciled. Label syncer: at most 1 series a"
+        " syncer.",
     },
     ("gauge", ()): {
         "eurekube_queue_depth": "Syncers that wait for a worker. No labels.",

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from eurekube_provider.comparison.discrepancy import MOST_OF_A_GROUP
 from eurekube_provider.comparison.standing import SyncState
 from eurekube_provider.comparison.troubles import MOST_SUBJECTS, Severity
+from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.operator.web.overview import Document
 from eurekube_provider.operator.web.timeline import timeline
 
@@ -52,6 +53,16 @@ def _duration(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
+def _problem(message: str) -> str:
+    """A message without what mends it, which the boxes above the rows say."""
+    return told_apart(message)[0]
+
+
+def _remedy(message: str) -> str:
+    """What mends it; empty where the message does not say that."""
+    return told_apart(message)[1]
+
+
 @cache
 def _page() -> Template:
     """The template; Jinja2 is loaded, which takes 3 MiB, only where somebody looks at the page."""
@@ -64,7 +75,7 @@ def _page() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"bar": _bar, "duration": _duration}
+    environment.filters |= {"bar": _bar, "duration": _duration, "problem": _problem, "remedy": _remedy}
     environment.globals |= {
         "style": _STYLE,
         "refresh_seconds": REFRESH_SECONDS,

@@ -14,6 +14,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, ServicePort
 from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_conditions import (
+    MIRROR_REMEDIES,
     MirrorCondition,
     MirroredService,
     MirrorReport,
@@ -225,10 +226,14 @@ def test_a_report_says_what_is_wrong_first() -> None:
     some = (MirroredService("A", "a", endpoints=2, ready=1), MirroredService("B", "b", endpoints=1))
     report = MirrorReport(some, gathered([Problem(MirrorCondition.UNRESOLVABLE, f"x{n}") for n in range(5)]))
     assert report.problems == {"Unresolvable": "x0; x1; x2; and 2 more"}
-    assert report.synced == (False, "Unresolvable", "x0; x1; x2; and 2 more")
-    assert report.is_ready == (False, "NoneReady", "no endpoint is ready of b")
+    mended = f"x0; x1; x2; and 2 more; to mend it: {MIRROR_REMEDIES['Unresolvable']}"
+    assert report.told == {"Unresolvable": mended}
+    assert report.synced == (False, "Unresolvable", mended)
+    none_ready = f"; to mend it: {MIRROR_REMEDIES['NoneReady']}"
+    assert report.is_ready == (False, "NoneReady", f"no endpoint is ready of b{none_ready}")
     assert MirrorReport(some[:1]).is_ready[:2] == (True, "EndpointsReady")
     assert MirrorReport().synced[0]
-    assert MirrorReport().is_ready == (False, "NoneReady", "no application is mirrored")
+    assert MirrorReport().is_ready == (False, "NoneReady", f"no application is mirrored{none_ready}")
     failed = MirrorReport(failure=Problem("KubernetesError", "it broke"))
-    assert failed.synced == failed.is_ready == (False, "KubernetesError", "it broke")
+    remedy = MIRROR_REMEDIES["KubernetesError"]
+    assert failed.synced == failed.is_ready == (False, "KubernetesError", f"it broke; to mend it: {remedy}")

@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.condition_types import (
+    ConditionType,
+    MirrorReason,
+    Reason,
+    RefreshCondition,
+    RefreshReason,
+)
+from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES, mended, told_apart
 
 
 def test_nothing_wrong_is_without_a_remedy() -> None:
     """And no remedy is for what there is not."""
     names = {*map(str, ConditionType), *map(str, Reason)}
     assert set(map(str, REMEDIES)) == names - {"Ready", "Synced", "InstancesUp"}
+
+
+def test_nothing_wrong_with_a_mirror_is_without_a_remedy() -> None:
+    """Nor is one of the two reasons that a mirror shares with syncers."""
+    names = {*map(str, MirrorCondition), *map(str, MirrorReason), "UnknownEureka", "KubernetesError"}
+    fine = {"Ready", "Synced", "InSync", "EndpointsReady"}
+    assert set(map(str, MIRROR_REMEDIES)) == names - fine
+
+
+def test_nothing_that_keeps_a_stack_refresh_from_running_is_without_a_remedy() -> None:
+    """What passes by itself has none, nor has a run that failed: its own message says more."""
+    names = {*map(str, RefreshCondition), *map(str, RefreshReason)}
+    passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded"}
+    assert set(map(str, REFRESH_REMEDIES)) == names - passing
+
+
+def test_a_message_ends_with_what_mends_it() -> None:
+    """With its own remedy before that of its name; once, however often it is asked; and both come apart."""
+    said = mended("Paused", "nothing is changed")
+    assert said == f"nothing is changed; to mend it: {REMEDIES['Paused']}"
+    assert mended("Paused", said) == said
+    assert mended("Synced", "3 instances of RATING in Eureka") == "3 instances of RATING in Eureka"
+    assert mended("Paused", "waits; to mend it: go on") == "waits; to mend it: go on"
+    assert told_apart(said) == ("nothing is changed", REMEDIES["Paused"])
+    assert told_apart("nothing is changed") == ("nothing is changed", "")

@@ -110,9 +110,9 @@ def test_selection(app: str, match_labels: dict[str, str], expected: bool) -> No
 @pytest.mark.parametrize(
     ("selector", "words"),
     [
-        (Selector("shop", "x"), "has the label app=x nor, without that label, the name x"),
+        (Selector("shop", "x"), "has the label app=x (or, without a label app, the name x)"),
         (Selector("shop", "", {"b": "2", "a": "1"}), "has the labels a=1,b=2"),
-        (Selector("shop", "x", {"a": "1"}), "the name x, together with the labels a=1"),
+        (Selector("shop", "x", {"a": "1"}), "has the labels a=1 and app=x (or, without a label app, the"),
     ],
 )
 def test_a_selector_that_finds_nothing(selector: Selector, words: str) -> None:

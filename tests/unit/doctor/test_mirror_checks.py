@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.objects import MIRROR_LABEL
 from eurekube_provider.doctor.checks import Requirements, findings_of
@@ -88,6 +89,10 @@ def test_what_the_operator_says_is_passed_on() -> None:
     """By condition, or by the reason of Synced; and a spec that cannot be read is a finding of its own."""
     (finding,) = found(mirror("review", mirror_status(NotAttached="there is no such Service")))
     assert finding.problem == "its operator says NotAttached: there is no such Service"
+    assert finding.remedy == MIRROR_REMEDIES["NotAttached"]
+    (finding,) = found(mirror("review", mirror_status(NotAttached="none; to mend it: create it")))
+    assert finding.problem == "its operator says NotAttached: none"
+    assert finding.remedy == "create it"
     broken = mirror("review", mirror_status(), pattern="*")
     (finding,) = found(broken)
     assert (finding.fault, "spec.allow" in finding.problem) == (Fault.MIRROR_TROUBLE, True)

@@ -8,6 +8,7 @@ import pytest
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.doctor import registry_checks
 from eurekube_provider.doctor.checks import Requirements, findings_of
@@ -164,6 +165,17 @@ def test_what_the_operator_says(conditions: Any, said: str | None) -> None:
     """Once; what has a finding of its own, or was a person's wish, is passed over."""
     found = [one.problem for one in condition_findings(item(conditions=conditions), syncer())]
     assert found == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [("why", REMEDIES["NoPort"]), ("why; to mend it: set spec.port to 8080", "set spec.port to 8080")],
+)
+def test_what_mends_it_is_not_said_twice(message: str, remedy: str) -> None:
+    """The operator's sentence may end with it; that of an older operator does not."""
+    told = [condition("Ready", "True"), SYNCED, condition("NoPort", "True", message=message)]
+    (finding,) = condition_findings(item(conditions=told), syncer())
+    assert (finding.problem, finding.remedy) == ("its operator says NoPort: why", remedy)
 
 
 def test_a_pod_that_registers_itself() -> None:

@@ -12,6 +12,7 @@ from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
+from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, Report
 from eurekube_provider.operator.conditions import report as report_of
@@ -79,14 +80,37 @@ def test_none_is_up() -> None:
     down = instances(Status.DOWN, Status.DOWN)
     one = report(SYNCER, Desired(down), Plan(), DONE, down)
     assert said(one) == (False, "NoneUp", True, "Synced")
+    assert one.message.endswith(f"none is UP; to mend it: {REMEDIES['NoneUp']}")
 
 
 def test_a_problem_with_something_up() -> None:
     """Callers find an instance, so it is Ready; Synced and the problem's condition say what is wrong."""
     one = found(instances(Status.UP), Problem("NoPort", "which?"))
     assert said(one) == (True, "InstancesUp", False, "NoPort")
-    assert one.message == "1 instance of RATING UP; which?"
-    assert one.problems == {"NoPort": "which?"}
+    mended = f"which?; to mend it: {REMEDIES['NoPort']}"
+    assert one.message == f"1 instance of RATING UP; {mended}"
+    assert one.sync_message == mended
+    assert one.problems == {"NoPort": mended}
+
+
+def test_what_mends_it_is_said_once_and_last() -> None:
+    """A problem that says it better than its name keeps its own; what Eureka holds stands before it."""
+    (own,) = (Problem("NoMatchingService", "none is there; to mend it: make the Service rating"),)
+    one = found(instances(Status.UP), own)
+    said_once = "none is there; Eureka holds 1 instance of RATING (1 UP); to mend it: make the Service rating"
+    assert one.message == said_once
+    assert one.problems["NoMatchingService"] == one.sync_message == own.message
+
+
+def test_two_that_register_themselves_are_named_with_one_remedy() -> None:
+    """The sentence that is the same for all stands once."""
+    mine = instances(Status.UP, Status.UP)
+    steps = Plan((), tuple(Refusal(RefusalReason.SELF_REGISTERED, one, one) for one in mine))
+    one = report(SYNCER, Desired(mine), steps, DONE, ())
+    assert one.problems["SelfRegistered"] == (
+        "RATING 0 at 10.0.0.0:80, RATING 1 at 10.0.0.1:80 registered themselves;"
+        f" to mend it: {REMEDIES['SelfRegistered']}"
+    )
 
 
 def test_a_problem_with_nothing_up() -> None:
@@ -140,10 +164,14 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
     both = instances(Status.UP, Status.UP)
     one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")
     assert said(one) == (True, "Synced", True, "Synced")
-    assert (one.problems, one.unknown) == ({"DrainTooShort": "too short"}, frozenset())
+    drain = f"too short; to mend it: {REMEDIES['DrainTooShort']}"
+    assert (one.problems, one.unknown) == ({"DrainTooShort": drain}, frozenset())
     early = failure_report("RATING", "NotAllowed", "no", both, 2, "too short")
     assert said(early) == (False, "NotAllowed", False, "NotAllowed")
-    assert early.problems == {"NotAllowed": "no", "DrainTooShort": "too short"}
+    assert early.problems == {
+        "NotAllowed": f"no; to mend it: {REMEDIES['NotAllowed']}",
+        "DrainTooShort": drain,
+    }
     unknown = report(SYNCER, Desired(both), Plan(), DONE, both, drain=None)
     assert (dict(unknown.problems), set(unknown.unknown)) == ({}, {"DrainTooShort"})
 
@@ -175,7 +203,10 @@ def test_a_wrong_selector_on_a_serving_syncer() -> None:
     two = instances(Status.UP, Status.UP)
     one = report(wrong, Desired(problems=(NOTHING_MATCHES,)), Plan(), DONE, two, braked=BRAKED)
     assert said(one) == (False, "NoMatchingService", False, "Braked")
-    assert one.message == f"{NOTHING_MATCHES.message}; Eureka holds 2 instances of RATING (2 UP), {BRAKED}"
+    assert one.message == (
+        f"{NOTHING_MATCHES.message}; Eureka holds 2 instances of RATING (2 UP), {BRAKED};"
+        f" to mend it: {REMEDIES['NoMatchingService']}"
+    )
     assert (one.desired, one.registered) == (0, 2)
 
 

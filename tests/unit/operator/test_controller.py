@@ -160,7 +160,7 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
             assert report.registered == 2
         else:
             assert "what Eureka holds is not known before it was read" in report.message
-            assert report.message.endswith("wanted there: 2 instances of RATING")
+            assert "wanted there: 2 instances of RATING; to mend it: find out why" in report.message
             assert (report.desired, report.registered) == (2, 7)
     finally:
         peer.traffic.count("GET", "200", 0.1)

@@ -126,7 +126,7 @@ def test_what_is_too_short_is_named_with_the_change_that_mends_it() -> None:
         "a rolling update loses calls: pods of Deployment shop/rating serve for 20 s after their deletion"
         " began, and 120 s are needed; container main serves on for 20 s when its pod is deleted, and callers"
         " may call it for 120 s more: let a preStop sleep for 120 s, and set terminationGracePeriodSeconds"
-        " to 150. `eurekube doctor --fix` prints the patch"
+        " to 150"
     )
 
 

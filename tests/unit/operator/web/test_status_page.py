@@ -450,3 +450,15 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
 def test_an_application_that_nobody_has() -> None:
     """It says so."""
     assert "neither a syncer nor an instance has this name" in Page(html(seen(Told(), application="x"))).text
+
+
+def test_what_mends_it_stands_in_the_box_and_in_no_row() -> None:
+    """The row has the problem alone, so that the same remedy is not read with each syncer."""
+    told = Told()
+    why = "no Service; to mend it: make the Service"
+    for name in ("rating", "order"):
+        report = Report(False, "NoMatchingService", why, name, is_synced=False, sync_message=why)
+        told.controller.history.record(told.syncer(name), report)
+    text = Page(html(seen(told))).text
+    assert text.count("make the Service") == text.count("To mend it: make the Service") == 1
+    assert "NoMatchingService: no Service" in text

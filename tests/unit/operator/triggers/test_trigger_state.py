@@ -1,0 +1,26 @@
+"""The status of a StackRefresh: what people read in it, and what the next leader does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from eurekube_provider.core.condition_types import RefreshReason
+from eurekube_provider.core.remedies import REFRESH_REMEDIES
+from eurekube_provider.operator.triggers.trigger_state import TriggerState, status_of
+
+
+def test_what_mends_it_is_said_and_read_back_as_nothing_new() -> None:
+    """Each condition ends with it; who leads next finds the state as it was, and need not write."""
+    reason = RefreshReason.NO_MATCHING_SERVICE
+    state = TriggerState().refused(reason, "no Service in shop has the labels a=1")
+    item = {"metadata": {"namespace": "shop", "name": "rating", "generation": 1}}
+    status = status_of(item, state, datetime(2026, 1, 2, tzinfo=UTC))
+    ready, synced = (
+        next(one for one in status["conditions"] if one["type"] == kind) for kind in ("Ready", "Synced")
+    )
+    remedy = f"; to mend it: {REFRESH_REMEDIES[reason]}"
+    assert ready["message"] == f"no Service in shop has the labels a=1{remedy}"
+    assert synced["message"] == f"nothing is run{remedy}"
+    found = TriggerState.of({**item, "status": status})
+    assert (found.message, found.sync_message) == (state.message, state.sync_message)
+    assert status_of({**item, "status": status}, found, datetime(2026, 1, 3, tzinfo=UTC)) == status
