@@ -16,7 +16,10 @@ The list itself is read again in any doubt:
 * nothing was read for so long that the server may have forgotten a change;
 * the delta stays the same for a minute: a server may keep an answer that was made while an instance came, for
   three minutes or until something else changes;
-* it cannot be read, or its counts do not fit: deltas then rest for some minutes;
+* it cannot be read, or its counts do not fit: deltas then rest for some minutes, so that the list is read in
+  their place. One that nobody answered is no such doubt, since its server may have been away with all else. The
+  list that is read once it is back is followed by its delta, which tells who left meanwhile: to another one's
+  list, or to one of before, no delta is applied. Where it happens again, deltas rest;
 * five minutes have passed: counts do not tell one that came from one that went.
 
 Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
@@ -80,7 +83,7 @@ class RegistryFetcher:
         self._fingerprint = b""
         self._held: dict[Key, Instance] = {}
         self._trail: _Trail | None = None
-        self._rests_until = -LIST_SECONDS
+        self._rests_until = self._unanswered_at = -LIST_SECONDS
         self.departed: Callable[[Iterable[Key]], None] = lambda _: None
         """Told of what a server says to have been deregistered or evicted, each time that it says so."""
 
@@ -153,7 +156,9 @@ class RegistryFetcher:
         try:
             found = peer.changes_unless(trail.fingerprint)
         except RegistryError:
-            self._rest(now)
+            if now - self._unanswered_at < LIST_SECONDS:
+                self._rest(now)
+            self._unanswered_at = now
             raise
         if found is None:
             self._rest(now)
