@@ -16,10 +16,9 @@ The list itself is read again in any doubt:
 * nothing was read for so long that the server may have forgotten a change;
 * the delta stays the same for a minute: a server may keep an answer that was made while an instance came, for
   three minutes or until something else changes;
-* it cannot be read, or its counts do not fit: deltas then rest for some minutes, so that the list is read in
-  their place. One that nobody answered is no such doubt, since its server may have been away with all else. The
-  list that is read once it is back is followed by its delta, which tells who left meanwhile: to another one's
-  list, or to one of before, no delta is applied. Where it happens again, deltas rest;
+* it cannot be read, or its counts do not fit: deltas then rest for some minutes. One that nobody answered is
+  no such doubt at first, since its server may have been away altogether. Once that is back its list is read,
+  then its delta, which tells who left meanwhile. If deltas go unanswered again, they rest;
 * five minutes have passed: counts do not tell one that came from one that went.
 
 Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.

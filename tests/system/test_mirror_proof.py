@@ -113,7 +113,7 @@ def test_a_machine_is_called_no_longer_than_computed(report: Report) -> None:
         left, called = one["left_slices_after"], one["last_called_after"]
         assert 0 < left["review"] <= bounds["slices_seconds"] + LOAD_SECONDS, one
         assert 0 < left["review-direct"] <= bounds["slices_seconds"] + LOAD_SECONDS, one
-        # None: each call since then went to another machine, by chance or since it had left the slices already.
+        # None: each call since then went to another machine, by chance or since it had left the slices.
         proxied, direct = called["review"] or 0.0, called["review-direct"] or 0.0
         assert proxied <= bounds["slices_seconds"] + LOAD_SECONDS, one
         assert direct <= bounds["slices_seconds"] + bounds["dns_seconds"] + LOAD_SECONDS, one
