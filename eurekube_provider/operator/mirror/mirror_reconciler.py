@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from eurekube_provider.core.condition_types import MirrorReason, Reason
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
@@ -42,6 +43,12 @@ _log = logging.getLogger(__name__)
 
 PROOF_SECONDS = 15.0
 """How soon proof is asked for again of what is held."""
+
+MOST_REFUSED = 8
+"""So many refusals are no application's own: none is written after them before the next try."""
+
+_OF_ONE = frozenset({403, 404, 409, 422})
+"""Refusals that may concern a single object: a quota, a webhook, a copy that is old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +210,21 @@ class MirrorReconciler:
                 parts.append(now.part())
                 write = self._applications.decided(parts[-1], application, name, listed.get(application, []))
                 if write is not None:
-                    yield write
+                    yield partial(attempt, write)
+
+        refused: list[KubernetesError] = []
+
+        def attempt(write: Write) -> None:
+            try:
+                write()
+            except KubernetesError as error:
+                refused.append(error)
+                if error.status_code not in _OF_ONE or len(refused) >= MOST_REFUSED:
+                    raise
 
         carry_out(writes(), self._writers)
+        if refused:
+            raise refused[0]  # before anything is taken away: what is called there has no other place yet
         for part in parts:
             now.join(part)
         shown = {one.application for one in now.shown}

@@ -542,3 +542,93 @@ def test_a_write_that_fails_among_others_leaves_those_that_were_begun() -> None:
     stage.reconcile()
     assert all(len(stage.shows(f"app-{number:02}")) == 1 for number in range(1, 17))
     assert sum("/services/" in path for path in api.objects) == 16
+
+
+class RefusingApi(Api):
+    """Refuses to create Services of some names.
+
+    :ivar refused: how each is refused; ``asked`` for which of them it was asked.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: dict[str, int] = {}
+        self.asked: list[str] = []
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+        """Carry out a write as Kubernetes does."""
+        name = body["metadata"].get("name") if method == "POST" and path.endswith("/services") else None
+        if name in self.refused:
+            self.asked.append(name)
+            raise KubernetesError(f"{name} refused", status_code=self.refused[name])
+        return super().request(method, path, _, body, **more)
+
+
+def test_an_application_that_is_refused_keeps_no_other_away() -> None:
+    """A quota or a webhook refuses its Service: what left another one is called no more."""
+    stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["*"])
+    stage.source.listed = [instance(1, "app-b"), instance(2, "app-b"), instance(3, "app-old")]
+    stage.reconcile()
+    stage.source.listed = [instance(1, "app-a"), instance(2, "app-b")]
+    stage.source.gone = {("APP-B", "vm-1")}
+    stage.edited(pattern="APP-[AB]", allow=["*"])
+    api.refused = {"app-a": 422}
+    with pytest.raises(KubernetesError, match="app-a refused"):
+        stage.reconcile()
+    assert stage.shows("app-b") == {"192.0.2.2": True}
+    assert stage.service("app-old") is not None  # what goes waits until all stands
+    api.refused.clear()
+    stage.reconcile()
+    assert stage.shows("app-a") == {"192.0.2.1": True}
+    assert stage.service("app-old") is None
+
+
+@pytest.mark.parametrize(("status", "asked"), [(503, 1), (429, 1), (403, 8)])
+def test_an_api_server_that_refuses_all_is_left_alone(status: int, asked: int) -> None:
+    """One that has too much to do is asked no more at once, nor is one that says no to all."""
+    stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["*"])
+    names = [f"app-{number:02}" for number in range(1, 21)]
+    stage.source.listed = [instance(number + 1, name) for number, name in enumerate(names)]
+    api.refused = dict.fromkeys(names, status)
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    assert api.asked == names[:asked]
+
+
+class DyingApi(Api):
+    """Carries out so many writes, and answers no other: the operator that sends them has died.
+
+    :ivar left: how many it carries out.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 1000
+        self._lock = threading.Lock()
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+        """Carry out a write as Kubernetes does."""
+        with self._lock:
+            self.left -= 1
+            if self.left < 0:
+                raise KubernetesError("no answer")
+            return super().request(method, path, _, body, **more)
+
+
+@pytest.mark.parametrize("left", range(0, 32, 3))
+def test_wherever_it_dies_among_writes_all_goes_on_to_be_called(left: int) -> None:
+    """While every Service gets another name: each is called by its old one, its new one, or both."""
+    stage = Stage(writers=4, api=(api := DyingApi()), pattern="APP-*", allow=["*"])
+    stage.source.listed = [instance(number, f"app-{number}") for number in range(1, 9)]
+    stage.reconcile()
+    api.left = left
+    stage.edited(pattern="APP-*", allow=["*"], serviceName="{application}-new")
+    with pytest.raises(KubernetesError, match="no answer"):
+        stage.reconcile()
+    called = [{**stage.shows(f"app-{number}"), **stage.shows(f"app-{number}-new")} for number in range(1, 9)]
+    assert called == [{f"192.0.2.{number}": True} for number in range(1, 9)]
+    api.left = 1000
+    stage.reconciler.forget_all()
+    stage.reconcile()
+    assert [stage.shows(f"app-{number}-new") for number in range(1, 9)] == called
+    assert sum("/services/" in path or "/endpointslices/" in path for path in api.objects) == 16
