@@ -148,6 +148,10 @@ class Prober:
         return answers
 
 
+_LONGEST_WATCH_SECONDS = 6 * 3600
+"""Longer than any benchmark; by default a server ends a watch after half an hour to an hour."""
+
+
 class RawSlices:
     """The API of EndpointSlices with nothing but the standard library."""
 
@@ -203,13 +207,19 @@ class RawWatch(RawSlices):
         for page in self.pages(self._namespace):
             version = page["metadata"]["resourceVersion"]
         connection = self._connect()
-        path = f"{self._slices}/namespaces/{self._namespace}/endpointslices?watch=1&resourceVersion={version}"
+        # Bookmarks come once a minute, so that a namespace in which nothing happens is not taken for dead.
+        query = (
+            f"watch=1&allowWatchBookmarks=1&timeoutSeconds={_LONGEST_WATCH_SECONDS}&resourceVersion={version}"
+        )
+        path = f"{self._slices}/namespaces/{self._namespace}/endpointslices?{query}"
         connection.request("GET", path, headers=self._headers)
         response = connection.getresponse()
         assert response.status == 200
         on_start()
         while line := response.readline():
-            yield json.loads(line)
+            change = json.loads(line)
+            if change["type"] != "BOOKMARK":
+                yield change
 
     def pages(self, namespace: str, limit: int = 500) -> Iterator[dict[str, Any]]:
         """List a namespace's slices, page by page."""

@@ -16,7 +16,9 @@ The list itself is read again in any doubt:
 * nothing was read for so long that the server may have forgotten a change;
 * the delta stays the same for a minute: a server may keep an answer that was made while an instance came, for
   three minutes or until something else changes;
-* it cannot be read, or its counts do not fit: deltas then rest for some minutes;
+* it cannot be read, or its counts do not fit: deltas then rest for some minutes. One that nobody answered is
+  no such doubt at first, since its server may have been away altogether. Once that is back its list is read,
+  then its delta, which tells who left meanwhile. If deltas go unanswered again, they rest;
 * five minutes have passed: counts do not tell one that came from one that went.
 
 Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
@@ -80,7 +82,7 @@ class RegistryFetcher:
         self._fingerprint = b""
         self._held: dict[Key, Instance] = {}
         self._trail: _Trail | None = None
-        self._rests_until = -LIST_SECONDS
+        self._rests_until = self._unanswered_at = -LIST_SECONDS
         self.departed: Callable[[Iterable[Key]], None] = lambda _: None
         """Told of what a server says to have been deregistered or evicted, each time that it says so."""
 
@@ -153,7 +155,9 @@ class RegistryFetcher:
         try:
             found = peer.changes_unless(trail.fingerprint)
         except RegistryError:
-            self._rest(now)
+            if now - self._unanswered_at < LIST_SECONDS:
+                self._rest(now)
+            self._unanswered_at = now
             raise
         if found is None:
             self._rest(now)

@@ -68,9 +68,9 @@ def test_a_server_that_forgets_takes_nothing_away(servers: int) -> None:
 
 def test_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules are asked: a mirror that believes each gap of a list is found."""
-    monkeypatch.setattr("eurekube_provider.operator.mirror.mirror_reconciler.vanished", lambda *_: [])
+    monkeypatch.setattr("eurekube_provider.operator.mirror.application_reconciler.vanished", lambda *_: [])
     monkeypatch.setattr(
-        "eurekube_provider.operator.mirror.mirror_reconciler.guarded",
+        "eurekube_provider.operator.mirror.application_reconciler.guarded",
         lambda mapped, *_: GuardVerdict(mapped.endpoints, {}),
     )
     edit = mirror_edit("a machine comes")

@@ -42,7 +42,7 @@ class MirrorObjects:
             resource: ApiResource, listener: Callable[[Object | None, Object | None], None], labels: str = ""
         ) -> ReflectorGroup:
             return ReflectorGroup(
-                Reflector(access, resource, trim_own, listener, namespace, labels=labels)
+                Reflector(access, resource, trim_own, listener, namespace, self._listed, labels)
                 for namespace in namespaces or (None,)
             )
 
@@ -117,6 +117,11 @@ class MirrorObjects:
         for one in group.reflectors:
             if one.namespace in (None, item["metadata"]["namespace"]):
                 one.take("DELETED", item)
+
+    def _listed(self) -> None:
+        """One of the first lists is complete, for which mirrors may have waited."""
+        for key in self.mirror_keys():
+            self._concerned(key)
 
     def _mirror_changed(self, old: Object | None, new: Object | None) -> None:
         if old and new and intent(old) == intent(new):

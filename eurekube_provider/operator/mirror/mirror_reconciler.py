@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from eurekube_provider.core.condition_types import MirrorReason, Reason
-from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryError
+from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_addresses import AddressPolicy
@@ -23,30 +24,31 @@ from eurekube_provider.core.mirror_conditions import (
     gathered,
     shortened,
 )
-from eurekube_provider.core.mirror_endpoints import is_echo, mirrored_endpoints
-from eurekube_provider.core.mirror_guard import guarded, vanished
+from eurekube_provider.core.mirror_endpoints import is_echo
 from eurekube_provider.core.mirror_names import assigned_names
-from eurekube_provider.core.mirror_slices import plan_slices, shown_endpoints
-from eurekube_provider.core.mirror_source import MirrorSource, Whereabouts
+from eurekube_provider.core.mirror_slices import shown_endpoints
+from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.registry import Failing, Unread, failure_of
 from eurekube_provider.operator.index import Object
+from eurekube_provider.operator.mirror.application_reconciler import ApplicationReconciler
+from eurekube_provider.operator.mirror.concurrent_writes import WRITERS, Write, carry_out
 from eurekube_provider.operator.mirror.host_names import TTL_SECONDS, HostNames
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects, application_of
 from eurekube_provider.operator.mirror.mirror_writer import MIRROR_FINALIZER, MirrorWriter
-from eurekube_provider.operator.mirror.mirrored_service import (
-    last_read_patch,
-    owner_reference,
-    service_ports,
-    slice_owner,
-)
 from eurekube_provider.operator.mirror.service_keeper import MirrorRound, ServiceKeeper
 
 _log = logging.getLogger(__name__)
 
 PROOF_SECONDS = 15.0
 """How soon proof is asked for again of what is held."""
+
+MOST_REFUSED = 8
+"""So many refusals are no application's own: none is written after them before the next try."""
+
+_OF_ONE = frozenset({403, 404, 409, 422})
+"""Refusals that may concern a single object: a quota, a webhook, a copy that is old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class MirrorReconciler:
     :param sources: where instances come from, by the name that ``spec.eureka`` may give.
     :param policy: what may be mirrored now.
     :param service: a Service as the operator watches it, by namespace and name.
+    :param writers: how many writes of a mirror may be under way at once.
     """
 
     def __init__(
@@ -81,18 +84,16 @@ class MirrorReconciler:
         names: HostNames,
         service: Callable[[str, str], Object | None],
         clock: Callable[[], float] = time.monotonic,
+        writers: int = WRITERS,
     ) -> None:
         self._cluster, self._objects, self._writer = cluster, objects, writer
-        self._sources, self._policy, self._names = sources, policy, names
-        self._clock = clock
+        self._sources, self._policy, self._writers = sources, policy, writers
         self._keeper = ServiceKeeper(objects, writer, service)
-        self._held: dict[tuple[MirrorKey, str], Mapping[str, float]] = {}
-        self._done: dict[tuple[MirrorKey, str], tuple[object, MirroredService]] = {}
+        self._applications = ApplicationReconciler(cluster, writer, names, self._keeper, clock)
 
     def forget_all(self) -> None:
         """Another replica leads: how long something was held counts anew for each."""
-        self._held.clear()
-        self._done.clear()
+        self._applications.forget_all()
 
     def reconcile(self, key: MirrorKey) -> MirrorResult:
         """Make the cluster show what a mirror asks for.
@@ -102,7 +103,7 @@ class MirrorReconciler:
         """
         item = self._objects.mirrors.get(*key)
         if item is None:
-            self._forget(key)
+            self._applications.forget(key)
             return MirrorResult()
         if item["metadata"].get("deletionTimestamp"):
             return self._release(key, item)
@@ -133,7 +134,7 @@ class MirrorReconciler:
         shown_before = _by_application(slices)
         now = MirrorRound(key, item, mirror, source, self._policy(), read_at, services, slices, shown_before)
         self._show(now)
-        self._keeper.say_last_read(now)
+        carry_out(self._keeper.last_reads(now), self._writers)
         held = [one for one in now.shown if one.held]
         if held:
             sentences = [f"{one.held} of {one.application}" for one in held]
@@ -158,9 +159,7 @@ class MirrorReconciler:
     ) -> MirrorResult:
         """Keep everything while Eureka does not answer, and say how old it is."""
         if isinstance(condition, Failing):
-            for service in services.values():
-                if patch := last_read_patch(service, read_at, is_exact=True):
-                    self._writer.patch_service(service, patch)
+            carry_out(self._keeper.exact_last_reads(services.values(), read_at), self._writers)
         report = self._standing(services, slices, None, read_at)
         why = failure_of(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
@@ -204,14 +203,36 @@ class MirrorReconciler:
             now.problems += [
                 Problem(MirrorCondition.NAME_TAKEN, sentence) for sentence in assigned.refused.values()
             ]
-        for application, name in sorted(names.items()):
-            self._show_application(now, application, name, listed.get(application, []))
+        parts: list[MirrorRound] = []
+
+        def writes() -> Iterator[Write]:
+            for application, name in sorted(names.items()):
+                parts.append(now.part())
+                write = self._applications.decided(parts[-1], application, name, listed.get(application, []))
+                if write is not None:
+                    yield partial(attempt, write)
+
+        refused: list[KubernetesError] = []
+
+        def attempt(write: Write) -> None:
+            try:
+                write()
+            except KubernetesError as error:
+                refused.append(error)
+                if error.status_code not in _OF_ONE or len(refused) >= MOST_REFUSED:
+                    raise
+
+        carry_out(writes(), self._writers)
+        if refused:
+            raise refused[0]  # before anything is taken away: what is called there has no other place yet
+        for part in parts:
+            now.join(part)
         shown = {one.application for one in now.shown}
         for name in sorted({*now.services, *now.slices} - set(names.values())):
             application = standing.get(name, "")
             if application in meant and application not in shown:
                 continue  # it has no other name yet, so that it is called by this one
-            self._take_away(now.key, name, now.services.get(name), now.slices.get(name, ()))
+            self._applications.take_away(now.key, name, now.services.get(name), now.slices.get(name, ()))
 
     @staticmethod
     def _listed(mirror: Mirror, source: MirrorSource) -> dict[str, list[Instance]]:
@@ -227,143 +248,21 @@ class MirrorReconciler:
                 listed[one.application].append(one)
         return listed
 
-    def _show_application(
-        self, now: MirrorRound, application: str, name: str, instances: list[Instance]
-    ) -> None:
-        service, slices = now.services.get(name), now.slices.get(name, [])
-        place = (now.key, name)
-        signature = self._signature(now, application, instances, service, slices)
-        done = self._done.pop(place, None)
-        if done is not None and done[0] == signature:
-            self._done[place] = done
-            now.shown.append(done[1])
-            return
-        mirror: Mirror | None = now.mirror
-        if now.mirror.form is MirrorForm.ATTACHED:
-            mirror = self._keeper.attached(now, name)
-            if mirror is None:
-                self._take_away(now.key, name, None, slices)
-                return
-        elif service is None and not self._keeper.is_free(now, application, name):
-            if self._keeper.is_persons(now.key[0], name):
-                self._take_away(now.key, name, None, slices)  # as of one that was ours until somebody took it
-            return
-        assert mirror is not None  # noqa: S101 - told apart above
-        # By another name, too: what is called there is called here from now on.
-        moving = [one for other, one in now.shown_before.get(application, ()) if other != name]
-        before = shown_endpoints([*slices, *moving])
-        found = self._whereabouts(now, application, vanished(before, {one.instance_id for one in instances}))
-        uses_names = False
-
-        def resolved(host: str) -> tuple[str, ...] | None:
-            nonlocal uses_names
-            uses_names = True
-            return self._names.resolved(host)
-
-        mapped = mirrored_endpoints(
-            mirror, [*instances, *found.standing], self._cluster, now.policy, resolved
-        )
-        verdict = guarded(
-            mapped,
-            before,
-            {instance_id for _, instance_id in found.gone},
-            self._held.get(place, {}),
-            self._clock(),
-            mirror.hold_seconds,
-        )
-        if mirror.form is MirrorForm.ATTACHED:
-            owner = owner_reference(now.item, is_controller=False)
-        else:
-            ports = service_ports(mirror, verdict.endpoints, service)
-            service = self._keeper.have_service(now, application, name, service, ports)
-            if service is None:
-                return
-            owner = owner_reference(service, is_controller=False)
-        plan = plan_slices(slice_owner(mirror, application, name, owner), verdict.endpoints, slices)
-        if plan:
-            self._writer.carry_out(plan)
-            _log.info(
-                "mirror was brought in line",
-                extra={"mirror": "/".join(now.key), "service": name, "writes": len(plan)},
-            )
-        self._held[place] = verdict.held
-        now.expired += [f"{application} {instance_id}" for instance_id in verdict.expired]
-        now.problems += mapped.problems
-        now.uses_names |= uses_names
-        held = sum(one.instance_id in verdict.held for one in verdict.endpoints)
-        ready = sum(one.is_ready for one in verdict.endpoints)
-        shown = MirroredService(application, name, len(verdict.endpoints), ready, held)
-        now.shown.append(shown)
-        if not plan and not held and not mapped.problems and not uses_names and not found.standing:
-            self._done[place] = (signature, shown)
-
-    def _signature(
-        self,
-        now: MirrorRound,
-        application: str,
-        instances: list[Instance],
-        service: Object | None,
-        slices: list[Object],
-    ) -> object:
-        """All that what is shown depends on; equal ones need not be looked at again.
-
-        Of an attached mirror also the Service that a person owns.
-        """
-        other = self._keeper.service(now.key[0], now.mirror.attach_to) if now.mirror.attach_to else None
-        return (
-            application,
-            now.item["metadata"].get("uid"),
-            now.mirror,
-            now.policy,
-            sorted(instances, key=lambda one: one.instance_id),
-            service["metadata"].get("resourceVersion") if service else None,
-            sorted(str(one["metadata"].get("resourceVersion")) for one in slices),
-            other,
-        )
-
-    def _whereabouts(self, now: MirrorRound, application: str, ids: Iterable[str]) -> Whereabouts:
-        """What became of instances that are called here and that Eureka does not list."""
-        asked = [(application, instance_id) for instance_id in ids if instance_id]
-        if not asked:
-            return Whereabouts()
-        try:
-            return now.source.whereabouts(asked)
-        except RegistryError as error:
-            _log.warning(
-                "nobody says what became of instances",
-                extra={"mirror": "/".join(now.key), "application": application, "error": str(error)},
-            )
-            return Whereabouts()
-
-    def _take_away(self, key: MirrorKey, name: str, service: Object | None, slices: Iterable[Object]) -> None:
-        """Remove what a mirror shows no more, because a person said so."""
-        if service is not None:
-            self._writer.delete_service(service)
-        for one in slices:
-            self._writer.delete_slice(one)
-        for table in (self._held, self._done):
-            table.pop((key, name), None)
-
     def _release(self, key: MirrorKey, item: Object) -> MirrorResult:
         """Remove all that a deleted mirror made, then let it go."""
         if MIRROR_FINALIZER in (item["metadata"].get("finalizers") or ()):
             services, slices = self._objects.services_of(key), self._objects.slices_of(key)
             for name in sorted({*services, *slices}):
                 try:
-                    self._take_away(key, name, services.get(name), slices.get(name, ()))
+                    self._applications.take_away(key, name, services.get(name), slices.get(name, ()))
                 except KubernetesError as error:
                     if error.status_code != 403:
                         raise
                     # Of a namespace that is deleted our rights may go first; the owner references remain.
                     _log.info("left to its owner reference", extra={"mirror": "/".join(key), "service": name})
             self._writer.set_finalizer(item, present=False)
-        self._forget(key)
+        self._applications.forget(key)
         return MirrorResult()
-
-    def _forget(self, key: MirrorKey) -> None:
-        for table in (self._held, self._done):
-            for place in [one for one in table if one[0] == key]:
-                table.pop(place, None)
 
 
 def _by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[str, Object]]]:

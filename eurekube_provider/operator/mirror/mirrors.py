@@ -21,6 +21,7 @@ from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.mirror.cluster_addresses import ClusterAddresses
+from eurekube_provider.operator.mirror.concurrent_writes import WRITERS
 from eurekube_provider.operator.mirror.host_names import HostNames
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
@@ -74,7 +75,14 @@ class Mirrors:
             watched.slices.objects,
         )
         self._reconciler = MirrorReconciler(
-            cluster, self.objects, self._writer, sources, addresses.policy, self._names, watched.services.get
+            cluster,
+            self.objects,
+            self._writer,
+            sources,
+            addresses.policy,
+            self._names,
+            watched.services.get,
+            writers=1 if is_dry else WRITERS,  # what would be written is told in the order of the names
         )
         self._lock = threading.Lock()
         self._reports: dict[MirrorKey, MirrorReport] = {}

@@ -5,8 +5,10 @@ A Service that a person owns is never written to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror import Mirror
@@ -18,6 +20,7 @@ from eurekube_provider.core.objects import ATTACH_ANNOTATION, Problem, is_mirror
 from eurekube_provider.core.remedies import TO_MEND
 from eurekube_provider.core.wording import listed
 from eurekube_provider.operator.index import Object
+from eurekube_provider.operator.mirror.concurrent_writes import Write
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
 from eurekube_provider.operator.mirror.mirrored_service import (
@@ -56,6 +59,17 @@ class MirrorRound:
     shown: list[MirroredService] = field(default_factory=list)
     expired: list[str] = field(default_factory=list)
     uses_names: bool = False
+
+    def part(self) -> MirrorRound:
+        """The same round for one application: what is found of it is noted apart from that of others."""
+        return replace(self, problems=[], shown=[], expired=[], uses_names=False)
+
+    def join(self, part: MirrorRound) -> None:
+        """Take over what was found of an application."""
+        self.problems += part.problems
+        self.shown += part.shown
+        self.expired += part.expired
+        self.uses_names |= part.uses_names
 
 
 class ServiceKeeper:
@@ -144,10 +158,22 @@ class ServiceKeeper:
             service = now.services[name] = self._writer.patch_service(service, patch)
         return service
 
-    def say_last_read(self, now: MirrorRound) -> None:
+    def last_reads(self, now: MirrorRound) -> Iterator[Write]:
         """Have each Service say, now and then, when Eureka was last read."""
-        for name, service in now.services.items():
-            if any(one.service == name for one in now.shown) and (
-                patch := last_read_patch(service, now.read_at, is_exact=False)
-            ):
-                self._writer.patch_service(service, patch)
+        shown = {one.service for one in now.shown}
+        services = [service for name, service in now.services.items() if name in shown]
+        return self._last_reads(services, now.read_at, is_exact=False)
+
+    def exact_last_reads(self, services: Iterable[Object], read_at: float | None) -> Iterator[Write]:
+        """Have Services say to the second when Eureka was last read, as it does not answer any more."""
+        return self._last_reads(services, read_at, is_exact=True)
+
+    def _last_reads(
+        self, services: Iterable[Object], read_at: float | None, *, is_exact: bool
+    ) -> Iterator[Write]:
+        for service in services:
+            if patch := last_read_patch(service, read_at, is_exact=is_exact):
+                yield partial(self._patch, service, patch)
+
+    def _patch(self, service: Object, patch: dict[str, Any]) -> None:
+        self._writer.patch_service(service, patch)

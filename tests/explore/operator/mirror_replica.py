@@ -63,6 +63,7 @@ class MirrorReplica:
                 lambda: POLICY,
                 HostNames(lambda: None),
                 lambda namespace, name: self._services.get((namespace, name)),
+                writers=1,
             )
 
     def step(self) -> bool:

@@ -521,15 +521,86 @@ def test_a_server_without_deltas_is_listed(*, begins: bool) -> None:
     assert one.asked == ["list", "delta"]
 
 
-def test_a_delta_that_is_not_answered() -> None:
-    """After the list it does not matter; in its place it does, and another server may be asked."""
+def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
+    """The list was read, which is what counts: deltas are asked for again after some minutes."""
     one = following()
     one.delta_fails = [RegistryUnreachable("away", url=URL)]
     one.anchored()
+    one.wait(15)
+    one.read()
+    assert one.asked == ["list"]
     one.wait(LIST_SECONDS)
     one.read()
+    assert one.asked == ["list", "delta"]
+
+
+def away(one: Following) -> None:
+    """The server answers no delta, and then as before: the first list after it is read in doubt."""
     one.delta_fails = [RegistryUnreachable("away", url=URL)]
     with pytest.raises(RegistryUnreachable):
         one.read()
+    one.asked.clear()
+    one.listing.read(one.started, in_doubt=True)
+    assert one.asked == ["list"]
+
+
+def test_who_left_while_the_server_was_away_is_told_of() -> None:
+    """The delta is read again as soon as the list is, and not minutes later: it still has the proof."""
+    one = following().anchored()
+    told: list[tuple[str, str]] = []
+    one.listing.departed = told.extend
+    one.remove("a")
+    away(one)
+    assert told == []
+    one.wait(30)
+    assert one.ids() == ["b"]
+    assert one.asked == ["list", "delta"]
+    assert told == [("RATING", "a")]
+    one.register("c")
+    one.wait(30)
+    assert one.ids() == ["b", "c"]
+    assert one.asked == ["delta"]
+
+
+def test_who_came_back_after_the_outage_has_not_left() -> None:
+    """The delta is that of the list's server, and what the list has stands, whatever came before."""
+    one = following().anchored()
+    told: list[tuple[str, str]] = []
+    one.listing.departed = told.extend
+    one.remove("a")
+    away(one)
+    one.register("a")
+    one.wait(30)
+    assert one.ids() == ["a", "b"]
+    assert told == []
+
+
+def test_deltas_that_go_unanswered_again_rest() -> None:
+    """A server that answers lists and hangs over deltas costs two readings, and no more for some minutes."""
+    one = following().anchored()
+    away(one)
+    one.wait(15)
+    one.read()
+    assert one.asked == ["list", "delta"]
+    one.wait(15)
+    away(one)
+    one.wait(15)
     one.read()
     assert one.asked == ["list"]
+    one.wait(LIST_SECONDS)
+    one.read()
+    assert one.asked == ["list", "delta"]
+
+
+def test_an_outage_of_long_ago_is_forgotten() -> None:
+    """Each outage is one of its own: the one before does not make deltas rest."""
+    one = following().anchored()
+    for _ in range(3):
+        away(one)
+        one.wait(15)
+        one.read()
+        assert one.asked == ["list", "delta"]
+        one.wait(LIST_SECONDS)
+        one.read()
+        one.read()
+        assert one.asked == ["delta"]

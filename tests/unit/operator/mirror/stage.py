@@ -150,10 +150,11 @@ class Stage:
 
     :ivar persons: the Services that are nobody's of ours, by namespace and name.
     :ivar addresses: what names resolve to.
+    :param writers: how many writes may be under way at once; by default one, so that they have an order.
     """
 
-    def __init__(self, **spec: Any) -> None:
-        self.api, self.source = Api(), Source()
+    def __init__(self, writers: int = 1, api: Api | None = None, **spec: Any) -> None:
+        self.api, self.source = api or Api(), Source()
         self.now = 1000.0
         self.policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]))
         self.persons: dict[tuple[str, str], Object] = {}
@@ -172,6 +173,7 @@ class Stage:
             names,
             lambda namespace, name: self.persons.get((namespace, name)),
             lambda: self.now,
+            writers,
         )
         for group in (self.objects.mirrors, self.objects.services, self.objects.slices):
             one(group).take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +17,7 @@ from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
 from eurekube_provider.core.registry import Failing, Unread
 from eurekube_provider.kube.access import MIRRORS
-from tests.unit.operator.mirror.stage import KEY, Stage, instance, one
+from tests.unit.operator.mirror.stage import KEY, Api, Stage, instance, one
 
 
 def test_an_application_becomes_a_service_and_slices() -> None:
@@ -470,3 +472,163 @@ def test_slices_leave_a_service_that_a_person_took() -> None:
     assert "left alone" in stage.problem("NameTaken")
     assert stage.shows() == {}
     assert stage.service() == service
+
+
+class CrowdedApi(Api):
+    """Answers no creation of a Service before so many are asked for at once; the last that asks comes first.
+
+    :ivar crowd: for how many it waits; with None for nobody.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crowd: threading.Barrier | None = None
+        self._lock = threading.Lock()
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+        """Carry out a write as Kubernetes does."""
+        if self.crowd is not None and method == "POST" and path.endswith("/services"):
+            place = self.crowd.wait(30.0)
+            if self.fails is not None:
+                self.crowd = None  # nobody comes after it for whom the others would wait
+            time.sleep(0.002 * place)  # answers come in another order than the questions
+        with self._lock:
+            return super().request(method, path, _, body, **more)
+
+
+def crowded(**spec: Any) -> tuple[Stage, CrowdedApi]:
+    """A mirror of sixteen applications, of which eight are written at once."""
+    stage = Stage(writers=8, api=(api := CrowdedApi()), **spec)
+    stage.source.listed = [instance(number, f"app-{number:02}") for number in range(1, 17)]
+    api.crowd = threading.Barrier(8)
+    return stage, api
+
+
+def test_applications_wait_for_no_other_ones_writes() -> None:
+    """Eight Services are asked for before any is there. Each comes before its slices."""
+    stage, api = crowded(pattern="APP-*", allow=["*"])
+    report = stage.reconcile().report
+    assert report is not None
+    names = [f"app-{number:02}" for number in range(1, 17)]
+    assert [each.service for each in report.services] == names
+    assert len(api.writes) == 32
+    for name in names:
+        own = [each.split()[1] for each in api.writes if f"/{name}" in each]
+        assert [each.split("/")[0] for each in own] == ["services", "endpointslices"]
+        assert len(stage.shows(name)) == 1
+    api.crowd = None
+    stage.reconcile()
+    assert stage.api.writes == []
+
+
+def test_old_names_go_once_all_new_ones_stand() -> None:
+    """However the writes overtake each other: an operator that dies in between leaves all that was called."""
+    stage, api = crowded(pattern="APP-*", allow=["*"])
+    stage.reconcile()
+    stage.edited(pattern="APP-*", allow=["*"], serviceName="{application}-of-old")
+    stage.reconcile()
+    methods = [each.split()[0] for each in api.writes]
+    assert methods == ["POST"] * 32 + ["DELETE"] * 32
+
+
+def test_a_write_that_fails_among_others_leaves_those_that_were_begun() -> None:
+    """None is begun after it; all that was written is found again, and the rest follows."""
+    stage, api = crowded(pattern="APP-*", allow=["*"])
+    api.fails = KubernetesError("no answer")
+    with pytest.raises(KubernetesError, match="no answer"):
+        stage.reconcile()
+    assert 7 <= sum(each.startswith("POST services/") for each in api.writes) < 16
+    api.crowd = None
+    stage.reconcile()
+    assert all(len(stage.shows(f"app-{number:02}")) == 1 for number in range(1, 17))
+    assert sum("/services/" in path for path in api.objects) == 16
+
+
+class RefusingApi(Api):
+    """Refuses to create Services of some names.
+
+    :ivar refused: how each is refused; ``asked`` for which of them it was asked.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: dict[str, int] = {}
+        self.asked: list[str] = []
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+        """Carry out a write as Kubernetes does."""
+        name = body["metadata"].get("name") if method == "POST" and path.endswith("/services") else None
+        if name in self.refused:
+            self.asked.append(name)
+            raise KubernetesError(f"{name} refused", status_code=self.refused[name])
+        return super().request(method, path, _, body, **more)
+
+
+def test_an_application_that_is_refused_keeps_no_other_away() -> None:
+    """A quota or a webhook refuses its Service: what left another one is called no more."""
+    stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["*"])
+    stage.source.listed = [instance(1, "app-b"), instance(2, "app-b"), instance(3, "app-old")]
+    stage.reconcile()
+    stage.source.listed = [instance(1, "app-a"), instance(2, "app-b")]
+    stage.source.gone = {("APP-B", "vm-1")}
+    stage.edited(pattern="APP-[AB]", allow=["*"])
+    api.refused = {"app-a": 422}
+    with pytest.raises(KubernetesError, match="app-a refused"):
+        stage.reconcile()
+    assert stage.shows("app-b") == {"192.0.2.2": True}
+    assert stage.service("app-old") is not None  # what goes waits until all stands
+    api.refused.clear()
+    stage.reconcile()
+    assert stage.shows("app-a") == {"192.0.2.1": True}
+    assert stage.service("app-old") is None
+
+
+@pytest.mark.parametrize(("status", "asked"), [(503, 1), (429, 1), (403, 8)])
+def test_an_api_server_that_refuses_all_is_left_alone(status: int, asked: int) -> None:
+    """One that has too much to do is asked no more at once, nor is one that says no to all."""
+    stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["*"])
+    names = [f"app-{number:02}" for number in range(1, 21)]
+    stage.source.listed = [instance(number + 1, name) for number, name in enumerate(names)]
+    api.refused = dict.fromkeys(names, status)
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    assert api.asked == names[:asked]
+
+
+class DyingApi(Api):
+    """Carries out so many writes, and answers no other: the operator that sends them has died.
+
+    :ivar left: how many it carries out.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left = 1000
+        self._lock = threading.Lock()
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+        """Carry out a write as Kubernetes does."""
+        with self._lock:
+            self.left -= 1
+            if self.left < 0:
+                raise KubernetesError("no answer")
+            return super().request(method, path, _, body, **more)
+
+
+@pytest.mark.parametrize("left", range(0, 32, 3))
+def test_wherever_it_dies_among_writes_all_goes_on_to_be_called(left: int) -> None:
+    """While every Service gets another name: each is called by its old one, its new one, or both."""
+    stage = Stage(writers=4, api=(api := DyingApi()), pattern="APP-*", allow=["*"])
+    stage.source.listed = [instance(number, f"app-{number}") for number in range(1, 9)]
+    stage.reconcile()
+    api.left = left
+    stage.edited(pattern="APP-*", allow=["*"], serviceName="{application}-new")
+    with pytest.raises(KubernetesError, match="no answer"):
+        stage.reconcile()
+    called = [{**stage.shows(f"app-{number}"), **stage.shows(f"app-{number}-new")} for number in range(1, 9)]
+    assert called == [{f"192.0.2.{number}": True} for number in range(1, 9)]
+    api.left = 1000
+    stage.reconciler.forget_all()
+    stage.reconcile()
+    assert [stage.shows(f"app-{number}-new") for number in range(1, 9)] == called
+    assert sum("/services/" in path or "/endpointslices/" in path for path in api.objects) == 16

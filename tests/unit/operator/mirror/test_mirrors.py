@@ -97,6 +97,13 @@ class Scene:
         }
         self.api.objects[MIRRORS.path("shop", name)] = item
 
+    def end(self) -> None:
+        """Stop, and wait for the watches: whoever comes next may replace the clock, of all modules."""
+        self.mirrors.stop()
+        wait_until(
+            lambda: not any(one.is_alive for one in self.mirrors.objects.liveness()), "the watches' end", 10.0
+        )
+
     def status(self, name: str = "review") -> Object:
         """A mirror's status as it stands."""
         found: Object = self.api.objects[MIRRORS.path("shop", name)].get("status") or {}
@@ -114,7 +121,7 @@ def scene() -> Iterator[Scene]:
     found = Scene()
     found.made()
     yield found
-    found.mirrors.stop()
+    found.end()
 
 
 def test_nothing_is_written_before_this_replica_leads(scene: Scene) -> None:
@@ -190,7 +197,7 @@ def test_a_single_pass_tells_what_is_written(is_dry: bool) -> None:
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
     keys = scene.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
-    scene.mirrors.stop()
+    scene.end()
     assert keys == [("shop", "review")]
     name, writes = scene.told[0]
     assert name == "review"
@@ -208,14 +215,14 @@ def test_a_dry_run_removes_and_changes_nothing() -> None:
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
     scene.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
-    scene.mirrors.stop()
+    scene.end()
     dry = Scene(is_dry=True)
     dry.api.objects = dict(scene.api.objects)
     dry.made(application="review", serviceName="reviews", port=81)
     dry.source.listed = [instance(1), instance(2)]
     dry.mirrors.start()
     dry.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
-    dry.mirrors.stop()
+    dry.end()
     writes = [each.partition("-")[0] for each in dry.told[0][1] if not each.startswith("-")]
     assert writes == ["+ Service reviews", "+ EndpointSlice reviews"]
     assert "- Service review" in dry.told[0][1]

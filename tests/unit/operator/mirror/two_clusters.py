@@ -130,6 +130,7 @@ class OneCluster:
             lambda: POLICY,
             HostNames(lambda: None),
             lambda namespace, name: self.api.objects.get(f"/api/v1/namespaces/{namespace}/services/{name}"),
+            writers=1,
         )
 
     # --- what is there

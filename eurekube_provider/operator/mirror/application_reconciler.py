@@ -1,0 +1,220 @@
+"""One application of a mirror: what its Service shall show, and the writes after which it does.
+
+What is decided and what is written are apart, so that the writes of one application wait for no other's. Of
+one application the Service comes first, then its slices, new ones before what goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.mirror import Mirror, MirrorForm
+from eurekube_provider.core.mirror_conditions import MirroredService
+from eurekube_provider.core.mirror_endpoints import mirrored_endpoints
+from eurekube_provider.core.mirror_guard import GuardVerdict, guarded, vanished
+from eurekube_provider.core.mirror_slices import plan_slices, shown_endpoints
+from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Problem
+from eurekube_provider.operator.index import Object
+from eurekube_provider.operator.mirror.concurrent_writes import Write
+from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey
+from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
+from eurekube_provider.operator.mirror.mirrored_service import owner_reference, service_ports, slice_owner
+from eurekube_provider.operator.mirror.service_keeper import MirrorRound, ServiceKeeper
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What a Service shall show.
+
+    :ivar mirror: with its ports named as those of the Service that it adds to.
+    :ivar service: as it stands, None where it does not; ``slices`` its slices that are ours.
+    :ivar problems: of instances that cannot be shown.
+    :ivar uses_names: whether an instance is known by a host's name.
+    """
+
+    application: str
+    name: str
+    mirror: Mirror
+    service: Object | None
+    slices: list[Object]
+    problems: tuple[Problem, ...]
+    verdict: GuardVerdict
+    uses_names: bool
+
+
+class ApplicationReconciler:
+    """Decides for one application at a time of each mirror; the writes may be carried out by any threads."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        writer: MirrorWriter,
+        names: HostNames,
+        keeper: ServiceKeeper,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster, self._writer, self._names, self._keeper = cluster, writer, names, keeper
+        self._clock = clock
+        self._held: dict[tuple[MirrorKey, str], Mapping[str, float]] = {}
+        self._done: dict[tuple[MirrorKey, str], tuple[object, MirroredService]] = {}
+
+    def decided(
+        self, now: MirrorRound, application: str, name: str, instances: list[Instance]
+    ) -> Write | None:
+        """Decide what the Service of an application shall show.
+
+        :param now: the part of the round in which what is found is noted.
+        :returns: what is to be written, if anything may be: once, before the next round, on any thread.
+        """
+        service, slices = now.services.get(name), now.slices.get(name, [])
+        place = (now.key, name)
+        signature = self._signature(now, application, instances, service, slices)
+        done = self._done.pop(place, None)
+        if done is not None and done[0] == signature:
+            self._done[place] = done
+            now.shown.append(done[1])
+            return None
+        mirror: Mirror | None = now.mirror
+        if now.mirror.form is MirrorForm.ATTACHED:
+            mirror = self._keeper.attached(now, name)
+            if mirror is None:
+                self.take_away(now.key, name, None, slices)
+                return None
+        elif service is None and not self._keeper.is_free(now, application, name):
+            if self._keeper.is_persons(now.key[0], name):
+                self.take_away(now.key, name, None, slices)  # as of one that was ours until somebody took it
+            return None
+        assert mirror is not None  # noqa: S101 - told apart above
+        # By another name, too: what is called there is called here from now on.
+        moving = [one for other, one in now.shown_before.get(application, ()) if other != name]
+        before = shown_endpoints([*slices, *moving])
+        found = self._whereabouts(now, application, vanished(before, {one.instance_id for one in instances}))
+        uses_names = False
+
+        def resolved(host: str) -> tuple[str, ...] | None:
+            nonlocal uses_names
+            uses_names = True
+            return self._names.resolved(host)
+
+        mapped = mirrored_endpoints(
+            mirror, [*instances, *found.standing], self._cluster, now.policy, resolved
+        )
+        verdict = guarded(
+            mapped,
+            before,
+            {instance_id for _, instance_id in found.gone},
+            self._held.get(place, {}),
+            self._clock(),
+            mirror.hold_seconds,
+        )
+        is_final = not mapped.problems and not uses_names and not found.standing
+        return partial(
+            self._write,
+            now,
+            _Decision(application, name, mirror, service, slices, mapped.problems, verdict, uses_names),
+            signature if is_final else None,
+        )
+
+    def _write(self, now: MirrorRound, decision: _Decision, signature: object | None) -> None:
+        """Write the Service, then its slices, and note what is shown.
+
+        :param signature: what all of it depends on; None where it must be decided anew all the same.
+        """
+        application, name, verdict = decision.application, decision.name, decision.verdict
+        if decision.mirror.form is MirrorForm.ATTACHED:
+            owner = owner_reference(now.item, is_controller=False)
+        else:
+            ports = service_ports(decision.mirror, verdict.endpoints, decision.service)
+            service = self._keeper.have_service(now, application, name, decision.service, ports)
+            if service is None:
+                return
+            owner = owner_reference(service, is_controller=False)
+        plan = plan_slices(
+            slice_owner(decision.mirror, application, name, owner), verdict.endpoints, decision.slices
+        )
+        if plan:
+            self._writer.carry_out(plan)
+            _log.info(
+                "mirror was brought in line",
+                extra={"mirror": "/".join(now.key), "service": name, "writes": len(plan)},
+            )
+        place = (now.key, name)
+        self._held[place] = verdict.held
+        now.expired += [f"{application} {instance_id}" for instance_id in verdict.expired]
+        now.problems += decision.problems
+        now.uses_names |= decision.uses_names
+        held = sum(one.instance_id in verdict.held for one in verdict.endpoints)
+        ready = sum(one.is_ready for one in verdict.endpoints)
+        shown = MirroredService(application, name, len(verdict.endpoints), ready, held)
+        now.shown.append(shown)
+        if signature is not None and not plan and not held:
+            self._done[place] = (signature, shown)
+
+    def _signature(
+        self,
+        now: MirrorRound,
+        application: str,
+        instances: list[Instance],
+        service: Object | None,
+        slices: list[Object],
+    ) -> object:
+        """All that what is shown depends on; equal ones need not be looked at again.
+
+        Of an attached mirror also the Service that a person owns.
+        """
+        other = self._keeper.service(now.key[0], now.mirror.attach_to) if now.mirror.attach_to else None
+        return (
+            application,
+            now.item["metadata"].get("uid"),
+            now.mirror,
+            now.policy,
+            sorted(instances, key=lambda one: one.instance_id),
+            service["metadata"].get("resourceVersion") if service else None,
+            sorted(str(one["metadata"].get("resourceVersion")) for one in slices),
+            other,
+        )
+
+    def _whereabouts(self, now: MirrorRound, application: str, ids: Iterable[str]) -> Whereabouts:
+        """What became of instances that are called here and that Eureka does not list."""
+        asked = [(application, instance_id) for instance_id in ids if instance_id]
+        if not asked:
+            return Whereabouts()
+        try:
+            return now.source.whereabouts(asked)
+        except RegistryError as error:
+            _log.warning(
+                "nobody says what became of instances",
+                extra={"mirror": "/".join(now.key), "application": application, "error": str(error)},
+            )
+            return Whereabouts()
+
+    def take_away(self, key: MirrorKey, name: str, service: Object | None, slices: Iterable[Object]) -> None:
+        """Remove what a mirror shows no more, because a person said so."""
+        if service is not None:
+            self._writer.delete_service(service)
+        for one in slices:
+            self._writer.delete_slice(one)
+        for table in (self._held, self._done):
+            table.pop((key, name), None)
+
+    def forget(self, key: MirrorKey) -> None:
+        """The mirror is gone."""
+        for table in (self._held, self._done):
+            for place in [one for one in list(table) if one[0] == key]:
+                table.pop(place, None)
+
+    def forget_all(self) -> None:
+        """Another replica leads: how long something was held counts anew for each."""
+        self._held.clear()
+        self._done.clear()

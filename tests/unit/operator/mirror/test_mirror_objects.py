@@ -1,0 +1,30 @@
+"""The local copies of what mirrors made: who is told, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+from tests.unit.operator.mirror.stage import KEY, Api, one
+
+
+def page(*items: dict[str, Any]) -> list[dict[str, Any]]:
+    """A list of one page."""
+    return [{"metadata": {"resourceVersion": "1"}, "items": list(items)}]
+
+
+def test_mirrors_are_looked_at_as_soon_as_all_is_listed() -> None:
+    """Each first list may be the last that a mirror waited for; later ones tell of what differs alone."""
+    concerned: list[MirrorKey] = []
+    objects = MirrorObjects(Api(), (), concerned.append)  # type: ignore[arg-type]
+    mirror = {"metadata": {"namespace": "shop", "name": "legacy", "uid": "1"}, "spec": {"application": "a"}}
+    one(objects.mirrors).take_list(page(mirror))
+    assert not objects.are_known_of("shop")
+    for group in (objects.services, objects.slices):
+        concerned.clear()
+        one(group).take_list(page())
+        assert concerned == [KEY]
+    assert objects.are_known_of("shop")
+    concerned.clear()
+    one(objects.slices).take_list(page())
+    assert concerned == []
