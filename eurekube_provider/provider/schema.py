@@ -37,7 +37,7 @@ _TOLD_OF_INSTANCE = {
     **_TOLD,
     "overridden_status": (_TEXT, "The status that a person, or this program, has set over its own."),
     "last_updated": (_TEXT, "When it was last changed, ISO 8601."),
-    "seen_owner": (_TEXT, "Whom Eureka names as its owner; another one than `owner` where it was taken."),
+    "seen_owner": (_TEXT, "Whom Eureka names as its owner, where that is another one than `owner`."),
 }
 _TOLD_OF_APPLICATION = {
     **_TOLD,
