@@ -126,7 +126,7 @@ def _types() -> dict[str, Any]:
     types["eurekube:index:ApplicationInstance"] = {
         "type": "object",
         "description": "One instance of an Application; what is not said here is the application's.",
-        "properties": {camel(each.name): _property(each, with_default=False) for each in own},
+        "properties": {camel(each.name): _property(each) for each in own},
         "required": ["hostName"],
     }
     for name, (told, properties) in _FOUND.items():
@@ -144,8 +144,12 @@ def _type_name(each: Property) -> str:
     return f"eurekube:index:{name[0].upper()}{name[1:]}"
 
 
-def _property(each: Property, *, with_default: bool = True, as_output: bool = False) -> dict[str, Any]:
-    """One property; an output's status is any that Eureka knows."""
+def _property(each: Property, *, as_output: bool = False) -> dict[str, Any]:
+    """One property; an output's status is any that Eureka knows.
+
+    Its default is told, and is none of the schema's: an SDK would send it with each resource, where the check
+    could not tell it from what a person wrote, and the engine would keep its name in each state.
+    """
     told = as_written(each.told).replace("**", "").strip()
     default = each.default_told or ("" if each.default in (None, {}) else f"`{_shown(each.default)}`")
     description = ". ".join(
@@ -155,9 +159,6 @@ def _property(each: Property, *, with_default: bool = True, as_output: bool = Fa
     )
     kind = {"$ref": f"#/types/{_type_name(each)}"} if each.choices and not as_output else _TYPES[each.type]
     found = {**kind, "description": f"{description}." if description else ""}
-    # A default that an SDK writes down is one that the check could not tell from what a person wrote.
-    if with_default and not as_output and each.scope is Scope.MANAGEMENT and each.default is not None:
-        found["default"] = each.default
     if not as_output and each.name in ("application", "instance_id"):
         found["willReplaceOnChanges"] = True
     return found
