@@ -1,7 +1,7 @@
 """A native provider that does nothing: what Pulumi's engine and SDK themselves cost.
 
-``pulumi-resource-empty``: it answers as the native provider of Eurekube does, on the same stubs, and its
-properties are as many and as long. So the engine writes a state of the same size.
+It answers as the native provider of Eurekube does, under its name and on the same stubs, and its properties
+are as many and as long. So the same program runs with it, and the engine writes a state of the same size.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Add as much as the native provider does."""
         name = request.urn.rpartition("::")[2]
-        given = dict(request.news)
+        given = {key: item for key, item in dict(request.news).items() if not key.startswith("__")}
         lower = str(given["application"]).lower()
         checked = {
             **given,
