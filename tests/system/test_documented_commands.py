@@ -165,7 +165,9 @@ def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
     reader.types("mkdir program && cd program")
     reader.writes("Pulumi.yaml", "name: shop\nruntime: python\n")
     reader.writes("__main__.py", program)
-    rendered = json.loads(reader.types(render))
+    reader.writes("Pulumi.dev.yaml", f"config: {{eurekube:url: '{WRITTEN_URL}'}}\n")
+    printed = reader.types(render)
+    rendered = json.loads(printed[printed.index("{") :])
     assert set(rendered) == {"billing", "rating/a", "rating/b"}
     planned = reader.types(plan)
 
