@@ -158,7 +158,7 @@ def test_lookups_without_a_language(reader: Reader, eureka: Peer) -> None:
 
 
 def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
-    """pulumi.md: the dynamic provider's program rendered, planned, applied and removed without a Pulumi CLI."""
+    """pulumi.md: the dynamic provider's program rendered, planned, applied and removed without a CLI."""
     program, *_ = blocks("pulumi.md", "python")
     *_, engineless = blocks("pulumi.md")
     render, plan, apply, remove = engineless.splitlines()
