@@ -58,35 +58,37 @@ for number in range(int(os.environ["BENCH_COUNT"])):
     )
 """
 
-EMPTY_NATIVE = """
-import os
-import pulumi
-for number in range(int(os.environ["BENCH_COUNT"])):
-    pulumi.CustomResource("empty:index:Instance", f"r{number}", {
-        "application": f"{os.environ['BENCH_APPLICATION']}-{number // 100}",
-        "hostName": f"10.1.{number // 250}.{number % 250 + 1}",
-        "port": 8080,
-        "instanceId": None,
-    })
-"""
-
 _EMPTY_PLUGIN = f"#!/bin/sh\nexec '{sys.executable}' -m bench.peers.empty_native \"$@\"\n"
 
 
-def install_empty_plugin(folder: Path) -> None:
-    """Put the native provider that does nothing where the CLI finds a plugin."""
-    program = folder / "pulumi-resource-empty"
+def install_empty_plugin(folder: Path) -> Path:
+    """Write the native provider that does nothing, under the name of ours: the same program runs with it.
+
+    :returns: the folder for a stack's ``plugins``.
+    """
+    folder.mkdir()
+    program = folder / "pulumi-resource-eurekube"
     program.write_text(_EMPTY_PLUGIN)
     program.chmod(0o755)
+    return folder
 
 
 class Stack:
     """A stack that is made for one sample.
 
     :param modules: a folder with modules that its program may import beside ours.
+    :param plugins: a folder with plugins that are taken in place of ours.
     """
 
-    def __init__(self, directory: Path, program: str, url: str, resources: int, modules: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        program: str,
+        url: str,
+        resources: int,
+        modules: Path,
+        plugins: Path | None = None,
+    ) -> None:
         application = f"bench{next(_numbers)}"
         self._resources = resources
         self._project = directory / application
@@ -101,7 +103,9 @@ class Stack:
         foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_")
         self._environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
-            "PATH": os.pathsep.join([str(directory), str(Path(sys.prefix) / "bin"), os.environ["PATH"]]),
+            "PATH": os.pathsep.join(
+                [*([str(plugins)] if plugins else []), str(Path(sys.prefix) / "bin"), os.environ["PATH"]]
+            ),
             "PYTHONPATH": f"{ROOT}:{modules}",
             "PULUMI_HOME": str(directory / "home"),
             "PULUMI_BACKEND_URL": self._backend.as_uri(),

@@ -1,7 +1,7 @@
 """A native provider that does nothing: what Pulumi's engine and SDK themselves cost.
 
-``pulumi-resource-empty``: it answers as the native provider of Eurekube does, on the same stubs, and its
-properties are as many and as long. So the engine writes a state of the same size.
+It answers as the native provider of Eurekube does, under its name and on the same stubs, and its properties
+are as many and as long. So the same program runs with it, and the engine writes a state of the same size.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc
 from pulumi.runtime.proto import provider_pb2 as proto
 
 _INPUTS = {
-    "instanceIdIsDefault": True,
     "owner": "stack/organization/bench/bench/{name}",
     "renewer": "eurekube",
     "serviceUrl": "http://127.0.0.1:28761/eureka",
 }
-"""What a check adds, beside what follows from the program's own."""
+"""What a check adds, beside the id."""
 
 _OUTPUTS = {
     "incarnation": "0a1b2c3d",
@@ -31,7 +30,7 @@ _OUTPUTS = {
     "overriddenStatus": "UNKNOWN",
     "status": "UP",
 }
-"""What Eureka tells."""
+"""What Eureka tells, beside what follows from the inputs."""
 
 
 class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -60,7 +59,7 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Add as much as the native provider does."""
         name = request.urn.rpartition("::")[2]
-        given = dict(request.news)
+        given = {key: item for key, item in dict(request.news).items() if not key.startswith("__")}
         lower = str(given["application"]).lower()
         checked = {
             **given,
@@ -69,10 +68,7 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
                 for key, item in _INPUTS.items()
             },
             "application": lower.upper(),
-            "ipAddress": given["hostName"],
             "instanceId": f"{name}.bench.bench:{lower}:8080",
-            "vipAddress": lower,
-            "secureVipAddress": lower,
         }
         return proto.CheckResponse(inputs=_struct(checked))
 
@@ -86,7 +82,9 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Nothing."""
         given = dict(request.properties)
         id_ = "" if request.preview else f"{given['application']}/{given['instanceId']}"
-        return proto.CreateResponse(id=id_, properties=_struct({**given, **_OUTPUTS}))
+        lower = str(given["application"]).lower()
+        follows = {"ipAddress": given["hostName"], "vipAddress": lower, "secureVipAddress": lower}
+        return proto.CreateResponse(id=id_, properties=_struct({**given, **follows, **_OUTPUTS}))
 
     def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Nothing."""

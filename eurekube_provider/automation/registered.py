@@ -29,7 +29,8 @@ from eurekube_provider.registrations.properties import (
 )
 
 SYNCER = "kubernetes:eurekube.io/v1alpha1:EurekaSyncer"
-OPERATOR = "eurekube:index:EurekubeOperator"
+OPERATORS = frozenset({"eurekube:index:EurekubeOperator", "eurekube:index:Operator"})
+"""The component of Python, and the one of the native provider for every language."""
 
 NOT_KNOWN_YET = "(known in the update only)"
 

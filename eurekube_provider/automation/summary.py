@@ -17,7 +17,7 @@ from eurekube_provider.automation.discovery import (
 )
 from eurekube_provider.automation.registered import (
     NOT_KNOWN_YET,
-    OPERATOR,
+    OPERATORS,
     SYNCER,
     Place,
     Registered,
@@ -30,8 +30,11 @@ from eurekube_provider.automation.registered import (
 )
 from eurekube_provider.automation.steps import MASKED, EngineError, State, Step, StepLog
 from eurekube_provider.core.brake import takes_all, takes_most
-from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, SELF_RENEWED
+from eurekube_provider.core.identity import APPLICATION_TYPE, GUARD_TYPE, INSTANCE_TYPE, SELF_RENEWED
 from eurekube_provider.core.wording import listed
+
+_NO_OBJECTS = ("pulumi:", "eurekube:index:", GUARD_TYPE)
+"""How the types begin of what stands nowhere but in the state."""
 
 Details = Mapping[str, tuple[str, str]]
 """By property, what it was and what it becomes."""
@@ -85,10 +88,10 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
                 tally.is_partial |= {each.place for each in both}
         elif step.is_change and step.type == SYNCER:
             syncers.append(_syncer(step, found=found))
-        elif step.is_change and step.type == OPERATOR and step.new is None:
+        elif step.is_change and step.type in OPERATORS and step.new is None:
             text = "the operator goes: what it renews lapses within three minutes unless another renews it"
             tally.warn(Concern.RENEWER, step.name, text)
-        elif step.is_change and not step.type.startswith(("pulumi:", "eurekube:index:")):
+        elif step.is_change and not step.type.startswith(_NO_OBJECTS):
             others[step.operation] += 1
     applications = tuple(_application(place, tally) for place in sorted(tally.changes))
     if not found:

@@ -53,6 +53,10 @@ NATIVE_INSTANCE_TYPE = "eurekube:index:Instance"
 NATIVE_APPLICATION_TYPE = "eurekube:index:Application"
 """Those of the native provider."""
 
+GUARD_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
+NATIVE_GUARD_TYPE = "eurekube:index:OperatorGuard"
+"""What keeps an operator where it is needed, of either provider: nothing of a cluster."""
+
 _METADATA_KEY = re.compile(r"[A-Za-z][A-Za-z0-9.\-]*\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.members import ID_BASE
 from eurekube_provider.registrations.names import INSTANCES, camel
 from eurekube_provider.registrations.properties import DEFAULT_ID, PROPERTIES, Properties
@@ -54,7 +55,7 @@ def _is_filled_in(path: tuple[str, ...], properties: Properties) -> bool:
     name, *within = path
     if within:
         return False
-    if name in _NEVER_WRITTEN or (name == "instance_id" and properties.get(DEFAULT_ID)):
+    if name in _NEVER_WRITTEN or (name == "instance_id" and completed(properties)[DEFAULT_ID]):
         return True
     described = _DESCRIBED.get(name)
     if described is None:

@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 
 import pulumi
 
+from eurekube_provider.core.identity import GUARD_TYPE, NATIVE_GUARD_TYPE
 from eurekube_provider.registrations.names import camel, renamed
 from eurekube_provider.resources.mirror_component import EurekaMirror, EurekaMirrorArgs
 from eurekube_provider.resources.operator_component.component import EurekubeOperator
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
-from eurekube_provider.resources.operator_guard import DYNAMIC_TYPE, NATIVE_TYPE, Guard
+from eurekube_provider.resources.operator_guard import Guard
 from eurekube_provider.resources.syncer_component import EurekaSyncer, EurekaSyncerArgs
 
 
@@ -22,8 +23,8 @@ class NativeOperatorGuard(pulumi.CustomResource):
     """A guard of this provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        opts.aliases = [pulumi.Alias(type_=DYNAMIC_TYPE)]
-        super().__init__(NATIVE_TYPE, name, renamed(inputs, camel), opts)
+        opts.aliases = [pulumi.Alias(type_=GUARD_TYPE)]
+        super().__init__(NATIVE_GUARD_TYPE, name, renamed(inputs, camel), opts)
 
 
 class HostedOperator(EurekubeOperator):

@@ -8,10 +8,9 @@ from typing import Any
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from eurekube_provider.core.identity import GUARD_TYPE, NATIVE_GUARD_TYPE
 from eurekube_provider.provider.wire import received, sent
 from eurekube_provider.resources.operator_guard import (
-    DYNAMIC_TYPE,
-    NATIVE_TYPE,
     changed,
     guard_id,
     guard_inputs,
@@ -24,7 +23,7 @@ DYNAMIC = "__provider"
 
 def is_guard(urn: str, type_: str) -> bool:
     """Whether a request is about one."""
-    return (type_ or urn.split("::")[2].rpartition("$")[2]) in (NATIVE_TYPE, DYNAMIC_TYPE)
+    return (type_ or urn.split("::")[2].rpartition("$")[2]) in (NATIVE_GUARD_TYPE, GUARD_TYPE)
 
 
 def _check(request: Any) -> Any:

@@ -6,7 +6,7 @@ configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -19,6 +19,13 @@ from eurekube_provider.core.identity import (
 from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, Configuration
 from eurekube_provider.provider.wire import Path, Received
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
+from eurekube_provider.registrations.defaults import (
+    NOT_AMONG_INPUTS,
+    NOT_AMONG_OUTPUTS,
+    completed,
+    shortened,
+    without_what_follows,
+)
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
 from eurekube_provider.registrations.properties import (
     APPLICATION_DERIVED,
@@ -56,14 +63,17 @@ class NativeKind:
     """A kind of resource, and what the engine calls it.
 
     :ivar told: what only Eureka tells, unknown until it was asked.
+    :ivar not_among_inputs, not_among_outputs: what neither has where it follows from the rest.
     """
 
     token: str
     kind: Kind
     told: tuple[str, ...]
+    not_among_inputs: tuple[str, ...] = ()
+    not_among_outputs: tuple[str, ...] = ()
 
 
-INSTANCE_KIND = NativeKind(NATIVE_INSTANCE_TYPE, INSTANCE, OUTPUTS)
+INSTANCE_KIND = NativeKind(NATIVE_INSTANCE_TYPE, INSTANCE, OUTPUTS, NOT_AMONG_INPUTS, NOT_AMONG_OUTPUTS)
 APPLICATION_KIND = NativeKind(NATIVE_APPLICATION_TYPE, APPLICATION, MEMBER_OUTPUTS)
 KINDS = {each.token: each for each in (INSTANCE_KIND, APPLICATION_KIND)}
 
@@ -101,8 +111,20 @@ class NativeResource:
 
     def previewed(self, olds: Properties, news: Properties) -> Properties:
         """The state as far as it is known before an update."""
-        told = {name: olds.get(name, UNKNOWN) if olds else UNKNOWN for name in self._kind.told}
-        return {**news, **told}
+        known = shortened(completed(news)) if self._kind is INSTANCE_KIND else {}
+        follows = self._kind.not_among_outputs if olds else ()
+        told = {
+            name: olds.get(name, UNKNOWN) for name in self._kind.told if name in olds or name not in follows
+        }
+        return self.as_outputs({**known, **news, **told})
+
+    def as_inputs(self, properties: Properties, kept: Container[str]) -> Properties:
+        """What the engine keeps of checked properties: ``kept``, and what does not follow from the rest."""
+        return without_what_follows(properties, self._kind.not_among_inputs, kept)
+
+    def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
+        """What the engine keeps of a state."""
+        return without_what_follows(properties, self._kind.not_among_outputs, kept)
 
     def _ours(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
         connection = given.get("connection") or DEFAULT_CONNECTION

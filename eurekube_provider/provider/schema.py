@@ -37,7 +37,7 @@ _TOLD_OF_INSTANCE = {
     **_TOLD,
     "overridden_status": (_TEXT, "The status that a person, or this program, has set over its own."),
     "last_updated": (_TEXT, "When it was last changed, ISO 8601."),
-    "seen_owner": (_TEXT, "Whom Eureka names as its owner; another one than `owner` where it was taken."),
+    "seen_owner": (_TEXT, "Whom Eureka names as its owner, where that is another one than `owner`."),
 }
 _TOLD_OF_APPLICATION = {
     **_TOLD,
@@ -126,7 +126,7 @@ def _types() -> dict[str, Any]:
     types["eurekube:index:ApplicationInstance"] = {
         "type": "object",
         "description": "One instance of an Application; what is not said here is the application's.",
-        "properties": {camel(each.name): _property(each, with_default=False) for each in own},
+        "properties": {camel(each.name): _property(each) for each in own},
         "required": ["hostName"],
     }
     for name, (told, properties) in _FOUND.items():
@@ -144,8 +144,12 @@ def _type_name(each: Property) -> str:
     return f"eurekube:index:{name[0].upper()}{name[1:]}"
 
 
-def _property(each: Property, *, with_default: bool = True, as_output: bool = False) -> dict[str, Any]:
-    """One property; an output's status is any that Eureka knows."""
+def _property(each: Property, *, as_output: bool = False) -> dict[str, Any]:
+    """One property; an output's status is any that Eureka knows.
+
+    Its default is told, and is none of the schema's: an SDK would send it with each resource, where the check
+    could not tell it from what a person wrote, and the engine would keep its name in each state.
+    """
     told = as_written(each.told).replace("**", "").strip()
     default = each.default_told or ("" if each.default in (None, {}) else f"`{_shown(each.default)}`")
     description = ". ".join(
@@ -155,9 +159,6 @@ def _property(each: Property, *, with_default: bool = True, as_output: bool = Fa
     )
     kind = {"$ref": f"#/types/{_type_name(each)}"} if each.choices and not as_output else _TYPES[each.type]
     found = {**kind, "description": f"{description}." if description else ""}
-    # A default that an SDK writes down is one that the check could not tell from what a person wrote.
-    if with_default and not as_output and each.scope is Scope.MANAGEMENT and each.default is not None:
-        found["default"] = each.default
     if not as_output and each.name in ("application", "instance_id"):
         found["willReplaceOnChanges"] = True
     return found

@@ -142,9 +142,8 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         olds, news = received(request.olds), received(request.news)
         resource = self._resource(request.urn, request.type)
         checked, secrets = resource.check(Urn.parse(request.urn), olds, news)
-        return proto.CheckResponse(
-            inputs=sent(checked.properties, secrets), failures=_failures(checked.problems)
-        )
+        inputs = resource.as_inputs(checked.properties, {path[0] for path in secrets})
+        return proto.CheckResponse(inputs=sent(inputs, secrets), failures=_failures(checked.problems))
 
     @_telling
     @_or_guard
@@ -179,26 +178,31 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             )
         with CANCELLATION.bounded(request.timeout), _half_made(news.secrets):
             created = resource.registration.create(news.properties)
-        return proto.CreateResponse(id=created.id, properties=sent(created.properties, news.secrets))
+        state = resource.as_outputs(created.properties)
+        return proto.CreateResponse(id=created.id, properties=sent(state, news.secrets))
 
     @_telling
     @_or_guard
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """What Eureka holds; without a state of what an id names, for ``pulumi import`` and ``get``."""
-        state = received(request.properties)
+        state, inputs = received(request.properties), received(request.inputs)
+        resource = self._resource(request.urn, request.type)
         if not {"owner", "service_url"} <= state.properties.keys():
             found = self._imported(request.id, request.urn, _type(request.urn, request.type))
             secrets: frozenset[Path] = frozenset()
         else:
-            found = self._resource(request.urn, request.type).registration.read(state.properties)
+            found = resource.registration.read(state.properties)
             # What no program names may hold what was a secret of one, and no state says so.
-            secrets = state.secrets | received(request.inputs).secrets
+            secrets = state.secrets | inputs.secrets
             if found is not None:
                 secrets |= {("instances", name) for name in found.unnamed}
         if found is None:
             return proto.ReadResponse(id="")
+        hidden = {path[0] for path in secrets}
+        outputs = resource.as_outputs(found.properties, state.properties.keys())
+        asked = resource.as_inputs(found.inputs, hidden | inputs.properties.keys())
         return proto.ReadResponse(
-            id=request.id, properties=sent(found.properties, secrets), inputs=sent(found.inputs, secrets)
+            id=request.id, properties=sent(outputs, secrets), inputs=sent(asked, secrets)
         )
 
     @_telling
@@ -211,7 +215,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             foreseen = resource.previewed(olds.properties, news.properties)
             return proto.UpdateResponse(properties=sent(foreseen, news.secrets))
         with CANCELLATION.bounded(request.timeout), _half_made(olds.secrets, request.id):
-            state = resource.registration.update(olds.properties, news.properties)
+            state = resource.as_outputs(resource.registration.update(olds.properties, news.properties))
         return proto.UpdateResponse(properties=sent(state, news.secrets))
 
     @_telling

@@ -1,21 +1,35 @@
-"""What every EurekaInstance has where its program says nothing, so that its state need not hold it.
+"""What of an EurekaInstance follows from the rest, so that its state need not hold it.
 
 Pulumi's engine writes the whole state anew at every step of every resource, and what that costs goes by the
-number of properties.
+number of properties. The forms, and what each costs: docs/decisions/0018-a-state-says-nothing-twice.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from eurekube_provider.registrations.properties import PROPERTIES
+from eurekube_provider.core.identity import StackOwner, parse_owner
+from eurekube_provider.registrations.properties import DEFAULT_ID, PROPERTIES
+from eurekube_provider.registrations.values import UNKNOWN, Marker
 
 FIXED: Mapping[str, Any] = MappingProxyType(
     {each.name: each.default for each in PROPERTIES if each.default is not None}
 )
 """The defaults that are the same for every registration."""
+
+_DERIVED = tuple(each for each in PROPERTIES if each.derive is not None and each.name not in FIXED)
+"""What has a default that is made of what comes before it."""
+
+_READ_BACK = "overridden_status"
+"""What every state has that Eureka was asked for, and no checked properties have."""
+
+NOT_AMONG_INPUTS = (DEFAULT_ID, *(each.name for each in reversed(_DERIVED)))
+"""What the check makes of a program's own words, and can make of them again."""
+
+NOT_AMONG_OUTPUTS = (DEFAULT_ID, "status_is_enforced", "seen_owner")
+"""What no program reads of an instance, or reads only where it says something."""
 
 
 def shortened(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,6 +45,50 @@ def shortened(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def without_what_follows(
+    properties: Mapping[str, Any], names: tuple[str, ...], kept: Container[str] = ()
+) -> dict[str, Any]:
+    """Properties without those of ``names`` that :func:`completed` puts back as they are.
+
+    :param names: :data:`NOT_AMONG_INPUTS` or :data:`NOT_AMONG_OUTPUTS`.
+    :param kept: what stays nevertheless: a secret, of which only its place says that it is one, and what an
+        earlier state has, so that a refresh does not show that it went.
+    """
+    short = dict(properties)
+    for name in names:
+        if name in short and name not in kept:
+            rest = {key: value for key, value in short.items() if key != name}
+            if completed(rest).get(name) == short[name]:
+                short = rest
+    return short
+
+
 def completed(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of :func:`shortened`; complete ones stay what they are."""
-    return {**FIXED, **properties}
+    """The inverse of both; complete ones stay what they are."""
+    full = {**FIXED, **properties}
+    for each in _DERIVED:
+        if each.name not in full and each.derive is not None:
+            default = each.derive(full, full)
+            if default is not None:
+                full[each.name] = default
+    if DEFAULT_ID not in full and "instance_id" in full:
+        full[DEFAULT_ID] = full["instance_id"] == default_instance_id(full)
+    if _READ_BACK in full:
+        full.setdefault("status_is_enforced", False)
+        if "owner" in full:
+            full.setdefault("seen_owner", full["owner"])
+    return full
+
+
+def default_instance_id(properties: Mapping[str, Any]) -> str | Marker | None:
+    """``<name>.<stack>.<project>:<application>:<port>``; None where what it is made of cannot be used."""
+    application, port = properties.get("application"), properties.get("port")
+    owner = properties.get("owner")
+    if UNKNOWN in (application, port, owner):
+        return UNKNOWN
+    parsed = parse_owner(owner) if isinstance(owner, str) else None
+    if not isinstance(application, str) or not isinstance(parsed, StackOwner):
+        return None
+    if not isinstance(port, int | float) or port % 1 != 0:  # the engine makes a float of every number
+        return None
+    return f"{parsed.name}.{parsed.stack}.{parsed.project}:{application.lower()}:{int(port)}"

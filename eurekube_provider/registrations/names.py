@@ -16,16 +16,20 @@ from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, Properti
 INSTANCES = "instances"
 """The property whose values have properties of their own."""
 
+_MOST_NAMES = 512
+"""So many are remembered: more than there are, however many somebody misspells."""
+
 _KNOWN = {*INPUTS, *OUTPUTS, *MEMBER_INPUTS, *MEMBER_OUTPUTS}
 _WORDS = re.compile("|".join(rf"\b{name}\b" for name in sorted(_KNOWN, key=len, reverse=True) if "_" in name))
 
 
+@lru_cache(_MOST_NAMES)
 def camel(name: str) -> str:
     """``host_name`` as ``hostName``."""
     return re.sub("_([a-z])", lambda found: found[1].upper(), name)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(_MOST_NAMES)
 def snake(name: str) -> str:
     """``hostName`` as ``host_name``; what is written so already stays."""
     return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name)

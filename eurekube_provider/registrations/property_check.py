@@ -12,8 +12,8 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.core.text import metadata_problem, name_problem
+from eurekube_provider.registrations.defaults import completed, default_instance_id
 from eurekube_provider.registrations.properties import (
     DEFAULT_ID,
     INPUTS,
@@ -128,22 +128,12 @@ class _Check:
             self._refuse("instance_id", f"{value!r} {problem}")
 
     def _default_instance_id(self) -> str | Marker | None:
-        """``<name>.<stack>.<project>:<application>:<port>``."""
-        application, port = self._result.get("application"), self._result.get("port")
-        owner = self._result.get("owner")
-        if UNKNOWN in (application, port, owner):
-            return UNKNOWN
-        parsed = parse_owner(owner)
-        if (
-            not isinstance(application, str)
-            or not isinstance(port, int)
-            or not isinstance(parsed, StackOwner)
-        ):
-            return None
-        olds = self._olds
-        if olds.get(DEFAULT_ID) and (olds.get("application"), olds.get("port")) == (application, port):
-            return str(olds["instance_id"])
-        return f"{parsed.name}.{parsed.stack}.{parsed.project}:{application.lower()}:{port}"
+        """The one of last time where what it was made of is the same but for the owner."""
+        default = default_instance_id(self._result)
+        if not isinstance(default, str) or "instance_id" not in self._olds:
+            return default
+        same = all(self._olds.get(name) == self._result[name] for name in ("application", "port"))
+        return str(self._olds["instance_id"]) if same and completed(self._olds)[DEFAULT_ID] else default
 
     def _keep(self, described: Property, default: Any) -> None:
         name, value = described.name, self._news.get(described.name)

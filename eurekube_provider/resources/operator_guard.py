@@ -13,13 +13,11 @@ import pulumi
 from pulumi.dynamic import CreateResult, DiffResult, Resource, ResourceProvider, UpdateResult
 from pulumi.runtime import get_config, rpc
 
+from eurekube_provider.core.identity import NATIVE_GUARD_TYPE
 from eurekube_provider.registrations.names import are_schemas, renamed, snake
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.plugin import set_up
 from eurekube_provider.runtime.extras import needing
-
-DYNAMIC_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
-NATIVE_TYPE = "eurekube:index:OperatorGuard"
 
 
 class Guard(Protocol):
@@ -62,7 +60,7 @@ class OperatorGuard(Resource, module="eurekube", name="OperatorGuard"):
     """A guard of the dynamic provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        opts.aliases = [pulumi.Alias(type_=NATIVE_TYPE)]
+        opts.aliases = [pulumi.Alias(type_=NATIVE_GUARD_TYPE)]
         super().__init__(OperatorGuardProvider(), name, dict(inputs), opts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal
@@ -30,15 +31,15 @@ _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {"sh", "bash", "python", "yaml"}
 
 
-def blocks(page: str) -> list[str]:
-    """The commands of a page, a text for each block."""
+def blocks(page: str, *wanted: str) -> list[str]:
+    """The commands of a page, or what it has in the ``wanted`` languages, a text for each block."""
     found = _FENCE.findall((PAGES / page).read_text())
     # What has no language could be a command that nobody runs.
     assert {language for _, language, _ in found} <= _LANGUAGES
     return [
         "".join(line.removeprefix(indent) for line in text.splitlines(keepends=True))
         for indent, language, text in found
-        if language in ("sh", "bash")
+        if language in (wanted or ("sh", "bash"))
     ]
 
 
@@ -69,6 +70,10 @@ class Reader:
         assert done.returncode == 0, f"{commands}\n{done.stdout}{done.stderr}"
         self._where = Path(remember.read_text().strip())
         return done.stdout
+
+    def writes(self, name: str, text: str) -> None:
+        """Put a file there."""
+        (self._where / name).write_text(self._here(text))
 
     def starts(self, commands: str, until: str) -> None:
         """Run what goes on until somebody ends it; it must say that it has begun, and end in order."""
@@ -114,7 +119,9 @@ def registered_before(eureka: Peer, application: str, **metadata: str) -> Instan
 
 def test_registrations(reader: Reader, eureka: Peer) -> None:
     """pulumi.md: from an example to its end, an incarnation that no state has, who renews, connections."""
-    start, other_language, takes_over, ends, incarnations, renews, connections = blocks("pulumi.md")
+    start, other_language, takes_over, ends, incarnations, renews, connections, abandons, _ = blocks(
+        "pulumi.md"
+    )
     assert other_language.startswith(NOT_TESTED)
     registered_before(eureka, "legacy")
 
@@ -132,9 +139,47 @@ def test_registrations(reader: Reader, eureka: Peer) -> None:
         assert names in incarnations
         assert reader.types(incarnations.replace(names, "organization/native-yaml/dev")) == "0123456789ab\n"
     reader.starts(renews, "keepalive starts")
-    reader.types(connections)
+    reader.types(connections + abandons)
     configured = reader.types("pulumi config --json --show-secrets")
     assert "eureka.eu.example.com" in configured
+    assert "http://old:8761/eureka" in configured
+
+
+def test_lookups_without_a_language(reader: Reader, eureka: Peer) -> None:
+    """pulumi.md: a program in YAML that has its stack show what Eureka lists."""
+    (program,) = blocks("pulumi.md", "yaml")
+    there = registered_before(eureka, "rating")
+    reader.types("mkdir lookups && cd lookups")
+    reader.writes("Pulumi.yaml", program)
+    reader.types(f"pulumi stack init dev && pulumi config set eurekube:url {WRITTEN_URL} && pulumi up --yes")
+    shown = reader.types("pulumi stack output up --json")
+    assert [each["instanceId"] for each in json.loads(shown)] == [there.instance_id]
+    eureka.deregister(*there.key)
+
+
+def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
+    """pulumi.md: the dynamic provider's program rendered, planned, applied and removed without a CLI."""
+    program, *_ = blocks("pulumi.md", "python")
+    *_, engineless = blocks("pulumi.md")
+    render, plan, apply, remove = engineless.splitlines()
+    reader.types("mkdir program && cd program")
+    reader.writes("Pulumi.yaml", "name: shop\nruntime: python\n")
+    reader.writes("__main__.py", program)
+    reader.writes("Pulumi.dev.yaml", f"config: {{eurekube:url: '{WRITTEN_URL}'}}\n")
+    printed = reader.types(render)
+    rendered = json.loads(printed[printed.index("{") :])
+    assert set(rendered) == {"billing", "rating/a", "rating/b"}
+    planned = reader.types(plan)
+
+    def of_this_stack() -> set[str]:
+        owned = (each for each in listed_now(eureka.url) if "/shop/dev/" in (each.owner or ""))
+        return {each.host_name for each in owned}
+
+    assert (planned.count("+ "), of_this_stack()) == (3, set())
+    reader.types(apply)
+    assert of_this_stack() == {f"192.0.2.{end}" for end in (10, 11, 12)}
+    reader.types(remove)
+    assert of_this_stack() == set()
 
 
 def test_the_native_provider(reader: Reader, eureka: Peer) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,17 @@ from pulumi.runtime.rpc import UNKNOWN
 
 from eurekube_provider.automation.discovery import ChangeKind, Concern, Discovery, DiscoveryChange
 from eurekube_provider.automation.markdown import LARGEST, code, comment, drift_report
-from eurekube_provider.automation.steps import MASKED
+from eurekube_provider.automation.steps import MASKED, StepLog
 from eurekube_provider.automation.summary import summarise, summarise_drift
 from eurekube_provider.automation.transcript import read_transcript
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
     APPLICATION_TYPE,
+    GUARD_TYPE,
     INSTANCE_TYPE,
     NATIVE_APPLICATION_TYPE,
+    NATIVE_GUARD_TYPE,
     NATIVE_INSTANCE_TYPE,
 )
 from eurekube_provider.registrations.names import camel, renamed
@@ -150,6 +153,38 @@ def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None
             properties = {**shared, **given}
             step[state] = {"type": APPLICATION_TYPE, "inputs": properties, "outputs": properties}
     return summarise(read_transcript(json.dumps({"steps": [step], "changeSummary": {step["op"]: 1}})))
+
+
+OPERATORS = [("eurekube:index:EurekubeOperator", GUARD_TYPE), ("eurekube:index:Operator", NATIVE_GUARD_TYPE)]
+"""The component of Python and the native provider's, each with what guards it."""
+
+
+def transcript_of_an_operator(operation: str, operator: str, guard: str) -> StepLog:
+    """What the CLI prints where an operator, with what is in it, comes, changes or goes."""
+    inside = ("kubernetes:apps/v1:Deployment", "kubernetes:eurekube.io/v1alpha1:EurekaSyncer", guard)
+    state = {"inputs": {"metadata": {"namespace": "shop", "name": "rating"}}, "outputs": {}}
+    steps = []
+    for type_ in (operator, *(f"{operator}${each}" for each in inside)):
+        step: dict[str, Any] = {"op": operation, "urn": f"urn:pulumi:dev::shop::{type_}::eurekube"}
+        for when, without in (("oldState", "create"), ("newState", "delete")):
+            if operation != without:
+                step[when] = {"type": type_.rpartition("$")[2], **state}
+        steps.append(step)
+    return read_transcript(json.dumps({"steps": steps, "changeSummary": {operation: len(steps)}}))
+
+
+@pytest.mark.parametrize("summarised", [summarise, summarise_drift])
+@pytest.mark.parametrize("operation", ["create", "update", "delete"])
+def test_an_operator_for_every_language_is_told_as_the_one_of_python(
+    operation: str, summarised: Callable[[StepLog], Discovery]
+) -> None:
+    """One that goes takes its renewals along; neither it nor its guard counts as an object of a cluster."""
+    python, native = (summarised(transcript_of_an_operator(operation, *each)) for each in OPERATORS)
+    assert native == python
+    warned = [("eurekube", "the operator goes")] if operation == "delete" else []
+    assert [(each.about, each.text.partition(":")[0]) for each in native.warnings] == warned
+    assert native.other_changes == {operation: 1}
+    assert [each.name for each in native.syncers] == ["shop/rating"]
 
 
 def unknowns(summary: Discovery) -> list[str]:

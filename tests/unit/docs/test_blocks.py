@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,18 @@ def test_what_is_wrong_is_found(language: str, text: str, complaint: str) -> Non
     """With the program's own help for ours, and a list for those of others."""
     (said,) = blocks.complaints(blocks.Block(Path("page.md"), 1, language, text + "\n"))
     assert said.startswith(complaint)
+
+
+@pytest.mark.parametrize("page", ["pulumi.md", "native-provider.md"])
+def test_a_command_that_is_written_out_in_a_sentence_is_executed_in_a_block(page: str) -> None:
+    """Of the pages of which tests/system/test_documented_commands.py runs every block."""
+    text = (links.ROOT / "docs" / "reference" / page).read_text()
+    parts = re.split(r"^ *```.*$", text, flags=re.MULTILINE)
+    sentences, code = "".join(parts[::2]), "".join(parts[1::2])
+    spans = re.findall(r"`((?:pulumi|eurekube|kubectl|helm) [^`\n]+)`", sentences)
+    assert spans
+    whole = [span for span in spans if len(span.split()) >= 4 and "..." not in span]
+    assert [span for span in whole if span not in code] == []
 
 
 def test_the_words_of_a_here_document_are_no_commands() -> None:

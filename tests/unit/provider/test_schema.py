@@ -52,12 +52,18 @@ def test_an_instance_of_an_application_has_what_is_its_own() -> None:
     assert set(found) == {camel(name) for name in OWN}
 
 
+FIXED_OF_A_RESOURCE = {"onConflict": "fail", "drainSeconds": "0", "connection": "default"}
+"""By property the default as it is told, of those that no instance has of its own."""
+
+
 def test_no_default_says_what_a_person_did_not() -> None:
-    """An SDK writes it down: a secure port that is named is enabled, a member has its application's."""
-    defaults = {
-        name for token in KINDS for name, each in inputs_of(token).items() if each.get("default") is not None
-    }
-    assert defaults == {"onConflict", "drainSeconds", "connection"}
+    """An SDK would send it, and each state name it; it is told, and the check fills it in."""
+    for token in KINDS:
+        assert not any("default" in each for each in inputs_of(token).values())
+        told = {name: inputs_of(token)[name]["description"] for name in FIXED_OF_A_RESOURCE}
+        assert {
+            name: f"Default: `{value}`." in told[name] for name, value in FIXED_OF_A_RESOURCE.items()
+        } == (dict.fromkeys(told, True))
     member = schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
     assert not any("default" in each for each in member.values())
 

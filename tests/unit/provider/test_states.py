@@ -1,0 +1,302 @@
+"""What the native provider writes into a state, and that it and the dynamic one read all forms of it.
+
+``tests/states/native/long-form.json`` was written by the native provider when it still wrote everything that
+it knew, twice: programs with the inputs and outputs of their resources, one after its stack was renamed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format, struct_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+from pulumi.runtime.proto import provider_pb2 as proto
+
+from eurekube_provider.provider.servicer import ProviderServicer
+from eurekube_provider.provider.wire import received, sent
+from eurekube_provider.registrations import registry_lists
+from eurekube_provider.registrations.defaults import (
+    NOT_AMONG_INPUTS,
+    NOT_AMONG_OUTPUTS,
+    completed,
+    without_what_follows,
+)
+from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.registrations.names import camel, renamed, snake
+from eurekube_provider.registrations.property_check import check
+from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
+from eurekube_provider.registrations.run_resources import RUN_RESOURCES
+from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.resources.instance import InstanceProvider
+from tests.explore.shells import NativeShell, carried
+from tests.unit.fake_eureka import FakeEureka, FakeServers
+
+URL = "http://eureka:8761/eureka"
+TYPE = "eurekube:index:Instance"
+LONG = json.loads((Path(__file__).parents[2] / "states" / "native" / "long-form.json").read_text())
+CHANGING = {"register", "deregister", "set_status", "remove_status", "batch"}
+
+Properties = dict[str, Any]
+
+
+class Native:
+    """The native provider, for one resource of one stack; properties are the schema's."""
+
+    def __init__(self, name: str, stack: str = "dev") -> None:
+        self._named: Properties = {"urn": f"urn:pulumi:{stack}::shop::{TYPE}::{name}", "type": TYPE}
+        self._servicer = ProviderServicer()
+        self._servicer.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"), None)
+
+    def check(self, program: Properties, olds: Properties | None = None) -> Properties:
+        """The inputs."""
+        request = proto.CheckRequest(news=message(program), olds=message(olds or {}), **self._named)
+        answer = self._servicer.Check(request, None)
+        assert not answer.failures
+        return plain(answer.inputs)
+
+    def diff(self, olds: Properties, old_inputs: Properties, news: Properties) -> Any:
+        """The answer."""
+        request = proto.DiffRequest(
+            olds=message(olds), old_inputs=message(old_inputs), news=message(news), **self._named
+        )
+        return self._servicer.Diff(request, None)
+
+    def create(self, inputs: Properties, *, preview: bool = False) -> Properties:
+        """The outputs."""
+        request = proto.CreateRequest(properties=message(inputs), preview=preview, **self._named)
+        return plain(self._servicer.Create(request, None).properties)
+
+    def read(self, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties]:
+        """Inputs and outputs."""
+        request = proto.ReadRequest(
+            id="x", properties=message(outputs), inputs=message(inputs), **self._named
+        )
+        answer = self._servicer.Read(request, None)
+        return plain(answer.inputs), plain(answer.properties)
+
+    def update(self, olds: Properties, news: Properties, *, preview: bool = False) -> Properties:
+        """The outputs."""
+        request = proto.UpdateRequest(olds=message(olds), news=message(news), preview=preview, **self._named)
+        return plain(self._servicer.Update(request, None).properties)
+
+
+def message(properties: Properties) -> Any:
+    """Properties as the engine sends them, under the names that a state has."""
+    made: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    made.update(properties)
+    return made
+
+
+def plain(answer: Any) -> Properties:
+    """A message as JSON has it, as the engine writes it into the state."""
+    found: Properties = json_format.MessageToDict(answer)  # type: ignore[no-untyped-call]
+    return found
+
+
+@pytest.fixture
+def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
+    """One Eureka, which writes down what it is asked."""
+    made = FakeEureka()
+    monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
+    monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
+    for memory in (RUN_RESOURCES, RENEWER_CHECK):
+        memory.__init__()  # type: ignore[misc]
+    return made
+
+
+def holds(eureka: FakeEureka, outputs: Properties) -> None:
+    """Eureka has what a state says."""
+    instance = DesiredState.from_properties(renamed(outputs, snake)).only.instance
+    eureka.register(instance)
+    eureka.asked.clear()
+
+
+@pytest.fixture(params=LONG, ids=lambda each: f"{each['name']}-{each.get('stack', 'dev')}")
+def long(request: pytest.FixtureRequest) -> Properties:
+    """A resource of the long form."""
+    found: Properties = request.param
+    return found
+
+
+def test_a_state_of_the_long_form_is_no_change_and_none_after_a_refresh(
+    long: Properties, eureka: FakeEureka
+) -> None:
+    """Checked by the same program it is as it was, and a refresh shows nothing that came or went."""
+    native = Native(long["name"], long.get("stack", "dev"))
+    holds(eureka, long["outputs"])
+    news = native.check(long["program"], long["inputs"])
+    assert native.diff(long["outputs"], long["inputs"], news).changes == proto.DiffResponse.DIFF_NONE
+    assert native.read(long["inputs"], long["outputs"]) == (long["inputs"], long["outputs"])
+    assert CHANGING.isdisjoint(eureka.asked)
+
+
+def test_an_update_makes_the_long_form_short_and_changes_nothing_in_eureka(
+    long: Properties, eureka: FakeEureka
+) -> None:
+    """It says the same, and from then on as little as a new one."""
+    native = Native(long["name"], long.get("stack", "dev"))
+    holds(eureka, long["outputs"])
+    news = native.check(long["program"], long["inputs"])
+    short = native.update(long["outputs"], news)
+    assert CHANGING.isdisjoint(eureka.asked)
+    assert completed(renamed(short, snake)) == completed(renamed(long["outputs"], snake))
+    assert completed(renamed(news, snake)) == completed(renamed(long["inputs"], snake))
+    assert len(json.dumps(short) + json.dumps(news)) < len(
+        json.dumps(long["outputs"]) + json.dumps(long["inputs"])
+    )
+    assert native.diff(short, news, native.check(long["program"], news)).changes == (
+        proto.DiffResponse.DIFF_NONE
+    )
+    assert native.read(news, short) == (news, short)
+
+
+@pytest.mark.parametrize("form", ["long", "short"])
+def test_the_dynamic_provider_reads_both_forms_and_native_reads_what_it_makes_of_them(
+    long: Properties, eureka: FakeEureka, form: str
+) -> None:
+    """Back by an alias, and forth again: nothing is replaced, and Eureka gets no request that changes it."""
+    native, dynamic = Native(long["name"], long.get("stack", "dev")), InstanceProvider()
+    holds(eureka, long["outputs"])
+    inputs, outputs = long["inputs"], long["outputs"]
+    if form == "short":
+        inputs = native.check(long["program"], inputs)
+        outputs = native.update(outputs, inputs)
+    written = {**renamed(long["program"], snake), "service_url": URL, "owner": inputs["owner"]}
+    written.setdefault("renewer", "eurekube")
+    news = dynamic.check(carried(inputs), carried(written)).inputs
+    difference = dynamic.diff("x", carried(outputs), carried(news))
+    assert (difference.changes, difference.replaces) == (True, [])
+    state = dynamic.update("x", carried(outputs), carried(news)).outs
+    assert state is not None
+    assert completed(state) == completed(renamed(outputs, snake))
+    assert {"seen_owner", "status_is_enforced", "instance_id_is_default"} <= state.keys()
+
+    again = native.check(long["program"], news)
+    moved = {**state, "__provider": "pickled"}
+    difference = native.diff(moved, news, again)
+    assert (difference.changes, list(difference.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
+    assert completed(renamed(native.update(moved, again), snake)) == completed(state)
+    assert CHANGING.isdisjoint(eureka.asked)
+
+
+def test_a_state_says_nothing_twice_that_follows_from_the_rest(eureka: FakeEureka) -> None:
+    """All that a plain instance's state has: what a program or a person reads, and what tells who owns it."""
+    native = Native("billing")
+    inputs = native.check({"application": "billing", "hostName": "192.0.2.10", "port": 8080})
+    asked = {"application", "hostName", "port", "instanceId", "owner", "renewer", "serviceUrl"}
+    assert inputs.keys() == asked
+    outputs = native.create(inputs)
+    assert eureka.held
+    told = {"ipAddress", "vipAddress", "secureVipAddress", "status", "overriddenStatus", "incarnation"}
+    assert outputs.keys() == asked | told
+
+
+def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
+    """What follows from the inputs is known before anything is made, although they do not have it."""
+    native = Native("billing")
+    inputs = native.check({"application": "billing", "hostName": "192.0.2.10", "port": 8080})
+    foreseen = native.create(inputs, preview=True)
+    assert eureka.held == {}
+    assert (foreseen["ipAddress"], foreseen["vipAddress"], foreseen["secureVipAddress"]) == (
+        "192.0.2.10",
+        "billing",
+        "billing",
+    )
+    outputs = native.create(inputs)
+    changed = native.check({"application": "billing", "hostName": "192.0.2.11", "port": 8080}, inputs)
+    foreseen = native.update(outputs, changed, preview=True)
+    assert foreseen["ipAddress"] == "192.0.2.11"
+    after = native.update(outputs, changed)
+    only_eureka = {"status", "lastUpdated", "seenIncarnation"}
+    assert after.keys() - only_eureka == foreseen.keys() - only_eureka
+    assert {name: after[name] for name in foreseen.keys() - only_eureka} == {
+        name: foreseen[name] for name in foreseen.keys() - only_eureka
+    }
+
+
+def test_drift_is_told_although_the_inputs_are_short(eureka: FakeEureka) -> None:
+    """What somebody changed of what was left out stands among the inputs that a refresh finds."""
+    native = Native("billing")
+    program = {"application": "billing", "hostName": "192.0.2.10", "port": 8080}
+    inputs = native.check(program)
+    outputs = native.create(inputs)
+    (held,) = eureka.held.values()
+    other = {"owner": "cluster/eu/shop/rating", "vip_address": "other"}
+    holds(eureka, {**outputs, **renamed(other, camel)})
+    found, state = native.read(inputs, outputs)
+    assert (found["vipAddress"], found["owner"]) == ("other", "cluster/eu/shop/rating")
+    assert (state["vipAddress"], state["seenOwner"]) == ("other", "cluster/eu/shop/rating")
+    assert state["owner"] == held.owner
+    assert found["secureVipAddress"] == "billing"  # which no longer follows from the other
+    difference = native.diff(state, found, native.check(program, found))
+    assert {"vipAddress", "owner"} <= set(difference.detailedDiff)
+
+
+def test_what_is_a_secret_stays_where_it_is_said_to_be_one(eureka: FakeEureka) -> None:
+    """An address that follows from a secret name is written, since only what is there can be a secret."""
+    native = ProviderServicer()
+    native.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"), None)
+    named: Properties = {"urn": f"urn:pulumi:dev::shop::{TYPE}::billing", "type": TYPE}
+    program = {"application": "billing", "host_name": "10.9.8.7", "port": 8080}
+    news = sent(program, [("host_name",)])
+    inputs = native.Check(proto.CheckRequest(news=news, **named), None).inputs
+    assert received(inputs).secrets == {("host_name",), ("ip_address",)}
+    state = native.Create(proto.CreateRequest(properties=inputs, **named), None).properties
+    assert eureka.held
+    assert received(state).secrets == {("host_name",), ("ip_address",)}
+    found = native.Read(proto.ReadRequest(id="x", properties=state, inputs=inputs, **named), None)
+    assert received(found.inputs).secrets == {("host_name",), ("ip_address",)}
+
+
+_texts = st.sampled_from(["billing", "BILLING", "other", "192.0.2.10", "[2001:db8::1]", "2001:db8::1"])
+
+
+@given(
+    program=st.fixed_dictionaries(
+        {
+            "application": _texts.filter(str.isalpha),
+            "host_name": _texts,
+            "port": st.sampled_from([8080, 9090.0]),
+        },
+        optional={
+            "ip_address": _texts,
+            "vip_address": _texts,
+            "secure_vip_address": _texts,
+            "instance_id": st.sampled_from(["of-its-own", "billing.dev.shop:billing:8080"]),
+            "secure_port": st.sampled_from([443, 8443]),
+            "status": st.sampled_from(["UP", "DOWN"]),
+        },
+    ),
+    before=st.sampled_from(["dev", "prod"]),
+    told=st.fixed_dictionaries(
+        {"overridden_status": st.sampled_from(["UNKNOWN", "UP"])},
+        optional={
+            "status_is_enforced": st.booleans(),
+            "seen_owner": st.sampled_from(["stack/organization/shop/dev/billing", "cluster/a/b/c", ""]),
+        },
+    ),
+)
+def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str, told: Properties) -> None:
+    """Of inputs and of outputs, whatever was written and whichever stack gave the default id."""
+    ours = {"renewer": "eurekube", "service_url": URL}
+    owners = [f"stack/organization/shop/{stack}/billing" for stack in (before, "dev")]
+    olds = check({}, {**program, **ours, "owner": owners[0]}).properties
+    inputs = check(olds, {**program, **ours, "owner": owners[1]}).properties
+    short = without_what_follows(inputs, NOT_AMONG_INPUTS)
+    assert completed(short) == inputs
+    assert check(short, {**program, **ours, "owner": owners[1]}).properties == inputs
+    outputs = completed({**inputs, **told})
+    assert completed(without_what_follows(outputs, NOT_AMONG_OUTPUTS)) == outputs
+
+
+def test_the_native_shell_of_the_exploration_sees_the_short_form(eureka: FakeEureka) -> None:
+    """What explores crashes of both providers runs over the form that is written."""
+    inputs = NativeShell("billing", URL, is_application=False).check(
+        {}, {"application": "billing", "host_name": "192.0.2.10", "port": 8080}
+    )
+    assert eureka.asked == []
+    assert "vipAddress" not in inputs
