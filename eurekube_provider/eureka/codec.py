@@ -134,6 +134,27 @@ def instance_from_json(document: Json) -> Instance:
     )
 
 
+def is_unchanged(instance: Instance, document: Json) -> bool:
+    """Whether an ``InstanceInfo`` is what the same server told of it before, for less than to read it again.
+
+    A server stamps each change with its clock; several of one millisecond are told apart by what mostly
+    changes. A status it may also set without a stamp, when a renewal finds that another one was enforced.
+
+    :param document: of the same application and id.
+    """
+    updated = document.get("lastUpdatedTimestamp")
+    return (
+        bool(updated)
+        and str(instance.last_updated_timestamp_ms) == str(updated)
+        and str(instance.last_dirty_timestamp_ms) == str(document.get("lastDirtyTimestamp"))
+        and instance.status == document.get("status")
+        and instance.overridden_status
+        == (document.get("overriddenStatus") or document.get("overriddenstatus") or Status.UNKNOWN)
+        and instance.metadata == document.get("metadata")
+        and instance.ip_address == document.get("ipAddr")
+    )
+
+
 def instances_from_text(text: bytes | str) -> tuple[list[Instance], list[str]]:
     """Read the text of a list, see :func:`instances_from_json`.
 

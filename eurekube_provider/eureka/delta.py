@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.codec import instance_from_json, listed
+from eurekube_provider.core.model import EMPTY, Instance, Key
+from eurekube_provider.eureka.codec import instance_from_json, is_unchanged, listed
 
 _STANDS = frozenset({"ADDED", "MODIFIED"})
 
@@ -58,34 +58,35 @@ def counts_of(instances: Iterable[Instance]) -> str:
     return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()))
 
 
-def delta_from_text(text: bytes | str) -> Delta:
-    """Read ``/apps/delta``. An instance is made as soon as its own text is read, as in a list.
+def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = EMPTY) -> Delta:
+    """Read ``/apps/delta``.
 
+    :param held: what the same server said before. As a delta repeats the changes of three minutes, most of
+        them are known: such an instance is not made anew, it is the one that is held.
     :raises ValueError: it is no JSON, or has what cannot be told to stand or to be gone.
     """
-
-    def made(document: dict[str, Any]) -> Any:
-        # Metadata has strings only, so that it is never taken for an instance, whatever its keys are.
-        is_instance = "ipAddr" in document and isinstance(document.get("leaseInfo"), dict)
-        return _change(document) if is_instance else document
-
-    applications = json.loads(text, object_hook=made)["applications"]
+    applications = json.loads(text)["applications"]
     changes: dict[Key, Instance | None] = {}
     for application in listed(applications.get("application")):
-        for change in listed(application.get("instance")):
-            if not isinstance(change, tuple):
+        for document in listed(application.get("instance")):
+            if not _is_instance(document):
                 raise ValueError("an instance without address or lease")
-            instance, stands = change
-            changes[instance.key] = instance if stands else None
+            action = document.get("actionType")
+            if action not in _STANDS and action != "DELETED":
+                raise ValueError(f"the actionType {action!r}")
+            instance = held.get((str(document.get("app")), str(document.get("instanceId"))))
+            if instance is None or not is_unchanged(instance, document):
+                instance = _made(document)
+            changes[instance.key] = instance if action in _STANDS else None
     return Delta(int(applications["versions__delta"]), str(applications["apps__hashcode"]), changes)
 
 
-def _change(document: Mapping[str, Any]) -> tuple[Instance, bool]:
-    """An instance, and whether it stands."""
-    action = document.get("actionType")
-    if action not in _STANDS and action != "DELETED":
-        raise ValueError(f"the actionType {action!r}")
+def _is_instance(document: Any) -> bool:
+    return isinstance(document, dict) and "ipAddr" in document and isinstance(document.get("leaseInfo"), dict)
+
+
+def _made(document: Mapping[str, Any]) -> Instance:
     try:
-        return instance_from_json(document), action in _STANDS
+        return instance_from_json(document)
     except InvalidInstance as error:
         raise ValueError(str(error)) from None

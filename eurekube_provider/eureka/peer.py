@@ -10,7 +10,7 @@ import copy
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -22,7 +22,7 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.eureka import batch, transport
 from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_text
@@ -171,10 +171,13 @@ class Peer:
             return found, None
         return found, self._parsed(what, response, lambda text: instances_from_text(text)[0])
 
-    def changes_unless(self, fingerprint: bytes) -> tuple[bytes, Delta | None] | None:
+    def changes_unless(
+        self, fingerprint: bytes, held: Mapping[Key, Instance] = EMPTY
+    ) -> tuple[bytes, Delta | None] | None:
         """What changed in the last three minutes, up to 30 s old; the delta that every client asks for.
 
         :param fingerprint: as in :meth:`list_unless`.
+        :param held: what this server said before, see :func:`delta_from_text`.
         :returns: the answer's fingerprint, and None where it is the same; None alone where the server gives
             no delta that can be read (``eureka.server.disable-delta``, or another kind of server).
         :raises RegistryUnreachable: no answer came.
@@ -187,7 +190,7 @@ class Peer:
         if found == fingerprint:
             return found, None
         try:
-            return found, self._parsed(what, response, delta_from_text)
+            return found, self._parsed(what, response, lambda text: delta_from_text(text, held))
         except RegistryRejected:
             return None
 

@@ -126,7 +126,7 @@ class RegistryFetcher:
     def _begin(self, peer: Peer, started_ms: int, now: float, before: _Trail | None) -> None:
         """Read the delta that others are compared with, after the list."""
         try:
-            found = peer.changes_unless(b"")
+            found = peer.changes_unless(b"", self._held)
         except RegistryError:
             found = None  # the list was read, which is what counts
         fingerprint, delta = found or (b"", None)
@@ -153,7 +153,7 @@ class RegistryFetcher:
         :raises RegistryUnreachable: no answer came.
         """
         try:
-            found = peer.changes_unless(trail.fingerprint)
+            found = peer.changes_unless(trail.fingerprint, self._held)
         except RegistryError:
             if now - self._unanswered_at < LIST_SECONDS:
                 self._rest(now)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.model import EMPTY, Instance, Port, Status
+from eurekube_provider.core.model import Key as InstanceKey
 from eurekube_provider.eureka.codec import instances_from_text
 from eurekube_provider.eureka.delta import Delta, applied, counts_of, delta_from_text
 from eurekube_provider.eureka.registry_fetcher import (
@@ -144,6 +145,54 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
     assert delta_from_text(delta_text()).changes == {}
 
 
+STAMPED = {**WRITTEN, "lastUpdatedTimestamp": 1700, "lastDirtyTimestamp": 1600, "actionType": "ADDED"}
+
+
+def held_of(document: dict[str, Any]) -> Instance:
+    """What a delta tells of one instance."""
+    (instance,) = delta_from_text(delta_text(document)).changes.values()
+    assert instance is not None
+    return instance
+
+
+def test_what_a_delta_repeats_is_not_made_anew() -> None:
+    """Its text may differ all the same: a server says when each was renewed last."""
+    held = held_of(STAMPED)
+    again = {**STAMPED, "leaseInfo": {"lastRenewalTimestamp": 9}}
+    (found,) = delta_from_text(delta_text(again), {held.key: held}).changes.values()
+    assert found is held
+    gone = {**STAMPED, "actionType": "DELETED"}
+    assert delta_from_text(delta_text(gone), {held.key: held}).changes == {held.key: None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lastUpdatedTimestamp": 1701, "vipAddress": "other"},
+        {"lastDirtyTimestamp": 1601, "vipAddress": "other"},
+        {"status": "DOWN"},
+        {"overriddenStatus": "OUT_OF_SERVICE"},
+        {"overriddenstatus": "OUT_OF_SERVICE"},
+        {"metadata": {"zone": "b"}},
+        {"ipAddr": "10.0.0.9"},
+    ],
+)
+def test_what_a_delta_changes_is_made_anew(change: dict[str, Any]) -> None:
+    """The server stamps each change; a status that it enforces itself has no stamp."""
+    held = held_of(STAMPED)
+    text = delta_text({**STAMPED, **change})
+    assert delta_from_text(text, {held.key: held}) == delta_from_text(text)
+    assert delta_from_text(text).changes != {held.key: held}
+
+
+def test_what_has_no_stamp_is_made_anew() -> None:
+    """Another kind of server may leave it out."""
+    unstamped = {key: value for key, value in STAMPED.items() if key != "lastUpdatedTimestamp"}
+    held = held_of(unstamped)
+    text = delta_text({**unstamped, "ipAddr": "10.0.0.9"})
+    assert delta_from_text(text, {held.key: held}) == delta_from_text(text)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -151,6 +200,7 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
         delta_text({**WRITTEN, "actionType": "ARCHIVED"}),
         delta_text({**WRITTEN, "actionType": "ADDED", "instanceId": "a/b"}),
         delta_text({"instanceId": "a", "app": "RATING", "actionType": "ADDED"}),
+        delta_text("a"),
         delta_text(version="first"),
         "{}",
         "<applications/>",
@@ -217,7 +267,9 @@ class Following:
         found = hashlib.sha256(text.encode()).digest()
         return found, None if found == fingerprint else instances_from_text(text)[0]
 
-    def changes_unless(self, fingerprint: bytes) -> tuple[bytes, Delta | None] | None:
+    def changes_unless(
+        self, fingerprint: bytes, held: Mapping[InstanceKey, Instance] = EMPTY
+    ) -> tuple[bytes, Delta | None] | None:
         """The same of the delta."""
         self.asked.append("delta")
         if self.delta_fails:
@@ -227,7 +279,7 @@ class Following:
             raise failure
         text = self.get("apps", "delta")
         found = hashlib.sha256(text.encode()).digest()
-        return found, None if found == fingerprint else delta_from_text(text)
+        return found, None if found == fingerprint else delta_from_text(text, held)
 
     def get(self, *path: str) -> str:
         """Ask the server."""
