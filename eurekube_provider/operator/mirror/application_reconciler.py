@@ -171,7 +171,8 @@ class ApplicationReconciler:
     ) -> object:
         """All that what is shown depends on; equal ones need not be looked at again.
 
-        Of an attached mirror also the Service that a person owns.
+        Of an attached mirror also the Service that a person owns. Instances in another order count as others,
+        which costs a look and no write.
         """
         other = self._keeper.service(now.key[0], now.mirror.attach_to) if now.mirror.attach_to else None
         return (
@@ -179,7 +180,7 @@ class ApplicationReconciler:
             now.item["metadata"].get("uid"),
             now.mirror,
             now.policy,
-            sorted(instances, key=lambda one: one.instance_id),
+            instances,
             service["metadata"].get("resourceVersion") if service else None,
             sorted(str(one["metadata"].get("resourceVersion")) for one in slices),
             other,
