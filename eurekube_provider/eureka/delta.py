@@ -12,13 +12,12 @@ Source: AbstractInstanceRegistry.getApplicationDeltas and DiscoveryClient.update
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.model import EMPTY, Instance, Key
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.eureka.codec import instance_from_json, is_unchanged, listed
 
 _STANDS = frozenset({"ADDED", "MODIFIED"})
@@ -47,15 +46,16 @@ def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] |
     for key, instance in delta.changes.items():
         if instance is None:
             result.pop(key, None)
-        elif result.get(key) != instance:
+        elif (old := result.get(key)) is not instance and old != instance:
             result[key] = instance
     return result if counts_of(result.values()) == delta.counts else None
 
 
 def counts_of(instances: Iterable[Instance]) -> str:
     """How many there are of each status, as a server words it."""
-    counts = Counter(instance.status.value for instance in instances)
-    return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()))
+    statuses = [instance.status for instance in instances]
+    counts = {status.value: statuses.count(status) for status in Status}
+    return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()) if count)
 
 
 def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = EMPTY) -> Delta:

@@ -136,6 +136,8 @@ class LateWrites:
             asked_for = {
                 key for (key, _), (_, sent) in self._sent.items() if sent.status is Status.OUT_OF_SERVICE
             }
+        if not asked_for:
+            return list(held)
         return [self._marked(one) if one.key in asked_for else one for one in held]
 
     @staticmethod
