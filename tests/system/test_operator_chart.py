@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tarfile
 from pathlib import Path
@@ -223,6 +224,31 @@ def test_the_base_is_the_chart_with_its_defaults(tmp_path: Path) -> None:
     (namespace,) = [item for item in base if item["kind"] == "Namespace"]
     assert namespace["metadata"]["name"] == NAMESPACE
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_component_for_mirrors_is_the_chart_with_them(tmp_path: Path) -> None:
+    """Rights may come in another order."""
+    kubectl = find_kubectl()
+    assert kubectl is not None
+    env = [{"name": "MIRROR_CIDRS", "value": "10.20.0.0/16"}]
+    containers = {"spec": {"template": {"spec": {"containers": [{"name": "operator", "env": env}]}}}}
+    named = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "eurekube-operator"}}
+    overlay = {
+        "resources": [os.path.relpath(BASE, tmp_path)],
+        "components": [os.path.relpath(BASE.parent / "mirrors", tmp_path)],
+        "patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps({**named, **containers})}],
+    }
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+    done = subprocess.run([kubectl, "kustomize", tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    values = {**PLAIN, "uninstallGuard": False, "mirrors": True, "mirrorCidrs": ["10.20.0.0/16"]}
+    made, expected = (
+        comparable(items) for items in (objects_of(done.stdout), chart_objects(values, tmp_path))
+    )
+    for items in (made, expected):
+        for item in items.values():
+            item.get("rules", []).sort(key=json.dumps)
+    assert made == expected
 
 
 def test_what_is_generated_is_current() -> None:
