@@ -1,8 +1,8 @@
 """Proofs that instances left a registry, for whoever must not take a gap in a list for one.
 
-There are two. A server says in its delta that it deregistered or evicted the instance. Or no server holds it,
-by the uncached read of each: of a server that was started a moment ago that proves nothing, since it may not
-have heard of the instance yet.
+There are two. A server says in its delta that it deregistered the instance, or evicted it where there is no
+other server that may have its renewals. Or no server holds it, by the uncached read of each: of a server that
+was started a moment ago that proves nothing, since it may not have heard of the instance yet.
 
 Source: AbstractInstanceRegistry.internalCancel and InstanceResource of Netflix/eureka.
 """
