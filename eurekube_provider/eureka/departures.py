@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
@@ -32,6 +33,9 @@ WINDOW_SECONDS, MOST_ASKED = 15.0, 500
 """So many instances are asked for in this time, of each server: where all vanish at once, as from one that
 lost its memory, the rest must wait."""
 
+WAITING_SECONDS = 60.0
+"""For as long a turn is kept for what must wait, and may not be asked for again."""
+
 
 class Departures:
     """What left one registry; any number of threads may share it.
@@ -51,6 +55,7 @@ class Departures:
         self._lock = threading.Lock()
         self._at: dict[Key, float] = {}
         self._asked: OrderedDict[Key, float] = OrderedDict()  # when, the longest ago first
+        self._waiting: dict[Key, float] = {}  # since the last time that they had to wait
 
     def note(self, keys: Iterable[Key]) -> None:
         """A server says that these were deregistered or evicted, and do not stand again."""
@@ -66,8 +71,9 @@ class Departures:
         """Forget of what stands again that it ever left."""
         with self._lock:
             self._at = {key: at for key, at in self._at.items() if not stands(key)}
-            for key in [key for key in self._asked if stands(key)]:
-                del self._asked[key]
+            for table in (self._asked, self._waiting):
+                for key in [key for key in table if stands(key)]:
+                    del table[key]
 
     def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
         """What became of instances that are listed no more.
@@ -92,17 +98,32 @@ class Departures:
         return Whereabouts(tuple(standing), frozenset(gone))
 
     def _allowed(self, keys: list[Key]) -> list[Key]:
-        """Those that may be asked for now, the longest ago first; the lock is held."""
+        """Those that may be asked for now, the longest ago first; the lock is held.
+
+        Others wait that an earlier question left out. Where that was asked for longer ago it has its turn
+        first: else a large application would keep all others from being asked for.
+        """
         now = self._clock()
-        lately = sum(now - at < WINDOW_SECONDS for at in self._asked.values())
-        keys.sort(key=lambda key: self._asked.get(key, -math.inf))
-        allowed = keys[: max(0, MOST_ASKED - lately)]
+        may_be = MOST_ASKED - sum(now - at < WINDOW_SECONDS for at in self._asked.values())
+        here = set(keys)
+        self._waiting = {key: at for key, at in self._waiting.items() if now - at < WAITING_SECONDS}
+        others = sorted(self._asked_at(key) for key in self._waiting if key not in here)
+        allowed: list[Key] = []
+        for key in sorted(keys, key=self._asked_at):
+            if len(allowed) + bisect_left(others, self._asked_at(key)) < may_be:
+                allowed.append(key)
+            else:
+                self._waiting[key] = now
         for key in allowed:
+            self._waiting.pop(key, None)
             self._asked[key] = now
             self._asked.move_to_end(key)
         while self._asked and now - next(iter(self._asked.values())) > REMEMBERED_SECONDS:
             self._asked.popitem(last=False)
         return allowed
+
+    def _asked_at(self, key: Key) -> float:
+        return self._asked.get(key, -math.inf)
 
     @property
     def _have_all_settled(self) -> bool:

@@ -15,6 +15,7 @@ from eurekube_provider.eureka.departures import (
     MOST_ASKED,
     REMEMBERED_SECONDS,
     SETTLED_SECONDS,
+    WAITING_SECONDS,
     WINDOW_SECONDS,
     Departures,
 )
@@ -107,6 +108,35 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     assert scene.departures.whereabouts(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
     scene.now += REMEMBERED_SECONDS + 1
     assert scene.is_gone()
+
+
+def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:
+    """What waits has its turn before what was asked for since; each of them stands on a server."""
+    scene.held["two"] = HERE
+    many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
+    others = [("SMALL", str(number)) for number in range(10)]
+    found = [0, 0]
+    for _ in range(4):
+        for number, keys in enumerate((many, others)):
+            found[number] += len(scene.departures.whereabouts(keys).standing)
+        scene.now += WINDOW_SECONDS
+    assert found == [4 * MOST_ASKED - 20, 20]
+    assert len(scene.departures.whereabouts(others).standing) == 10
+
+
+def test_a_turn_is_not_kept_for_long(scene: Scene) -> None:
+    """Who waits may never ask again, or be back."""
+    many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
+    for end in (
+        lambda: scene.departures.forget(lambda key: key == KEY),
+        lambda: setattr(scene, "now", scene.now + WAITING_SECONDS),
+    ):
+        scene.departures.whereabouts(many)
+        scene.departures.whereabouts([KEY])
+        end()
+        scene.now += WINDOW_SECONDS
+        assert scene.departures.whereabouts(many).gone == set(many)
+        scene.now += WINDOW_SECONDS
 
 
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:
