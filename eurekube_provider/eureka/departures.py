@@ -36,25 +36,25 @@ lost its memory, the rest must wait."""
 WAITING_SECONDS = 60.0
 """For as long a turn is kept for what must wait, and may not be asked for again."""
 
+LOOK_SECONDS = 60.0
+"""Between two looks at whether a server is alone at its URL, while proofs depend on it."""
+
 
 class Departures:
-    """What left one registry; any number of threads may share it.
-
-    :param now: Unix time, by which servers tell since when they run.
-    """
+    """What left one registry; any number of threads may share it."""
 
     def __init__(
         self,
         peers: Peers,
         restarts: RestartDetection,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._peers, self._restarts = peers, restarts
-        self._clock, self._now = clock, now
+        self._clock = clock
         self._lock = threading.Lock()
         self._at: dict[Key, float] = {}
         self._asked: OrderedDict[Key, float] = OrderedDict()  # when, the longest ago first
+        self._looked_at = -math.inf
         self._waiting: dict[Key, float] = {}  # since the last time that they had to wait
 
     def note(self, keys: Iterable[Key]) -> None:
@@ -88,7 +88,7 @@ class Departures:
             return Whereabouts((), frozenset(gone))
         found = read_everywhere(self._peers, rest)
         standing: list[Instance] = []
-        are_all_heard = not found.failures and self._have_all_settled
+        are_all_heard = not found.failures and self._are_settled_and_alone
         for key in rest:
             held = found.newest(key)
             if held is not None:
@@ -126,10 +126,18 @@ class Departures:
         return self._asked.get(key, -math.inf)
 
     @property
-    def _have_all_settled(self) -> bool:
+    def _are_settled_and_alone(self) -> bool:
         """Whether every server has run for long enough, and is alone at its URL."""
-        started = self._restarts.started_by_url
-        latest_ms = (self._now() - SETTLED_SECONDS) * 1000
+        if not self._have_all_settled:
+            return False
+        now = self._clock()
+        if now - self._looked_at > LOOK_SECONDS:
+            self._looked_at = now
+            self._restarts.look_behind()
+        return self._have_all_settled
+
+    @property
+    def _have_all_settled(self) -> bool:
         return self._restarts.servers_behind == 1 and all(
-            peer.url in started and started[peer.url] <= latest_ms for peer in self._peers.peers
+            (self._restarts.runs_for(peer.url) or 0.0) >= SETTLED_SECONDS for peer in self._peers.peers
         )
