@@ -104,7 +104,9 @@ def _has_lapsed(instance: Instance, document: Mapping[str, Any]) -> bool:
     Both times are the server's own; one that does not say them is taken at its word. Source: Lease.isExpired.
     """
     ends, removed = lease_end(document["leaseInfo"]), document["leaseInfo"].get("evictionTimestamp")
-    return bool(removed and ends) and int(removed) > ends + instance.lease.duration_seconds * 1000
+    if not ends or not removed:
+        return False
+    return int(removed) > ends + instance.lease.duration_seconds * 1000
 
 
 def _made(document: Mapping[str, Any]) -> Instance:

@@ -20,7 +20,7 @@ from eurekube_provider.core.mirror_source import Whereabouts
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.restart_detection import RestartDetection
-from eurekube_provider.eureka.uncached_reads import read_everywhere
+from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, UncachedReads, read_everywhere
 
 REMEMBERED_SECONDS = 600.0
 """For as long a proof is kept that nobody has asked for yet."""
@@ -32,6 +32,9 @@ register again where they are not known."""
 WINDOW_SECONDS, MOST_ASKED = 15.0, 500
 """So many instances are asked for in this time, of each server: where all vanish at once, as from one that
 lost its memory, the rest must wait."""
+
+PORTION = 2 * READS_AT_ONCE
+"""So many are read at once: within two answers of each server."""
 
 WAITING_SECONDS = 60.0
 """For as long a turn is kept for what must wait, and may not be asked for again."""
@@ -86,7 +89,7 @@ class Departures:
             rest = self._allowed([key for key in asked if key not in gone])
         if not rest:
             return Whereabouts((), frozenset(gone))
-        found = read_everywhere(self._peers, rest)
+        found = self._read(rest)
         standing: list[Instance] = []
         are_all_heard = not found.failures and self._are_settled_and_alone
         for key in rest:
@@ -96,6 +99,17 @@ class Departures:
             elif are_all_heard:
                 gone.add(key)
         return Whereabouts(tuple(standing), frozenset(gone))
+
+    def _read(self, keys: list[Key]) -> UncachedReads:
+        """In portions: of very many the nearest server has read all before one that is farther away has read
+        half, and that would count as silent. Once one is silent, all the rest at once.
+        """
+        found = UncachedReads({}, {})
+        while keys:
+            count = len(keys) if found.failures else PORTION
+            found = found.joined(read_everywhere(self._peers, keys[:count]))
+            keys = keys[count:]
+        return found
 
     def _allowed(self, keys: list[Key]) -> list[Key]:
         """Those that may be asked for now, the longest ago first; the lock is held.
