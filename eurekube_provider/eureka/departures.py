@@ -25,9 +25,10 @@ from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, UncachedReads
 REMEMBERED_SECONDS = 600.0
 """For as long a proof is kept that nobody has asked for yet."""
 
-SETTLED_SECONDS = 180.0
+SETTLED_SECONDS = 330.0
 """A server that has run for longer has heard from all that live: instances renew each half minute, and
-register again where they are not known."""
+register again where they are not known. While a server hangs, as one whose machine is lost, a Java client
+doubles that time up to ten times half a minute. Source: TimedSupervisorTask."""
 
 WINDOW_SECONDS, MOST_ASKED = 15.0, 500
 """So many instances are asked for in this time, of each server: where all vanish at once, as from one that

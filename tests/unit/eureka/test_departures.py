@@ -103,6 +103,11 @@ def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> 
     assert not scene.is_gone()
 
 
+def test_a_server_that_hung_is_waited_for() -> None:
+    """A Java client renews after up to ten times half a minute, once it waited in vain so often."""
+    assert SETTLED_SECONDS >= 11 * 30
+
+
 def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> None:
     """What is asked over one connection all goes to one server; not each time, and not for nothing."""
     scene.behind = 2
