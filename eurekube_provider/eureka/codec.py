@@ -129,7 +129,7 @@ def instance_from_json(document: Json) -> Instance:
         data_center=_data_center_from_json(document.get("dataCenterInfo")),
         last_dirty_timestamp_ms=_milliseconds(document.get("lastDirtyTimestamp")),
         last_updated_timestamp_ms=_milliseconds(document.get("lastUpdatedTimestamp")),
-        lease_ends_ms=_lease_end(document.get("leaseInfo")),
+        lease_ends_ms=lease_end(document.get("leaseInfo")),
         unknown_fields=EMPTY if _KNOWN.issuperset(document) else _unknown(document),
     )
 
@@ -247,7 +247,7 @@ def _data_center_from_json(value: Any) -> DataCenter:
     return _OWN_DATA_CENTER if found == _OWN_DATA_CENTER else found
 
 
-def _lease_end(value: Any) -> int | None:
+def lease_end(value: Any) -> int | None:
     """A server says the time of the last renewal plus the lease's duration. Source: Lease.renew."""
     return _milliseconds(value.get("lastRenewalTimestamp")) or None if isinstance(value, dict) else None
 

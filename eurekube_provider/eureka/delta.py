@@ -18,7 +18,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status
-from eurekube_provider.eureka.codec import instance_from_json, is_unchanged, listed
+from eurekube_provider.eureka.codec import instance_from_json, is_unchanged, lease_end, listed
 
 _STANDS = frozenset({"ADDED", "MODIFIED"})
 
@@ -30,11 +30,18 @@ class Delta:
     :param version: counts the deltas that a server has made since it was started.
     :param counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
     :param changes: what stands under each key that was changed; None where nothing does any more.
+    :param lapsed: those of the latter that nobody deregistered: they were not renewed at this server.
     """
 
     version: int
     counts: str
     changes: Mapping[Key, Instance | None]
+    lapsed: frozenset[Key] = frozenset()
+
+    @property
+    def gone(self) -> list[Key]:
+        """What does not stand any more."""
+        return [key for key, instance in self.changes.items() if instance is None]
 
 
 def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] | None:
@@ -67,6 +74,7 @@ def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = EMPTY) -> 
     """
     applications = json.loads(text)["applications"]
     changes: dict[Key, Instance | None] = {}
+    lapsed: set[Key] = set()
     for application in listed(applications.get("application")):
         for document in listed(application.get("instance")):
             if not _is_instance(document):
@@ -78,11 +86,27 @@ def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = EMPTY) -> 
             if instance is None or not is_unchanged(instance, document):
                 instance = _made(document)
             changes[instance.key] = instance if action in _STANDS else None
-    return Delta(int(applications["versions__delta"]), str(applications["apps__hashcode"]), changes)
+            if action in _STANDS or not _has_lapsed(instance, document):
+                lapsed.discard(instance.key)
+            else:
+                lapsed.add(instance.key)
+    counts = str(applications["apps__hashcode"])
+    return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))
 
 
 def _is_instance(document: Any) -> bool:
     return isinstance(document, dict) and "ipAddr" in document and isinstance(document.get("leaseInfo"), dict)
+
+
+def _has_lapsed(instance: Instance, document: Mapping[str, Any]) -> bool:
+    """Whether what was removed had not been renewed for so long that the server may have evicted it.
+
+    Both times are the server's own; one that does not say them is taken at its word. Source: Lease.isExpired.
+    """
+    ends, removed = lease_end(document["leaseInfo"]), document["leaseInfo"].get("evictionTimestamp")
+    if not ends or not removed:
+        return False
+    return int(removed) > ends + instance.lease.duration_seconds * 1000
 
 
 def _made(document: Mapping[str, Any]) -> Instance:

@@ -1,8 +1,8 @@
 """Proofs that instances left a registry, for whoever must not take a gap in a list for one.
 
-There are two. A server says in its delta that it deregistered or evicted the instance. Or no server holds it,
-by the uncached read of each: of a server that was started a moment ago that proves nothing, since it may not
-have heard of the instance yet.
+There are two. A server says in its delta that it deregistered the instance, or evicted it where there is no
+other server that may have its renewals. Or no server holds it, by the uncached read of each: of a server that
+was started a moment ago that proves nothing, since it may not have heard of the instance yet.
 
 Source: AbstractInstanceRegistry.internalCancel and InstanceResource of Netflix/eureka.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
@@ -19,38 +20,46 @@ from eurekube_provider.core.mirror_source import Whereabouts
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.restart_detection import RestartDetection
-from eurekube_provider.eureka.uncached_reads import read_everywhere
+from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, UncachedReads, read_everywhere
 
 REMEMBERED_SECONDS = 600.0
 """For as long a proof is kept that nobody has asked for yet."""
 
-SETTLED_SECONDS = 180.0
+SETTLED_SECONDS = 330.0
 """A server that has run for longer has heard from all that live: instances renew each half minute, and
-register again where they are not known."""
+register again where they are not known. While a server hangs, as one whose machine is lost, a Java client
+doubles that time up to ten times half a minute. Source: TimedSupervisorTask."""
 
 WINDOW_SECONDS, MOST_ASKED = 15.0, 500
 """So many instances are asked for in this time, of each server: where all vanish at once, as from one that
 lost its memory, the rest must wait."""
 
+PORTION = 2 * READS_AT_ONCE
+"""So many are read at once: within two answers of each server."""
+
+WAITING_SECONDS = 60.0
+"""For as long a turn is kept for what must wait, and may not be asked for again."""
+
+LOOK_SECONDS = 60.0
+"""Between two looks at whether a server is alone at its URL, while proofs depend on it."""
+
 
 class Departures:
-    """What left one registry; any number of threads may share it.
-
-    :param now: Unix time, by which servers tell since when they run.
-    """
+    """What left one registry; any number of threads may share it."""
 
     def __init__(
         self,
         peers: Peers,
         restarts: RestartDetection,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self._peers, self._restarts = peers, restarts
-        self._clock, self._now = clock, now
+        self._clock = clock
         self._lock = threading.Lock()
         self._at: dict[Key, float] = {}
         self._asked: OrderedDict[Key, float] = OrderedDict()  # when, the longest ago first
+        self._looked_at = -math.inf
+        self._waiting: dict[Key, float] = {}  # since the last time that they had to wait
 
     def note(self, keys: Iterable[Key]) -> None:
         """A server says that these were deregistered or evicted, and do not stand again."""
@@ -66,8 +75,9 @@ class Departures:
         """Forget of what stands again that it ever left."""
         with self._lock:
             self._at = {key: at for key, at in self._at.items() if not stands(key)}
-            for key in [key for key in self._asked if stands(key)]:
-                del self._asked[key]
+            for table in (self._asked, self._waiting):
+                for key in [key for key in table if stands(key)]:
+                    del table[key]
 
     def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
         """What became of instances that are listed no more.
@@ -80,9 +90,9 @@ class Departures:
             rest = self._allowed([key for key in asked if key not in gone])
         if not rest:
             return Whereabouts((), frozenset(gone))
-        found = read_everywhere(self._peers, rest)
+        found = self._read(rest)
         standing: list[Instance] = []
-        are_all_heard = not found.failures and self._have_all_settled
+        are_all_heard = not found.failures and self._are_settled_and_alone
         for key in rest:
             held = found.newest(key)
             if held is not None:
@@ -91,24 +101,58 @@ class Departures:
                 gone.add(key)
         return Whereabouts(tuple(standing), frozenset(gone))
 
+    def _read(self, keys: list[Key]) -> UncachedReads:
+        """In portions: of very many the nearest server has read all before one that is farther away has read
+        half, and that would count as silent. Once one is silent, all the rest at once.
+        """
+        found = UncachedReads({}, {})
+        while keys:
+            count = len(keys) if found.failures else PORTION
+            found = found.joined(read_everywhere(self._peers, keys[:count]))
+            keys = keys[count:]
+        return found
+
     def _allowed(self, keys: list[Key]) -> list[Key]:
-        """Those that may be asked for now, the longest ago first; the lock is held."""
+        """Those that may be asked for now, the longest ago first; the lock is held.
+
+        Others wait that an earlier question left out. Where that was asked for longer ago it has its turn
+        first: else a large application would keep all others from being asked for.
+        """
         now = self._clock()
-        lately = sum(now - at < WINDOW_SECONDS for at in self._asked.values())
-        keys.sort(key=lambda key: self._asked.get(key, -math.inf))
-        allowed = keys[: max(0, MOST_ASKED - lately)]
+        may_be = MOST_ASKED - sum(now - at < WINDOW_SECONDS for at in self._asked.values())
+        here = set(keys)
+        self._waiting = {key: at for key, at in self._waiting.items() if now - at < WAITING_SECONDS}
+        others = sorted(self._asked_at(key) for key in self._waiting if key not in here)
+        allowed: list[Key] = []
+        for key in sorted(keys, key=self._asked_at):
+            if len(allowed) + bisect_left(others, self._asked_at(key)) < may_be:
+                allowed.append(key)
+            else:
+                self._waiting[key] = now
         for key in allowed:
+            self._waiting.pop(key, None)
             self._asked[key] = now
             self._asked.move_to_end(key)
         while self._asked and now - next(iter(self._asked.values())) > REMEMBERED_SECONDS:
             self._asked.popitem(last=False)
         return allowed
 
+    def _asked_at(self, key: Key) -> float:
+        return self._asked.get(key, -math.inf)
+
+    @property
+    def _are_settled_and_alone(self) -> bool:
+        """Whether every server has run for long enough, and is alone at its URL."""
+        if not self._have_all_settled:
+            return False
+        now = self._clock()
+        if now - self._looked_at > LOOK_SECONDS:
+            self._looked_at = now
+            self._restarts.look_behind()
+        return self._have_all_settled
+
     @property
     def _have_all_settled(self) -> bool:
-        """Whether every server has run for long enough, and is alone at its URL."""
-        started = self._restarts.started_by_url
-        latest_ms = (self._now() - SETTLED_SECONDS) * 1000
         return self._restarts.servers_behind == 1 and all(
-            peer.url in started and started[peer.url] <= latest_ms for peer in self._peers.peers
+            (self._restarts.runs_for(peer.url) or 0.0) >= SETTLED_SECONDS for peer in self._peers.peers
         )

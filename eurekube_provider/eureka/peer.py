@@ -212,9 +212,15 @@ class Peer:
 
     def status(self) -> ServerStatus:
         """What the server says of itself and of its peers."""
-        response = self._request(
-            "GET", "/status", "read the server's status", headers={"Accept": "application/xml"}
-        )
+        return self._status({})
+
+    def parting_status(self) -> ServerStatus:
+        """The same, and the connection is closed behind the answer."""
+        return self._status({"Connection": "close"})
+
+    def _status(self, headers: dict[str, str]) -> ServerStatus:
+        headers = {"Accept": "application/xml", **headers}
+        response = self._request("GET", "/status", "read the server's status", headers=headers)
         assert response is not None  # noqa: S101 - only missing=True gives None
         found = status_from_xml(response.text, response.headers.get("Date"))
         if found is None:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.delta import applied
+from eurekube_provider.eureka.delta import Delta, applied
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -84,7 +84,8 @@ class RegistryFetcher:
         self._trail: _Trail | None = None
         self._rests_until = self._unanswered_at = -LIST_SECONDS
         self.departed: Callable[[Iterable[Key]], None] = lambda _: None
-        """Told of what a server says to have been deregistered or evicted, each time that it says so."""
+        """Told of what a server says to have been deregistered, each time that it says so; of several servers
+        not of what one evicted: others may have its renewals."""
 
     def read(
         self, started_by_url: Mapping[str, int] | None = None, *, in_doubt: bool = True
@@ -134,7 +135,7 @@ class RegistryFetcher:
             self._rest(now)
             return
         # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
-        self.departed(key for key, one in delta.changes.items() if one is None and key not in self._held)
+        self.departed(key for key in self._left(delta) if key not in self._held)
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
         self._trail = _Trail(
             url=peer.url,
@@ -174,13 +175,18 @@ class RegistryFetcher:
         if held is None:
             self._rest(now)
             return False
-        self.departed(key for key, instance in delta.changes.items() if instance is None)
+        self.departed(self._left(delta))
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
         self._trail = replace(
             trail, fingerprint=fingerprint, version=delta.version, fits=True, read_at=now, moved_at=now
         )
         return True
+
+    def _left(self, delta: Delta) -> list[Key]:
+        """Of what stands no more, what has left every server, as far as one of them knows."""
+        are_several = len(self._peers.peers) > 1
+        return [key for key in delta.gone if not (are_several and key in delta.lapsed)]
 
     def _rest(self, now: float) -> None:
         self._rests_until = now + LIST_SECONDS

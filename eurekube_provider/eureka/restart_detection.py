@@ -27,6 +27,9 @@ LATELY_SECONDS = 600.0
 """A server that has run for longer than this, and since before the last look, was not restarted just now: a
 load balancer has only now sent us there."""
 
+LOOKS_BEHIND = 6
+"""So many connections to two servers in no order all lead to the same one once in 32 times."""
+
 ROUNDING_SECONDS = 2.0
 """A server tells the time in whole seconds."""
 
@@ -88,6 +91,7 @@ class RestartDetection:
         self._restarted = restarted
         self._lock = threading.Lock()
         self._starts_by_url: dict[str, Starts] = {}
+        self._runs_since: dict[str, float] = {}
         self._seen_at = -MEMORY_SECONDS
 
     @property
@@ -97,6 +101,12 @@ class RestartDetection:
         """
         with self._lock:
             return {url: max(starts.seen_at) for url, starts in self._starts_by_url.items()}
+
+    def runs_for(self, url: str) -> float | None:
+        """For how many seconds the server at ``url`` has run, by its own clock; None where it said none."""
+        with self._lock:
+            since = self._runs_since.get(url)
+        return None if since is None else time.monotonic() - since
 
     @property
     def servers_behind(self) -> int:
@@ -118,15 +128,19 @@ class RestartDetection:
         """Whether what is missing may have been forgotten, and not removed."""
         return time.monotonic() - self._seen_at < MEMORY_SECONDS
 
-    def notice(self, grace_seconds: float | None = None) -> frozenset[str]:
+    def notice(self, grace_seconds: float | None = None, *, ends_connections: bool = False) -> frozenset[str]:
         """Ask at each URL since when the server runs. Raises nothing.
 
+        :param ends_connections: close each connection behind the answer: a balancer may send the next one to
+            another server.
         :param grace_seconds: as for :meth:`~eurekube_provider.eureka.peers.Peers.each`.
         :returns: the URLs at which it was said.
         """
         told: set[str] = set()
         statuses, _ = self._peers.each(
-            lambda peer: peer.status(), asks_avoided=True, grace_seconds=grace_seconds
+            lambda peer: peer.parting_status() if ends_connections else peer.status(),
+            asks_avoided=True,
+            grace_seconds=grace_seconds,
         )
         for peer in self._peers.peers:
             status = statuses.get(peer.url)
@@ -135,13 +149,24 @@ class RestartDetection:
                 continue
             told.add(peer.url)
             with self._lock:
+                now = time.monotonic()
+                self._runs_since[peer.url] = now - seconds
                 starts = self._starts_by_url.setdefault(peer.url, Starts())
-                is_restart = starts.take(status.started_timestamp_ms, seconds, time.monotonic())
+                is_restart = starts.take(status.started_timestamp_ms, seconds, now)
             if is_restart:
                 self._seen_at = time.monotonic()
                 _log.warning("an Eureka server was restarted", extra={"url": peer.url})
                 self._restarted(peer)
         return frozenset(told)
+
+    def look_behind(self) -> None:
+        """Find out whether there are several servers behind a URL: a balancer of connections, as a Service of
+        Kubernetes is, sends all that goes over one that is kept open to the same server. Raises nothing.
+        """
+        for _ in range(LOOKS_BEHIND):
+            if self.servers_behind > 1:
+                break
+            self.notice(ends_connections=True)
 
     def notice_all(self) -> frozenset[str]:
         """Do :meth:`notice` so often that a balancer has sent us to each server, unless one was restarted."""

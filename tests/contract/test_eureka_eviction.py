@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peer import Peer
 from lab import Lab
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, Server, document
+from tests.contract.conftest import WAIT_SECONDS, Server, document, one
 
 pytestmark = pytest.mark.lab
 
@@ -70,6 +72,25 @@ def test_a_server_says_when_a_lease_ends(quick: Server, app: str) -> None:
     assert held is not None
     ends = int(held["leaseInfo"]["lastRenewalTimestamp"]) / 1000
     assert asked_at + 59 <= ends <= time.time() + 61
+
+
+def test_a_delta_tells_an_eviction_from_a_removal(quick: Server, app: str) -> None:
+    """Both are DELETED; what was evicted was removed after its lease had lasted twice."""
+    evicted, removed, peer = one(app), f"b.{app}", Peer(quick.url, Connection((quick.url,)))
+    for instance_id in (evicted, removed):
+        quick.register(document(app, instance_id, leaseInfo=lease(3)))
+        assert quick.renew(app, instance_id) == 200
+    assert quick.cancel(app, removed) == 200
+
+    def lapsed() -> dict[str, bool]:
+        _, delta = peer.changes_unless(b"") or (b"", None)
+        assert delta is not None
+        return {key[1]: key in delta.lapsed for key in delta.gone if key[0] == app.upper()}
+
+    assert lapsed() == {removed: False}
+    wait_until(lambda: evicted in lapsed(), "the eviction", WAIT_SECONDS)
+    assert lapsed() == {removed: False, evicted: True}
+    peer.close()
 
 
 def test_a_status_renews_a_lease(quick: Server, app: str) -> None:

@@ -12,9 +12,12 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.eureka import departures as module
 from eurekube_provider.eureka.departures import (
+    LOOK_SECONDS,
     MOST_ASKED,
+    PORTION,
     REMEMBERED_SECONDS,
     SETTLED_SECONDS,
+    WAITING_SECONDS,
     WINDOW_SECONDS,
     Departures,
 )
@@ -32,16 +35,27 @@ class Scene:
         self.failures: dict[str, RegistryUnreachable] = {}
         self.now = 10_000.0
         self.asked = 0
-        old = int((self.now - SETTLED_SECONDS) * 1000)
-        self.restarts = SimpleNamespace(started_by_url={"one": old, "two": old}, servers_behind=1)
+        self.portions: list[int] = []
+        self.runs_for = dict.fromkeys(self.held, SETTLED_SECONDS)
+        self.looks = 0
+        self.behind = 1
+        self.restarts = SimpleNamespace(
+            runs_for=self.runs_for.get, servers_behind=1, look_behind=self.look_behind
+        )
         peers: Any = SimpleNamespace(peers=[SimpleNamespace(url="one"), SimpleNamespace(url="two")])
         restarts: Any = self.restarts
-        self.departures = Departures(peers, restarts, lambda: self.now, lambda: self.now)
+        self.departures = Departures(peers, restarts, lambda: self.now)
         monkeypatch.setattr(module, "read_everywhere", self.read)
+
+    def look_behind(self) -> None:
+        """New connections lead to all servers that there are."""
+        self.looks += 1
+        self.restarts.servers_behind = self.behind
 
     def read(self, _: object, keys: list[Key]) -> UncachedReads:
         """The uncached reads of the servers that answer."""
         self.asked += len(keys)
+        self.portions.append(len(keys))
         if len(self.failures) == 2:
             raise self.failures["one"]
         answering = [url for url in self.held if url not in self.failures]
@@ -80,18 +94,39 @@ def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
 
 def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
     """It may have lost its memory; nor does one of which nobody knows, or several behind one URL."""
-    scene.restarts.started_by_url["two"] += 1
+    scene.runs_for["two"] -= 1
     assert not scene.is_gone()
-    del scene.restarts.started_by_url["two"]
+    del scene.runs_for["two"]
     assert not scene.is_gone()
-    scene.restarts.started_by_url["two"] = 0
+    scene.runs_for["two"] = SETTLED_SECONDS
     scene.restarts.servers_behind = 2
     assert not scene.is_gone()
 
 
+def test_a_server_that_hung_is_waited_for() -> None:
+    """A Java client renews after up to ten times half a minute, once it waited in vain so often."""
+    assert SETTLED_SECONDS >= 11 * 30
+
+
+def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> None:
+    """What is asked over one connection all goes to one server; not each time, and not for nothing."""
+    scene.behind = 2
+    scene.runs_for["two"] -= 1
+    assert not scene.is_gone()
+    assert scene.looks == 0
+    scene.runs_for["two"] += 1
+    assert not scene.is_gone()
+    scene.behind = scene.restarts.servers_behind = 1
+    assert scene.is_gone()
+    assert scene.looks == 1
+    scene.now += LOOK_SECONDS + 1
+    assert scene.is_gone()
+    assert scene.looks == 2
+
+
 def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
     """Also of a server that was started a moment ago: it held what it says that it lost."""
-    scene.restarts.started_by_url.clear()
+    scene.runs_for.clear()
     scene.departures.note([KEY])
     assert scene.is_gone()
     assert scene.asked == 0
@@ -109,9 +144,47 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     assert scene.is_gone()
 
 
+def test_very_many_are_read_in_portions(scene: Scene) -> None:
+    """Which a server far away has read soon after one that is near; not once one of them is silent."""
+    keys = [("REVIEW", str(number)) for number in range(2 * PORTION + 1)]
+    assert scene.departures.whereabouts(keys).gone == set(keys)
+    assert scene.portions == [PORTION, PORTION, 1]
+    scene.now += WINDOW_SECONDS
+    scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
+    scene.portions.clear()
+    assert len(scene.departures.whereabouts(keys).standing) == len(keys)
+    assert scene.portions == [PORTION, PORTION + 1]
+
+
+def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:
+    """What waits has its turn before what was asked for since; each of them stands on a server."""
+    scene.held["two"] = HERE
+    many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
+    others = [("SMALL", str(number)) for number in range(10)]
+    found = [0, 0]
+    for _ in range(4):
+        for number, keys in enumerate((many, others)):
+            found[number] += len(scene.departures.whereabouts(keys).standing)
+        scene.now += WINDOW_SECONDS
+    assert found == [4 * MOST_ASKED - 20, 20]
+    assert len(scene.departures.whereabouts(others).standing) == 10
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
+    """Who waits may never ask again, or be back."""
+    many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
+    scene.departures.whereabouts(many)
+    scene.departures.whereabouts([KEY])
+    if is_back:
+        scene.departures.forget(lambda key: key == KEY)
+    scene.now += WINDOW_SECONDS if is_back else WAITING_SECONDS
+    assert scene.departures.whereabouts(many).gone == set(many)
+
+
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:
     """So that an old one says nothing of a later gap."""
-    scene.restarts.started_by_url.clear()
+    scene.runs_for.clear()
     scene.departures.note([KEY])
     scene.departures.forget(lambda _: False)
     assert scene.is_gone()

@@ -264,6 +264,45 @@ def test_another_server_behind_the_same_url_is_no_restart(count: int) -> None:
     assert restarts.servers_behind == count
 
 
+class Sticky(Balanced):
+    """A balancer of connections, of which one is kept open: it leads to one server until it is closed."""
+
+    connections = 0
+
+    def __init__(self, *servers: ServerStatus) -> None:
+        super().__init__(*servers)
+        self.peers[0].parting_status = self._parting_status  # type: ignore[method-assign]
+
+    def turn(self) -> int:
+        """Which server answers now."""
+        return self.connections % len(self.servers)
+
+    def _parting_status(self) -> ServerStatus:
+        answer = self._status()
+        self.connections += 1
+        return answer
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
+    """By who looks for them: all that is asked over one connection goes to one of them."""
+    restarts, restarted = looked(Sticky(*(older(number) for number in range(count))))
+    assert restarts.servers_behind == 1
+    restarts.look_behind()
+    assert restarts.servers_behind == min(count, 2)
+    assert restarted == []
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
+def test_for_how_long_a_server_has_run_is_told_by_its_own_clock(ahead: float) -> None:
+    """Ours may be another one."""
+    servers = Balanced(replace(older(-ahead), clock_ahead_seconds=ahead))
+    restarts, _ = looked(servers)
+    (url,) = (peer.url for peer in servers.peers)
+    assert restarts.runs_for("http://another") is None
+    assert 60 <= (restarts.runs_for(url) or 0) < 180
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
     """By a start time that nobody had before, whichever of the servers it is."""

@@ -8,10 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 
 SEEN: list[tuple[str, str | None]] = []
+CONNECTION: list[str | None] = []
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -19,6 +21,7 @@ class Receiver(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         SEEN.append((self.path, self.headers["Authorization"]))
+        CONNECTION.append(self.headers["Connection"])
         self.send_response(404)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -37,6 +40,17 @@ def port() -> Iterator[int]:
         yield server.server_port
         server.shutdown()
         thread.join()
+
+
+def test_a_connection_ends_where_the_next_one_is_to_lead_elsewhere(port: int) -> None:
+    """Only where it is asked for."""
+    peer = Peer(url := f"http://127.0.0.1:{port}/eureka", Connection((url,)))
+    CONNECTION.clear()
+    for ask in (peer.parting_status, peer.status):
+        with pytest.raises(RegistryRejected):
+            ask()
+    peer.close()
+    assert CONNECTION == ["close", None]
 
 
 def read(connection: Connection) -> None:

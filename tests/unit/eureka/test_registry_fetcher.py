@@ -145,6 +145,25 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
     assert delta_from_text(delta_text()).changes == {}
 
 
+def lapsed(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
+    """What a delta tells to have been evicted."""
+    return delta_from_text(delta_text(document)).lapsed
+
+
+def test_who_was_evicted_is_told_from_who_deregistered() -> None:
+    """By the end of its lease, which servers call its last renewal, and which is twice as long as it says."""
+    lease = {"durationInSecs": 90, "lastRenewalTimestamp": 1_000_000, "evictionTimestamp": 1_090_001}
+    gone = {**WRITTEN, "actionType": "DELETED", "leaseInfo": lease}
+    assert lapsed(gone) == {("RATING", "a")}
+    assert lapsed({**gone, "actionType": "ADDED"}) == frozenset()
+    assert lapsed({**gone, "leaseInfo": {**lease, "evictionTimestamp": 1_090_000}}) == frozenset()
+    for name in ("lastRenewalTimestamp", "evictionTimestamp"):
+        assert lapsed({**gone, "leaseInfo": {**lease, name: 0}}) == frozenset()
+    assert lapsed({**gone, "leaseInfo": {}}) == frozenset()
+    back = {**gone, "actionType": "ADDED", "leaseInfo": {}}
+    assert delta_from_text(delta_text(gone, back)).lapsed == frozenset()
+
+
 STAMPED = {**WRITTEN, "lastUpdatedTimestamp": 1700, "lastDirtyTimestamp": 1600, "actionType": "ADDED"}
 
 
@@ -219,6 +238,7 @@ class Following:
     :ivar asked: which lists were asked for.
     :ivar delta_fails: what comes in place of the delta: None where it is refused.
     :ivar silent: keys of which the server changed something that no delta tells, and no list so far.
+    :ivar others: servers of the same registry.
     """
 
     cluster: Cluster
@@ -228,6 +248,12 @@ class Following:
     truth: dict[str, list[Instance]] = field(default_factory=dict)
     silent: set[tuple[str, str]] = field(default_factory=set)
     url: str = URL
+    others: tuple[str, ...] = ()
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """This server, and others that are never asked."""
+        return (self.url, *self.others)
 
     def __post_init__(self) -> None:
         """Write down the registry whenever a list or a delta is made."""
@@ -584,6 +610,24 @@ def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
     one.wait(LIST_SECONDS)
     one.read()
     assert one.asked == ["list", "delta"]
+
+
+@pytest.mark.parametrize("others", [(), ("http://other",)])
+def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]) -> None:
+    """One that hears nothing from the others evicts what renews with them."""
+    one = following().anchored()
+    one.others = others
+    told: list[tuple[str, str]] = []
+    one.listing.departed = told.extend
+    one.register("c", leaseInfo={"durationInSecs": 30})
+    one.wait(31)
+    for instance_id in ("a", "b"):
+        one.send(Request("PUT", ("apps", "RATING", instance_id), headers=HEADERS))
+    one.cluster.servers[URL].registry.cancel("RATING", "c", replicated=False)
+    one.remove("a")
+    one.wait(31)
+    assert one.ids() == ["b"]
+    assert sorted(set(told)) == [("RATING", "a")] + ([] if others else [("RATING", "c")])
 
 
 def away(one: Following) -> None:
