@@ -14,13 +14,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from eurekube_provider.core.errors import InvalidInstance
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.eureka.codec import instance_from_json, is_unchanged, lease_end, listed
 
 _STANDS = frozenset({"ADDED", "MODIFIED"})
+
+NOTHING_HELD: Mapping[Key, Instance] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def counts_of(instances: Iterable[Instance]) -> str:
     return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()) if count)
 
 
-def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = EMPTY) -> Delta:
+def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HELD) -> Delta:
     """Read ``/apps/delta``.
 
     :param held: what the same server said before. As a delta repeats the changes of three minutes, most of

@@ -22,12 +22,12 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.eureka import batch, transport
 from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_text
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.delta import Delta, delta_from_text
+from eurekube_provider.eureka.delta import NOTHING_HELD, Delta, delta_from_text
 from eurekube_provider.eureka.error_responses import refusal
 from eurekube_provider.eureka.request_stats import NO_ANSWER, RequestStats
 from eurekube_provider.eureka.self_preservation import FrontPage, figures_from_page
@@ -172,7 +172,7 @@ class Peer:
         return found, self._parsed(what, response, lambda text: instances_from_text(text)[0])
 
     def changes_unless(
-        self, fingerprint: bytes, held: Mapping[Key, Instance] = EMPTY
+        self, fingerprint: bytes, held: Mapping[Key, Instance] = NOTHING_HELD
     ) -> tuple[bytes, Delta | None] | None:
         """What changed in the last three minutes, up to 30 s old; the delta that every client asks for.
 

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.model import EMPTY, Instance, Port, Status
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.model import Key as InstanceKey
 from eurekube_provider.eureka.codec import instances_from_text
-from eurekube_provider.eureka.delta import Delta, applied, counts_of, delta_from_text
+from eurekube_provider.eureka.delta import NOTHING_HELD, Delta, applied, counts_of, delta_from_text
 from eurekube_provider.eureka.registry_fetcher import (
     GAP_SECONDS,
     LIST_SECONDS,
@@ -219,7 +219,7 @@ def test_what_has_no_stamp_is_made_anew() -> None:
         delta_text({**WRITTEN, "actionType": "ARCHIVED"}),
         delta_text({**WRITTEN, "actionType": "ADDED", "instanceId": "a/b"}),
         delta_text({"instanceId": "a", "app": "RATING", "actionType": "ADDED"}),
-        delta_text("a"),
+        delta_text(cast("dict[str, Any]", "a")),
         delta_text(version="first"),
         "{}",
         "<applications/>",
@@ -294,7 +294,7 @@ class Following:
         return found, None if found == fingerprint else instances_from_text(text)[0]
 
     def changes_unless(
-        self, fingerprint: bytes, held: Mapping[InstanceKey, Instance] = EMPTY
+        self, fingerprint: bytes, held: Mapping[InstanceKey, Instance] = NOTHING_HELD
     ) -> tuple[bytes, Delta | None] | None:
         """The same of the delta."""
         self.asked.append("delta")
