@@ -197,6 +197,8 @@ def _replaced(one: _Filling, owner: SliceOwner, group: EndpointGroup, *, has_hin
     body = _body(owner, group, str(metadata["name"]), one.endpoints.values(), has_hints=has_hints)
     for field_name in ("labels", "annotations"):
         body["metadata"][field_name] = {**(metadata.get(field_name) or {}), **body["metadata"][field_name]}
+    if metadata.get("finalizers"):
+        body["metadata"]["finalizers"] = metadata["finalizers"]
     if metadata.get("resourceVersion"):
         body["metadata"]["resourceVersion"] = metadata["resourceVersion"]
     return body
