@@ -36,6 +36,10 @@ _log = logging.getLogger(__name__)
 UNSYNCED_SECONDS = 1.0
 """How soon a mirror is looked at again while the objects of the cluster have not all been read."""
 
+LONGEST_CONFLICT_SECONDS = 8.0
+"""A conflict after which a mirror waits so long is told: no watch mends it, as where a slice of somebody
+else's has the name of ours."""
+
 LONGEST_RECONCILE_SECONDS = 600.0
 STOP_SECONDS = 5.0
 
@@ -60,7 +64,7 @@ class Mirrors:
         *,
         is_dry: bool = False,
     ) -> None:
-        self._sources = sources
+        self._sources, self._watched = sources, watched
         self._told = told
         self._events = events
         self._queue: WorkQueue[MirrorKey] = WorkQueue()
@@ -207,7 +211,7 @@ class Mirrors:
         while (key := self._queue.get(group)) is not None:
             self._busy_since[thread] = time.monotonic()
             try:
-                if not (self.objects.are_known_of(key[0]) or self._is_leaving(key)):
+                if not (self._is_known(key[0]) or self._is_leaving(key)):
                     self._queue.add_after(key, UNSYNCED_SECONDS)
                     continue
                 self._tell(key, self._reconciler.reconcile(key))
@@ -223,6 +227,16 @@ class Mirrors:
                 self._busy_since.pop(thread, None)
                 self._queue.done(key)
 
+    def _is_known(self, namespace: str) -> bool:
+        """Whether all of a namespace was listed, persons' Services and their endpoints too.
+
+        Before, a Service of `attachTo` that is not known is not one that is not there.
+        """
+        groups = (self._watched.services, self._watched.slices)
+        return self.objects.are_known_of(namespace) and all(
+            group.without_list(namespace) is None for group in groups
+        )
+
     def _is_leaving(self, key: MirrorKey) -> bool:
         """Whether a mirror was deleted: it goes however little is known, since owner references remain."""
         item = self.objects.mirrors.get(*key)
@@ -230,7 +244,7 @@ class Mirrors:
 
     def _failed(self, key: MirrorKey, error: KubernetesError) -> None:
         delay = self._queue.retry(key)
-        if error.status_code == 409:
+        if error.status_code == 409 and delay < LONGEST_CONFLICT_SECONDS:
             return  # our copy was old, which the watch mends
         _log.warning(
             "mirror not brought in line, tried again",
