@@ -278,3 +278,29 @@ def test_a_conflict_that_lasts_is_told(scene: Scene, monkeypatch: pytest.MonkeyP
     one(scene.mirrors.objects.slices).take("DELETED", item)
     wait_until(lambda: scene.says("Synced") == "False", "what is wrong", 20.0)
     assert "KubernetesError" in dict(scene.events.recorded)
+
+
+def test_a_fight_with_a_webhook_ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives each slice other ports than were asked for, so that none is ever as it should be."""
+    send = scene.api.request
+
+    def request(method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:
+        if method == "POST" and path.endswith("/endpointslices"):
+            ports = [{**each, "appProtocol": "http"} for each in body["ports"]]
+            body = {**body, "ports": ports}
+        return send(method, path, query, body, **more)
+
+    monkeypatch.setattr(scene.api, "request", request)
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    scene.mirrors.lead()
+    wait_until(lambda: scene.says("Ready") == "True", "Ready", 10.0)
+    time.sleep(2.0)
+    creations = scene.mirrors.writes["endpointslices", "create"]
+    assert creations <= 8
+    time.sleep(1.0)
+    assert scene.mirrors.writes["endpointslices", "create"] == creations
+    scene.source.was_read()
+    wait_until(
+        lambda: scene.mirrors.writes["endpointslices", "create"] > creations, "the next reading's", 10.0
+    )
