@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror_addresses import AddressPolicy, own_addresses
+from eurekube_provider.core.model import Port
 from eurekube_provider.core.objects import ATTACH_ANNOTATION
 from eurekube_provider.kube.access import MIRRORS
 from eurekube_provider.operator.watches import trim_service
@@ -109,7 +111,7 @@ def test_a_service_of_which_nothing_tells_the_application_stays() -> None:
 @pytest.mark.parametrize("attached", [False, True])
 def test_another_application_takes_the_service_over(attached: bool) -> None:
     """Without another address, and without the endpoints of the one before it."""
-    place = {"attachTo": "rating"} if attached else {"serviceName": "rating"}
+    place: dict[str, Any] = {"attachTo": "rating"} if attached else {"serviceName": "rating"}
     stage = Stage(application="review", **place)
     if attached:
         stage.persons["shop", "rating"] = opted_in()
@@ -146,6 +148,24 @@ def test_slices_come_before_a_ports_new_name() -> None:
         "DELETE endpointslices",
     ]
     assert stage.shows() == {"192.0.2.1": True}
+
+
+def test_an_instance_is_at_its_new_port_before_it_leaves_the_old_one() -> None:
+    """Each port has a slice already, and both change."""
+    stage = Stage()
+    old, new = Port(8080), Port(8081)
+    stage.source.listed = [replace(instance(number), port=old) for number in (1, 2)]
+    stage.source.listed += [replace(instance(3), port=new)]
+    stage.reconcile()
+    paths = {
+        item["ports"][0]["port"]: "/".join(path.split("/")[-2:])
+        for path, item in stage.api.objects.items()
+        if "/endpointslices/" in path
+    }
+    for before, after in ((old, new), (new, old)):
+        stage.source.listed[0] = replace(stage.source.listed[0], port=after)
+        stage.reconcile()
+        assert stage.api.writes == [f"PUT {paths[after.number]}", f"PUT {paths[before.number]}"]
 
 
 @pytest.mark.parametrize(("opts_out", "shows"), [(False, {"192.0.2.1": True}), (True, {})])
@@ -214,6 +234,14 @@ def test_an_address_with_an_interface_is_refused() -> None:
     stage.source.listed = [instance(1, address="2001:db8::1%eth0"), instance(2, address="2001:db8::2")]
     assert "names an interface" in stage.problem("AddressRefused")
     assert stage.shows() == {"2001:db8::2": True}
+
+
+def test_an_instance_with_an_endless_id_is_refused() -> None:
+    """A slice that names it is too large for the API server's store."""
+    stage = Stage()
+    stage.source.listed = [replace(instance(1), instance_id="v" * 1_000_000), instance(2)]
+    assert "has an id of 1000000 characters" in stage.problem("AddressRefused")
+    assert stage.shows() == {"192.0.2.2": True}
 
 
 def test_both_addresses_of_a_dual_stack_service_are_the_clusters_own() -> None:
