@@ -38,6 +38,8 @@ class AddressPolicy:
         """
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             return "is an IPv4 address in the form of an IPv6 one, which Kubernetes takes for neither"
+        if isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None:
+            return "names an interface of its own host (behind the %), which Kubernetes refuses"
         for is_so, what in (
             (address.is_unspecified, "names no host"),
             (address.is_loopback, "is a loopback address: on each node it is that node itself"),
@@ -63,7 +65,8 @@ def own_addresses(services: Iterable[Object], slices: Iterable[Object]) -> froze
     of_services = {
         str(address)
         for service in services
-        for address in ((service.get("spec") or {}).get("clusterIP"),)
+        for spec in (service.get("spec") or {},)
+        for address in (spec.get("clusterIP"), *(spec.get("clusterIPs") or ()))
         if address and address != "None"
     }
     return frozenset(of_services).union(

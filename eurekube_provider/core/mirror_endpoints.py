@@ -15,6 +15,10 @@ from eurekube_provider.core.objects import Problem
 TargetPort = tuple[str, int, str]
 """A port of instances: the Service's port name, the number, and the protocol above TCP, empty for any."""
 
+LONGEST_ID = 1000
+"""Of an instance that can be shown: a slice names a hundred of them, and all of it must fit into the API
+server's store. One that does not would keep every other change of its application away."""
+
 Resolved = Callable[[str], tuple[str, ...] | None]
 """The addresses of a host's name; None where it was never resolved."""
 
@@ -88,6 +92,17 @@ def mirrored_endpoints(
     for instance in sorted(instances, key=lambda one: one.instance_id):
         known.add(instance.instance_id)
         if is_echo(mirror, instance, cluster):
+            continue
+        if len(instance.instance_id) > LONGEST_ID:
+            sentence = (
+                f"has an id of {len(instance.instance_id)} characters, at most {LONGEST_ID} can be shown"
+            )
+            problems.append(
+                Problem(
+                    MirrorCondition.ADDRESS_REFUSED,
+                    f"{instance.application} {instance.instance_id[:40]}… {sentence}",
+                )
+            )
             continue
         ports = _ports_of(mirror, instance)
         if not ports:

@@ -69,6 +69,10 @@ class _Filling:
     def room(self) -> int:
         return MOST_ENDPOINTS - len(self.endpoints)
 
+    @property
+    def loses(self) -> bool:
+        return any(one["addresses"][0] not in self.endpoints for one in self.item.get("endpoints") or ())
+
 
 def plan_slices(owner: SliceOwner, wanted: Iterable[MirrorEndpoint], standing: Sequence[Object]) -> SlicePlan:
     """Plan the writes after which the slices hold the wanted endpoints and no others.
@@ -87,7 +91,7 @@ def plan_slices(owner: SliceOwner, wanted: Iterable[MirrorEndpoint], standing: S
         slices_by_group[group if group in by_group else None].append(_Filling(item))
     names = {str(item["metadata"]["name"]) for item in standing}
     creations: list[dict[str, Any]] = []
-    updates: list[dict[str, Any]] = []
+    updates: list[tuple[bool, dict[str, Any]]] = []
     deletions = [one.item for one in slices_by_group.pop(None, [])]
     for group, endpoints in sorted(by_group.items()):
         fillings = slices_by_group[group]
@@ -96,12 +100,15 @@ def plan_slices(owner: SliceOwner, wanted: Iterable[MirrorEndpoint], standing: S
             if not filling.endpoints:
                 deletions.append(filling.item)
             elif filling.is_changed:
-                updates.append(_replaced(filling, owner, group, has_hints=has_hints))
+                body = _replaced(filling, owner, group, has_hints=has_hints)
+                updates.append((filling.loses, body))
         for start in range(0, len(rest), MOST_ENDPOINTS):
             name = _free_name(owner.service, group, names)
             part = rest[start : start + MOST_ENDPOINTS]
             creations.append(_body(owner, group, name, part, has_hints=has_hints))
-    return SlicePlan(tuple(creations), tuple(updates), tuple(deletions))
+    # What changes its port leaves one slice for another: there first, so that it is called all the time.
+    ordered = (body for _, body in sorted(updates, key=lambda one: one[0]))
+    return SlicePlan(tuple(creations), tuple(ordered), tuple(deletions))
 
 
 def _placed(
@@ -197,6 +204,8 @@ def _replaced(one: _Filling, owner: SliceOwner, group: EndpointGroup, *, has_hin
     body = _body(owner, group, str(metadata["name"]), one.endpoints.values(), has_hints=has_hints)
     for field_name in ("labels", "annotations"):
         body["metadata"][field_name] = {**(metadata.get(field_name) or {}), **body["metadata"][field_name]}
+    if metadata.get("finalizers"):
+        body["metadata"]["finalizers"] = metadata["finalizers"]
     if metadata.get("resourceVersion"):
         body["metadata"]["resourceVersion"] = metadata["resourceVersion"]
     return body

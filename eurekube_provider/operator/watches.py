@@ -41,11 +41,13 @@ def _named(item: Object, **more: Any) -> Object:
 def trim_service(service: Object) -> Object:
     """What the mapping reads of a Service, and which mirror may add endpoints to it."""
     spec = service.get("spec") or {}
+    addresses = spec.get("clusterIPs") or ()
     attached = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
     opted_in = {"annotations": {ATTACH_ANNOTATION: attached}} if attached else {}
     return {
         "metadata": _named(service, labels=service["metadata"].get("labels") or {}, **opted_in),
-        "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec},
+        "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec}
+        | ({"clusterIPs": addresses} if len(addresses) > 1 else {}),  # dual stack alone has two
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
     }
 

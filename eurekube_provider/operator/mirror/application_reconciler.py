@@ -9,28 +9,41 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
+from eurekube_provider.core.mirror_addresses import AddressPolicy, parsed_address
 from eurekube_provider.core.mirror_conditions import MirroredService
-from eurekube_provider.core.mirror_endpoints import mirrored_endpoints
+from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, mirrored_endpoints
 from eurekube_provider.core.mirror_guard import GuardVerdict, guarded, vanished
-from eurekube_provider.core.mirror_slices import plan_slices, shown_endpoints
+from eurekube_provider.core.mirror_slices import SlicePlan, plan_slices, shown_endpoints
 from eurekube_provider.core.mirror_source import Whereabouts
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.concurrent_writes import Write
 from eurekube_provider.operator.mirror.host_names import HostNames
-from eurekube_provider.operator.mirror.mirror_objects import MirrorKey
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, application_of
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from eurekube_provider.operator.mirror.mirrored_service import owner_reference, service_ports, slice_owner
+from eurekube_provider.operator.mirror.mirrored_service import (
+    has_form,
+    owner_reference,
+    service_ports,
+    slice_owner,
+)
 from eurekube_provider.operator.mirror.service_keeper import MirrorRound, ServiceKeeper
 
 _log = logging.getLogger(__name__)
+
+
+def _is_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
+    """Whether an endpoint that is shown may be shown no more."""
+    address = parsed_address(endpoint.address)
+    return address is None or bool(policy.refusal(address, mirror.allowed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,11 @@ class _Decision:
     problems: tuple[Problem, ...]
     verdict: GuardVerdict
     uses_names: bool
+
+
+def _planned(decision: _Decision, owner: Mapping[str, Any]) -> SlicePlan:
+    marks = slice_owner(decision.mirror, decision.application, decision.name, owner)
+    return plan_slices(marks, decision.verdict.endpoints, decision.slices)
 
 
 class ApplicationReconciler:
@@ -98,7 +116,12 @@ class ApplicationReconciler:
         assert mirror is not None  # noqa: S101 - told apart above
         # By another name, too: what is called there is called here from now on.
         moving = [one for other, one in now.shown_before.get(application, ()) if other != name]
-        before = shown_endpoints([*slices, *moving])
+        own = [one for one in slices if application_of(one) in ("", application)]  # not of one before it
+        before = [
+            one
+            for one in shown_endpoints([*own, *moving])
+            if not _is_refused(one, now.policy, now.mirror)  # networks may have been taken away since
+        ]
         found = self._whereabouts(now, application, vanished(before, {one.instance_id for one in instances}))
         uses_names = False
 
@@ -132,17 +155,20 @@ class ApplicationReconciler:
         :param signature: what all of it depends on; None where it must be decided anew all the same.
         """
         application, name, verdict = decision.application, decision.name, decision.verdict
+        room = SlicePlan()
         if decision.mirror.form is MirrorForm.ATTACHED:
             owner = owner_reference(now.item, is_controller=False)
         else:
             ports = service_ports(decision.mirror, verdict.endpoints, decision.service)
+            room = self._room(decision, ports)
+            self._writer.carry_out(room)
             service = self._keeper.have_service(now, application, name, decision.service, ports)
             if service is None:
                 return
             owner = owner_reference(service, is_controller=False)
-        plan = plan_slices(
-            slice_owner(decision.mirror, application, name, owner), verdict.endpoints, decision.slices
-        )
+        plan = _planned(decision, owner)
+        if room:
+            plan = replace(plan, creations=())
         if plan:
             self._writer.carry_out(plan)
             _log.info(
@@ -158,8 +184,22 @@ class ApplicationReconciler:
         ready = sum(one.is_ready for one in verdict.endpoints)
         shown = MirroredService(application, name, len(verdict.endpoints), ready, held)
         now.shown.append(shown)
-        if signature is not None and not plan and not held:
+        if signature is not None and not plan and not room and not held:
             self._done[place] = (signature, shown)
+
+    @staticmethod
+    def _room(decision: _Decision, ports: list[dict[str, Any]]) -> SlicePlan:
+        """The slices that come before a Service whose ports get other names: it finds its endpoints by those.
+
+        Where one is refused, the Service keeps the names that it has.
+        """
+        service = decision.service
+        if service is None or not has_form(service, decision.mirror.form):
+            return SlicePlan()
+        stands = {str(one.get("name") or "") for one in (service.get("spec") or {}).get("ports") or ()}
+        if stands == {one["name"] for one in ports}:
+            return SlicePlan()
+        return SlicePlan(_planned(decision, owner_reference(service, is_controller=False)).creations)
 
     def _signature(
         self,

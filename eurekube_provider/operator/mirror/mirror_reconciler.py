@@ -47,7 +47,10 @@ PROOF_SECONDS = 15.0
 MOST_REFUSED = 8
 """So many refusals are no application's own: none is written after them before the next try."""
 
-_OF_ONE = frozenset({403, 404, 409, 422})
+ORPHAN_FINALIZER = "orphan"
+"""Kubernetes' own, on what is deleted without what it owns."""
+
+_OF_ONE = frozenset({400, 403, 404, 409, 413, 422})
 """Refusals that may concern a single object: a quota, a webhook, a copy that is old."""
 
 
@@ -90,6 +93,8 @@ class MirrorReconciler:
         self._sources, self._policy, self._writers = sources, policy, writers
         self._keeper = ServiceKeeper(objects, writer, service)
         self._applications = ApplicationReconciler(cluster, writer, names, self._keeper, clock)
+        self._refused: dict[MirrorKey, set[str]] = {}
+        """The applications of which the last write was refused: they come last in the next round."""
 
     def forget_all(self) -> None:
         """Another replica leads: how long something was held counts anew for each."""
@@ -103,7 +108,7 @@ class MirrorReconciler:
         """
         item = self._objects.mirrors.get(*key)
         if item is None:
-            self._applications.forget(key)
+            self._forget(key)
             return MirrorResult()
         if item["metadata"].get("deletionTimestamp"):
             return self._release(key, item)
@@ -185,7 +190,7 @@ class MirrorReconciler:
         """Show every application that is meant; take away what is meant no more."""
         mirror = now.mirror
         listed = self._listed(mirror, now.source)
-        standing = {name: application_of(item) for name, item in now.services.items()}
+        standing = _standing_applications(now)
         if mirror.application:
             meant = {mirror.application}
         else:
@@ -198,38 +203,52 @@ class MirrorReconciler:
         if mirror.form is MirrorForm.ATTACHED:
             names: Mapping[str, str] = {mirror.application: mirror.attach_to}
         else:
-            assigned = assigned_names(mirror.service_name, meant, standing)
+            # A Service whose application is meant no more goes over to the one that gets its name: made anew
+            # it would have another address.
+            keep = {name: application for name, application in standing.items() if application in meant}
+            assigned = assigned_names(mirror.service_name, meant, keep)
             names = assigned.names
             now.problems += [
                 Problem(MirrorCondition.NAME_TAKEN, sentence) for sentence in assigned.refused.values()
             ]
         parts: list[MirrorRound] = []
+        refused_before = self._refused.setdefault(now.key, set())
+        order = sorted(names.items(), key=lambda each: (each[0] in refused_before, each))
 
         def writes() -> Iterator[Write]:
-            for application, name in sorted(names.items()):
+            for application, name in order:
                 parts.append(now.part())
                 write = self._applications.decided(parts[-1], application, name, listed.get(application, []))
                 if write is not None:
-                    yield partial(attempt, write)
+                    yield partial(attempt, application, write)
 
         refused: list[KubernetesError] = []
 
-        def attempt(write: Write) -> None:
+        def attempt(application: str, write: Write) -> None:
             try:
                 write()
             except KubernetesError as error:
                 refused.append(error)
+                refused_before.add(application)
                 if error.status_code not in _OF_ONE or len(refused) >= MOST_REFUSED:
                     raise
+            else:
+                refused_before.discard(application)
 
         carry_out(writes(), self._writers)
         if refused:
             raise refused[0]  # before anything is taken away: what is called there has no other place yet
+        refused_before.clear()
         for part in parts:
             now.join(part)
+        now.shown.sort(key=lambda one: (one.application, one.service))
         shown = {one.application for one in now.shown}
         for name in sorted({*now.services, *now.slices} - set(names.values())):
             application = standing.get(name, "")
+            if name not in now.services and self._keeper.has_opted_in(now.key, name):
+                application = application_of(now.slices[name][0])  # it was attached there until now
+            if name in now.services and not application and mirror.pattern:
+                continue  # somebody took the annotation off: whose it is cannot be told
             if application in meant and application not in shown:
                 continue  # it has no other name yet, so that it is called by this one
             self._applications.take_away(now.key, name, now.services.get(name), now.slices.get(name, ()))
@@ -252,7 +271,9 @@ class MirrorReconciler:
         """Remove all that a deleted mirror made, then let it go."""
         if MIRROR_FINALIZER in (item["metadata"].get("finalizers") or ()):
             services, slices = self._objects.services_of(key), self._objects.slices_of(key)
-            for name in sorted({*services, *slices}):
+            # `kubectl delete --cascade=orphan`: a person wants what it made to outlive it.
+            is_kept = ORPHAN_FINALIZER in item["metadata"]["finalizers"]
+            for name in () if is_kept else sorted({*services, *slices}):
                 try:
                     self._applications.take_away(key, name, services.get(name), slices.get(name, ()))
                 except KubernetesError as error:
@@ -261,8 +282,25 @@ class MirrorReconciler:
                     # Of a namespace that is deleted our rights may go first; the owner references remain.
                     _log.info("left to its owner reference", extra={"mirror": "/".join(key), "service": name})
             self._writer.set_finalizer(item, present=False)
-        self._applications.forget(key)
+        self._forget(key)
         return MirrorResult()
+
+    def _forget(self, key: MirrorKey) -> None:
+        self._refused.pop(key, None)
+        self._applications.forget(key)
+
+
+def _standing_applications(now: MirrorRound) -> dict[str, str]:
+    """By Service, the application that it shows; one whose annotation is gone tells it by its slices.
+
+    Where nothing tells it, the Service is left out: whoever gets the name has it.
+    """
+    found: dict[str, str] = {}
+    for name, service in now.services.items():
+        told = (application_of(item) for item in (service, *now.slices.get(name, ())))
+        if application := next(filter(None, told), ""):
+            found[name] = application
+    return found
 
 
 def _by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[str, Object]]]:

@@ -36,6 +36,17 @@ _log = logging.getLogger(__name__)
 UNSYNCED_SECONDS = 1.0
 """How soon a mirror is looked at again while the objects of the cluster have not all been read."""
 
+MOST_ROUNDS = 8
+"""So many rounds in which a mirror writes may come between two readings of Eureka. More of them mean that
+somebody changes what is written, such as a webhook: that shall cost no endless writes."""
+
+REST_SECONDS = 30.0
+"""For as long such a mirror waits where no reading comes before."""
+
+LONGEST_CONFLICT_SECONDS = 8.0
+"""A conflict after which a mirror waits so long is told: no watch mends it, as where a slice of somebody
+else's has the name of ours."""
+
 LONGEST_RECONCILE_SECONDS = 600.0
 STOP_SECONDS = 5.0
 
@@ -60,7 +71,7 @@ class Mirrors:
         *,
         is_dry: bool = False,
     ) -> None:
-        self._sources = sources
+        self._sources, self._watched = sources, watched
         self._told = told
         self._events = events
         self._queue: WorkQueue[MirrorKey] = WorkQueue()
@@ -88,6 +99,9 @@ class Mirrors:
         self._reports: dict[MirrorKey, MirrorReport] = {}
         self._statuses: dict[MirrorKey, Mapping[str, object]] = {}
         self._busy_since: dict[str, float] = {}
+        self._rounds: Counter[MirrorKey] = Counter()
+        """In how many rounds each mirror wrote since Eureka was read."""
+        self._rests_until: dict[MirrorKey, float] = {}
         self._queue.divide(sources, self._group_of)
         self._queue.pause()
         self._workers = [
@@ -180,6 +194,7 @@ class Mirrors:
         def was_read() -> None:
             for key in self.objects.mirror_keys():
                 if self._group_of(key) == name:
+                    self._rested(key)
                     self._queue.add(key)
 
         return was_read
@@ -207,8 +222,10 @@ class Mirrors:
         while (key := self._queue.get(group)) is not None:
             self._busy_since[thread] = time.monotonic()
             try:
-                if not (self.objects.are_known_of(key[0]) or self._is_leaving(key)):
+                if not (self._is_known(key[0]) or self._is_leaving(key)):
                     self._queue.add_after(key, UNSYNCED_SECONDS)
+                    continue
+                if self._must_rest(key):
                     continue
                 self._tell(key, self._reconciler.reconcile(key))
                 self._queue.forget_failures(key)
@@ -223,6 +240,38 @@ class Mirrors:
                 self._busy_since.pop(thread, None)
                 self._queue.done(key)
 
+    def _must_rest(self, key: MirrorKey) -> bool:
+        """Whether a mirror wrote so often that it waits for the next reading, or for :data:`REST_SECONDS`."""
+        if self._rounds[key] < MOST_ROUNDS or self._is_leaving(key):
+            return False
+        now = time.monotonic()
+        if key not in self._rests_until:
+            self._rests_until[key] = now + REST_SECONDS
+            _log.warning(
+                "somebody changes what a mirror writes: it waits for the next reading",
+                extra={"mirror": "/".join(key)},
+            )
+        left = self._rests_until[key] - now
+        if left <= 0.0:
+            self._rested(key)
+            return False
+        self._queue.add_after(key, left)
+        return True
+
+    def _rested(self, key: MirrorKey) -> None:
+        self._rounds.pop(key, None)
+        self._rests_until.pop(key, None)
+
+    def _is_known(self, namespace: str) -> bool:
+        """Whether all of a namespace was listed, persons' Services and their endpoints too.
+
+        Before, a Service of `attachTo` that is not known is not one that is not there.
+        """
+        groups = (self._watched.services, self._watched.slices)
+        return self.objects.are_known_of(namespace) and all(
+            group.without_list(namespace) is None for group in groups
+        )
+
     def _is_leaving(self, key: MirrorKey) -> bool:
         """Whether a mirror was deleted: it goes however little is known, since owner references remain."""
         item = self.objects.mirrors.get(*key)
@@ -230,7 +279,7 @@ class Mirrors:
 
     def _failed(self, key: MirrorKey, error: KubernetesError) -> None:
         delay = self._queue.retry(key)
-        if error.status_code == 409:
+        if error.status_code == 409 and delay < LONGEST_CONFLICT_SECONDS:
             return  # our copy was old, which the watch mends
         _log.warning(
             "mirror not brought in line, tried again",
@@ -244,7 +293,9 @@ class Mirrors:
 
     def _tell(self, key: MirrorKey, result: MirrorResult) -> None:
         """Have people told what a reconcile came to."""
-        self._told(key, result.report, self._writer.sent(key))
+        written = self._writer.sent(key)
+        self._rounds[key] += bool(written)
+        self._told(key, result.report, written)
         if result.again_seconds is not None:
             self._queue.add_after(key, result.again_seconds)
         item = self.objects.mirrors.get(*key)
@@ -252,6 +303,7 @@ class Mirrors:
             with self._lock:
                 self._reports.pop(key, None)
                 self._statuses.pop(key, None)
+            self._rested(key)
             return
         if result.report is None:
             return

@@ -104,6 +104,11 @@ class ServiceKeeper:
         service = self.service(namespace, name)
         return service is not None and not is_mirrored(service)
 
+    def has_opted_in(self, key: MirrorKey, name: str) -> bool:
+        """Whether a person's Service says that this mirror may add to it."""
+        service = self.service(key[0], name)
+        return service is not None and _opted_in(service) == key[1]
+
     def attached(self, now: MirrorRound, name: str) -> Mirror | None:
         """The mirror, with its ports named as those of the Service that it adds to; None if it may not."""
         service = self.service(now.key[0], name)
@@ -111,7 +116,7 @@ class ServiceKeeper:
             why, remedy = "there is no such Service", "create it, or correct spec.attachTo"
         elif is_mirrored(service):
             why, remedy = "it is a mirrored Service itself", "name another one in spec.attachTo"
-        elif (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION) != now.key[1]:
+        elif _opted_in(service) != now.key[1]:
             wanted = f"{ATTACH_ANNOTATION}={now.key[1]}"
             why, remedy = f"it does not have the annotation {wanted}", f"annotate it with {wanted}"
         else:
@@ -177,3 +182,8 @@ class ServiceKeeper:
 
     def _patch(self, service: Object, patch: dict[str, Any]) -> None:
         self._writer.patch_service(service, patch)
+
+
+def _opted_in(service: Object) -> str | None:
+    found: str | None = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
+    return found

@@ -13,7 +13,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.objects import ATTACH_ANNOTATION
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES
 from eurekube_provider.operator.mirror.mirror_status import is_worth_a_write
@@ -40,10 +40,12 @@ class Events:
 class Scene:
     """Mirrors over an API server and a Eureka in memory, whose watches tell nothing by themselves."""
 
-    def __init__(self, *, is_dry: bool = False) -> None:
+    def __init__(self, *, is_dry: bool = False, is_listed: bool = True) -> None:
         self.api, self.source, self.events = Api(), Source(), Events()
         self.told: list[tuple[str, list[str]]] = []
         self.watched = Told().sources
+        if is_listed:
+            self.list_persons()
         settings = Settings(
             {"default": Connection.parse(URL)},
             mirrors=True,
@@ -60,6 +62,11 @@ class Scene:
             lambda key, _, writes: self.told.append((key[1], writes)),
             is_dry=is_dry,
         )
+
+    def list_persons(self) -> None:
+        """The Services that are no mirror's are read, of which there are none."""
+        for group in (self.watched.services, self.watched.slices):
+            one(group).take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
 
     def request(self, *given: Any, **more: Any) -> Object:
         """A write."""
@@ -237,3 +244,63 @@ def test_a_status_is_written_for_its_news_only() -> None:
     assert is_worth_a_write(old, {**old, "ready": 2})
     assert is_worth_a_write({"ready": 1}, old)
     assert not is_worth_a_write({"ready": 1}, {"ready": 1})
+
+
+def test_nothing_leaves_a_service_that_was_not_listed_yet() -> None:
+    """The operator of before added to it; this one may read persons' Services a while after its own."""
+    scene = Scene(is_listed=False)
+    slices = f"{ENDPOINT_SLICES.path('shop')}/rating-1"
+    labels = {"kubernetes.io/service-name": "rating", MIRROR_LABEL: "beside"}
+    metadata = {"namespace": "shop", "name": "rating-1", "uid": "1", "resourceVersion": "1", "labels": labels}
+    scene.api.objects[slices] = {"metadata": metadata, "addressType": "IPv4", "ports": [], "endpoints": []}
+    scene.made("beside", application="review", attachTo="rating")
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    scene.mirrors.lead()
+    wait_until(lambda: scene.mirrors.objects.are_known_of("shop"), "the lists", 10.0)
+    time.sleep(1.5)
+    assert [each for each in scene.api.writes if "DELETE" in each] == []
+    scene.list_persons()
+    wait_until(lambda: slices not in scene.api.objects, "its end, since there is none", 10.0)
+    scene.end()
+
+
+def test_a_conflict_that_lasts_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of somebody else's has the name of ours: no watch mends that. One conflict is not told."""
+    monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.LONGEST_CONFLICT_SECONDS", 0.6)
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    scene.mirrors.lead()
+    wait_until(lambda: scene.says("Ready") == "True", "Ready", 10.0)
+    (path,) = (path for path in scene.api.objects if "/endpointslices/" in path)
+    item = scene.api.objects[path]
+    item["metadata"]["labels"] = {}
+    one(scene.mirrors.objects.slices).take("DELETED", item)
+    wait_until(lambda: scene.says("Synced") == "False", "what is wrong", 20.0)
+    assert "KubernetesError" in dict(scene.events.recorded)
+
+
+def test_a_fight_with_a_webhook_ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives each slice other ports than were asked for, so that none is ever as it should be."""
+    send = scene.api.request
+
+    def request(method: str, path: str, query: object = None, body: Any = None, **more: object) -> Any:
+        if method == "POST" and path.endswith("/endpointslices"):
+            ports = [{**each, "appProtocol": "http"} for each in body["ports"]]
+            body = {**body, "ports": ports}
+        return send(method, path, query, body, **more)
+
+    monkeypatch.setattr(scene.api, "request", request)
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    scene.mirrors.lead()
+    wait_until(lambda: scene.says("Ready") == "True", "Ready", 10.0)
+    time.sleep(2.0)
+    creations = scene.mirrors.writes["endpointslices", "create"]
+    assert creations <= 8
+    time.sleep(1.0)
+    assert scene.mirrors.writes["endpointslices", "create"] == creations
+    scene.source.was_read()
+    wait_until(
+        lambda: scene.mirrors.writes["endpointslices", "create"] > creations, "the next reading's", 10.0
+    )
