@@ -24,7 +24,7 @@ from tests.explore.operator.mirror_edits import (
 )
 from tests.explore.operator.mirrors import MirrorsExplored
 from tests.explore.operator.stepwise import owned
-from tests.explore.operator.world import Happening
+from tests.explore.operator.world import Fault, Happening
 
 OTHERS_AN_EDIT = 4
 ORDERS_AN_EDIT = 4
@@ -81,6 +81,18 @@ def test_writes_of_several_applications_are_under_way_at_once() -> None:
     assert len({tuple(one) for one in first}) > 1
     services = ["POST services" in line for line in first[0]]
     assert services[:2] == [True, True], "the second Service does not wait for the first one's slices"
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_kill_ends_all_writers(kill: Fault) -> None:
+    """Of the one that is killed at a request, and of those whose requests are under way."""
+    explored = MirrorsExplored(mirror_edit("all get another name"), {3: kill})
+    trace = explored.run().trace
+    killed = next(at for at, line in enumerate(trace) if "is killed" in line)
+    begun = next(at for at, line in enumerate(trace) if "starts again" in line)
+    assert sum("POST services" in line for line in trace[:killed]) > 1
+    assert trace[killed + 1 : begun] == []
+    assert not any(process.tasks for process in explored.world.processes)
 
 
 def test_wherever_an_application_is_refused() -> None:
