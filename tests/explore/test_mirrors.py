@@ -83,6 +83,16 @@ def test_writes_of_several_applications_are_under_way_at_once() -> None:
     assert services[:2] == [True, True], "the second Service does not wait for the first one's slices"
 
 
+def test_a_person_replaces_a_service_while_the_answer_to_a_patch_of_it_is_slow() -> None:
+    """The watch tells of the deletion first: the answer does not bring back what is gone."""
+    edit = mirror_edit("all get another port")
+    for seed in range(ORDERS_AN_EDIT):
+        places = MirrorsExplored(edit, {}, seed=seed).run().places
+        *_, before, last = [at for at, what in enumerate(places) if what.startswith("PATCH services")]
+        failure = tried(edit, {before: a_person_replaces_the_service, last: Fault.SLOW}, seed=seed)
+        assert not failure, failure
+
+
 @pytest.mark.parametrize("kill", KILLS)
 def test_a_kill_ends_all_writers(kill: Fault) -> None:
     """Of the one that is killed at a request, and of those whose requests are under way."""

@@ -41,6 +41,9 @@ STEADY_SECONDS, WINDOW_SECONDS, CALM_SECONDS = 70.0, 50.0, 170.0
 REST_SECONDS = 30.0
 """So long before the end nothing is written any more."""
 
+MOST_STRAYS = 3
+"""So often slices may be added to a Service that has become a person's: what is under way, and once more."""
+
 HOLD_SECONDS = 60
 SETTLED_MS = 60_000
 """What is UP for so long is known to be so by every list."""
@@ -80,6 +83,7 @@ class MirrorsExplored:
         self.replicas: list[MirrorReplica] = []
         self._is_person = False
         self._may_lose: set[str] = set()
+        self._strays: Counter[str] = Counter()
         scheduler = world.scheduler
         assert isinstance(scheduler, Interleaved)
         scheduler.step = self._step
@@ -255,6 +259,8 @@ class MirrorsExplored:
             self._violated(f"a person's Service {change.key[1]} was written to")
         if change.kind == "endpointslices":
             self._look_at_loss(change)
+            if change.type == "ADDED" and not self._is_person:
+                self._look_at_strays(change.item)
 
     def _tell(self) -> None:
         for replica in self.replicas:
@@ -286,6 +292,18 @@ class MirrorsExplored:
             is_missed = (one.application, one.address) in lost and one.application not in self._may_lose
             if is_missed and one.up_since_ms is not None and one.up_since_ms <= known:
                 self._violated(f"{one.application} {one.name} is UP and is not called any more")
+
+    def _look_at_strays(self, added: Object) -> None:
+        """Who learns late that a Service is a person's adds to it at most for a moment."""
+        name = added["metadata"]["labels"][SERVICE_NAME_LABEL]
+        if name in self._persons() and not self._is_opted_in(name):
+            self._strays[name] += 1
+            if self._strays[name] > MOST_STRAYS:
+                self._violated(f"slices are added again and again to a person's Service {name}")
+
+    def _is_opted_in(self, name: str) -> bool:
+        service = self.world.kube.get("services", SHOP, name) or {"metadata": {}}
+        return (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION) == MIRROR
 
     def _slices(self) -> list[Object]:
         return [item for item in self.world.kube.objects["endpointslices"].values() if is_mirrored(item)]
@@ -334,9 +352,7 @@ class MirrorsExplored:
             return {}
         spec = item["spec"]
         if attach_to := spec.get("attachTo"):
-            service = self.world.kube.get("services", SHOP, attach_to)
-            annotations = ((service or {}).get("metadata") or {}).get("annotations") or {}
-            return {APP: attach_to} if annotations.get(ATTACH_ANNOTATION) == MIRROR else {}
+            return {APP: attach_to} if self._is_opted_in(attach_to) else {}
         known = {one.application for one in self.machines.values()}
         meant = {APP} if "application" in spec else known.intersection(spec["allow"])
         template = spec.get("serviceName") or APPLICATION_PLACE
