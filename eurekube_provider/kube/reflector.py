@@ -80,6 +80,8 @@ class Reflector:
         self._on_synced = on_synced
         self._objects: dict[tuple[str, str], Object] = {}
         self._lock = threading.Lock()
+        self._turn = threading.Lock()  # so that changes are told in the order in which they are taken
+        self._told_of = 0  # the resource version of the last change that the API server told of
         self._version: str | None = None  # to watch from; None: list first
         self._synced = threading.Event()
         self._stopped = threading.Event()
@@ -181,14 +183,16 @@ class Reflector:
             self._active_at = time.monotonic()
             for item in page.get("items") or ():
                 fresh[_key(item)] = self._trim(item)
-        with self._lock:
-            before, self._objects = self._objects, fresh
-        for key, item in fresh.items():
-            old = before.pop(key, None)
-            if old != item:
-                self._tell(old, item)
-        for old in before.values():
-            self._tell(old, None)
+        with self._turn:
+            with self._lock:
+                before, self._objects = self._objects, fresh
+            self._told_of = _version_of(page)
+            for key, item in fresh.items():
+                old = before.pop(key, None)
+                if old != item:
+                    self._tell(old, item)
+            for old in before.values():
+                self._tell(old, None)
         self._version = str(page["metadata"]["resourceVersion"])
         self.failure, self._current_from = None, time.monotonic()
         self._denied = None
@@ -200,8 +204,29 @@ class Reflector:
 
     def take(self, event_type: str, item: Object) -> None:
         """Take one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``), and tell the listener."""
-        key = _key(item)
-        kept = None if event_type == "DELETED" else self._trim(item)
+        with self._turn:
+            self._told_of = _version_of(item)
+            self._put(_key(item), None if event_type == "DELETED" else self._trim(item))
+
+    def take_answer(self, item: Object) -> None:
+        """Take what a write of ours made, and tell the listener, unless a watch has told of later changes.
+
+        Then the answer may be old: of who changed or removed the object since, nobody tells again. Resource
+        versions of one kind only grow (Kubernetes, API concepts: resource versions).
+        """
+        with self._turn:
+            version = _version_of(item)
+            if not version or version > self._told_of:
+                self._put(_key(item), self._trim(item))
+
+    def take_removal(self, item: Object) -> None:
+        """Take that we removed an object, and tell the listener, unless another one of its name stands."""
+        with self._turn:
+            stands = self.get(*_key(item))
+            if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
+                self._put(_key(item), None)
+
+    def _put(self, key: tuple[str, str], kept: Object | None) -> None:
         with self._lock:
             old = self._objects.pop(key, None)
             if kept is not None:
@@ -357,6 +382,12 @@ def _lists_anew_after(failures: int) -> bool:
     """Whether so many failures in a row are the first few, or twice as many as when there was a list last."""
     times, rest = divmod(failures, ANEW_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0
+
+
+def _version_of(item: Object) -> int:
+    """The resource version of an object or a list; 0 where there is none that can be compared."""
+    version = str(item["metadata"].get("resourceVersion"))
+    return int(version) if version.isdecimal() else 0
 
 
 def _key(item: Object) -> tuple[str, str]:

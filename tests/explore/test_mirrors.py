@@ -14,17 +14,20 @@ from tests.explore.operator.mirror_edits import (
     FAULTS,
     KILLS,
     MIRROR_EDITS,
+    SEVERAL_APPLICATIONS,
     MirrorEdit,
     a_person_replaces_the_service,
     a_person_takes_the_service_over,
     a_server_restarts_empty,
     mirror_edit,
+    the_last_application_is_refused,
 )
 from tests.explore.operator.mirrors import MirrorsExplored
 from tests.explore.operator.stepwise import owned
-from tests.explore.operator.world import Happening
+from tests.explore.operator.world import Fault, Happening
 
-OTHERS_AN_EDIT = 6
+OTHERS_AN_EDIT = 4
+ORDERS_AN_EDIT = 4
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -56,6 +59,59 @@ def test_wherever_a_person_takes_the_service(act: Happening) -> None:
         edit = mirror_edit(changed)
         for at in MirrorsExplored(edit, {}).run().numbers:
             assert not (failure := tried(edit, {at: act})), failure
+
+
+@pytest.mark.parametrize("changed", SEVERAL_APPLICATIONS, ids=lambda one: one.name)
+def test_however_writes_overtake_each_other(changed: MirrorEdit) -> None:
+    """Nobody is called no more before all that is new stands, and no writer goes on after its reconcile."""
+    for seed in range(ORDERS_AN_EDIT):
+        assert not (failure := tried(changed, {}, seed=seed)), failure
+
+
+def test_writes_of_several_applications_are_under_way_at_once() -> None:
+    """In an order that the seed draws, and always the same one of the same seed."""
+    edit = mirror_edit("all get another name")
+
+    def orders() -> list[list[str]]:
+        found = [MirrorsExplored(edit, {}, seed=seed).run().trace for seed in range(ORDERS_AN_EDIT)]
+        return [[line for line in trace if "POST" in line] for trace in found]
+
+    first = orders()
+    assert first == orders()
+    assert len({tuple(one) for one in first}) > 1
+    services = ["POST services" in line for line in first[0]]
+    assert services[:2] == [True, True], "the second Service does not wait for the first one's slices"
+
+
+def test_a_person_replaces_a_service_while_the_answer_to_a_patch_of_it_is_slow() -> None:
+    """The watch tells of the deletion first: the answer does not bring back what is gone."""
+    edit = mirror_edit("all get another port")
+    for seed in range(ORDERS_AN_EDIT):
+        places = MirrorsExplored(edit, {}, seed=seed).run().places
+        *_, before, last = [at for at, what in enumerate(places) if what.startswith("PATCH services")]
+        failure = tried(edit, {before: a_person_replaces_the_service, last: Fault.SLOW}, seed=seed)
+        assert not failure, failure
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_kill_ends_all_writers(kill: Fault) -> None:
+    """Of the one that is killed at a request, and of those whose requests are under way."""
+    explored = MirrorsExplored(mirror_edit("all get another name"), {3: kill})
+    trace = explored.run().trace
+    killed = next(at for at, line in enumerate(trace) if "is killed" in line)
+    begun = next(at for at, line in enumerate(trace) if "starts again" in line)
+    assert sum("POST services" in line for line in trace[:killed]) > 1
+    assert trace[killed + 1 : begun] == []
+    assert not any(process.tasks for process in explored.world.processes)
+
+
+def test_wherever_an_application_is_refused() -> None:
+    """It goes on to be called by its old name, and the others are not held up; later it has the new one."""
+    for name in ("all get another name", "a machine of each is replaced", "fewer are meant, by another name"):
+        edit = mirror_edit(name)
+        for at in MirrorsExplored(edit, {}).run().numbers:
+            failure = tried(edit, {at: the_last_application_is_refused})
+            assert not failure, failure
 
 
 @pytest.mark.parametrize("servers", [1, 2])

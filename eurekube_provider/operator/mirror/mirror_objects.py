@@ -110,13 +110,13 @@ class MirrorObjects:
         namespace = item["metadata"]["namespace"]
         for one in group.reflectors:
             if one.namespace in (None, namespace):
-                one.take("MODIFIED", item)
+                one.take_answer(item)
 
     def removed(self, group: ReflectorGroup, item: Object) -> None:
         """Know of our own deletion before the watch tells of it."""
         for one in group.reflectors:
             if one.namespace in (None, item["metadata"]["namespace"]):
-                one.take("DELETED", item)
+                one.take_removal(item)
 
     def _listed(self) -> None:
         """One of the first lists is complete, for which mirrors may have waited."""

@@ -102,6 +102,7 @@ class Kube:
     :ivar behind: the version at which its cache stands still, which lists and watches are answered from; None
         where it does not.
     :ivar changed: called after each change of an object.
+    :ivar refused: what is in the names of objects that nobody may make or change; empty for none.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -113,6 +114,7 @@ class Kube:
         self.behind: int | None = None
         self.changes: list[Change] = []
         self.changed: Callable[[Change], None] = lambda _: None
+        self.refused = ""
         self.events: list[Object] = []
         self._watches: set[_Watch] = set()
         self._uids = 0
@@ -187,6 +189,9 @@ class Kube:
             return dict(body)
         if place.kind not in self.objects:
             raise Refused(404, f"no such kind: {place.kind}")
+        name = place.name or ((body or {}).get("metadata") or {}).get("name", "")
+        if self.refused and method in ("POST", "PUT", "PATCH") and self.refused in name:
+            raise Refused(403, f"{place.kind} {name} is refused by a webhook", "Forbidden")
         if not place.name:
             if method == "POST":
                 return self._create(place, body)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, is_mirrored
-from tests.explore.operator.mirrors import APP, MIRROR, SHOP, MirrorsExplored
+from tests.explore.operator.mirrors import APP, APPS, MIRROR, SHOP, MirrorsExplored
 from tests.explore.operator.world import Fault, Happening
 
 FROZEN_MS = 40_000
+REFUSED_MS = 10_000
 
 Step = Callable[[MirrorsExplored], None]
 
@@ -18,34 +20,23 @@ def _in_place(explored: MirrorsExplored) -> None:
     explored.mirror()
 
 
-def _own_service(explored: MirrorsExplored) -> str:
-    """The Service of the mirror as it stands; none where a person has the name."""
-    item = explored.world.kube.get("eurekamirrors", SHOP, MIRROR)
-    if item is None:
-        return ""
-    name = str(item["spec"].get("attachTo") or item["spec"].get("serviceName") or APP.lower())
-    service = explored.world.kube.get("services", SHOP, name)
-    if item["spec"].get("attachTo"):
-        annotations = ((service or {}).get("metadata") or {}).get("annotations") or {}
-        return name if annotations.get(ATTACH_ANNOTATION) == MIRROR else ""
-    return "" if service is not None and not is_mirrored(service) else name
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class MirrorEdit:
     """What happens to a mirror.
 
     :ivar steps: each with the seconds before it.
     :ivar begin: what is there before the operator starts.
-    :ivar may_lose: whether a person asks for what takes endpoints away.
-    :ivar shown_by: by which Service the application is shown in the end; empty for none.
+    :ivar loses: applications of which a person asks for what takes endpoints away.
+    :ivar applications: those of which machines run from the start.
+    :ivar refused: those which the mirror cannot show in the end, though they are meant.
     """
 
     name: str
     steps: tuple[tuple[float, Step], ...]
     begin: Step = _in_place
-    may_lose: bool = False
-    shown_by: Callable[[MirrorsExplored], str] = _own_service
+    loses: tuple[str, ...] = ()
+    applications: tuple[str, ...] = (APP,)
+    refused: tuple[str, ...] = ()
 
 
 def _nothing(_: MirrorsExplored) -> None:
@@ -73,20 +64,20 @@ def _deleted_and_made_anew(explored: MirrorsExplored) -> None:
         explored.mirror()
 
 
-MIRROR_EDITS = (
+ONE_APPLICATION = (
     MirrorEdit("it is made", ((0.0, lambda all_: all_.mirror()),), begin=_nothing),
-    MirrorEdit("a machine comes", ((0.0, lambda all_: all_.machine("vm-4")),)),
-    MirrorEdit("a machine leaves", ((0.0, lambda all_: all_.stop("vm-1")),)),
-    MirrorEdit("a machine dies", ((0.0, lambda all_: all_.stop("vm-1", says_goodbye=False)),)),
-    MirrorEdit("a machine is DOWN", ((0.0, lambda all_: all_.machine("vm-1", "DOWN")),)),
-    MirrorEdit("it is deleted", ((0.0, lambda all_: all_.delete("eurekamirrors", MIRROR)),), may_lose=True),
+    MirrorEdit("a machine comes", ((0.0, lambda all_: all_.machine(4)),)),
+    MirrorEdit("a machine leaves", ((0.0, lambda all_: all_.stop(1)),)),
+    MirrorEdit("a machine dies", ((0.0, lambda all_: all_.stop(1, says_goodbye=False)),)),
+    MirrorEdit("a machine is DOWN", ((0.0, lambda all_: all_.machine(1, status="DOWN")),)),
+    MirrorEdit("it is deleted", ((0.0, lambda all_: all_.delete("eurekamirrors", MIRROR)),), loses=(APP,)),
     MirrorEdit(
-        "it is deleted and made anew", ((0.0, _deleted_and_made_anew), (8.0, _in_place)), may_lose=True
+        "it is deleted and made anew", ((0.0, _deleted_and_made_anew), (8.0, _in_place)), loses=(APP,)
     ),
     MirrorEdit("another name", ((0.0, lambda all_: all_.mirror(serviceName="reviews")),)),
     MirrorEdit("another port", ((0.0, lambda all_: all_.mirror(port=81)),)),
-    MirrorEdit("another form", ((0.0, lambda all_: all_.mirror(headless=True)),), may_lose=True),
-    MirrorEdit("a person takes the name", ((0.0, _replaced_by_a_person),), may_lose=True),
+    MirrorEdit("another form", ((0.0, lambda all_: all_.mirror(headless=True)),), loses=(APP,)),
+    MirrorEdit("a person takes the name", ((0.0, _replaced_by_a_person),), loses=(APP,)),
     MirrorEdit(
         "a person has the name, and lets it go",
         ((0.0, lambda all_: all_.delete("services", "review")),),
@@ -94,10 +85,93 @@ MIRROR_EDITS = (
     ),
     MirrorEdit("it is attached", ((0.0, _attach),), begin=_nothing),
     MirrorEdit(
-        "a Service opts out", ((0.0, lambda all_: all_.person_service("rating")),), _attach, may_lose=True
+        "a Service opts out", ((0.0, lambda all_: all_.person_service("rating")),), _attach, loses=(APP,)
     ),
-    MirrorEdit("a machine comes to an attached one", ((0.0, lambda all_: all_.machine("vm-4")),), _attach),
+    MirrorEdit("a machine comes to an attached one", ((0.0, lambda all_: all_.machine(4)),), _attach),
 )
+"""Edits of a mirror of one application."""
+
+
+def _all_in_place(explored: MirrorsExplored) -> None:
+    explored.mirror_all()
+
+
+def _all_renamed(explored: MirrorsExplored) -> None:
+    explored.mirror_all(serviceName="new-{application}")
+
+
+def _beside_a_new_name(explored: MirrorsExplored) -> None:
+    explored.person_service("new-review")
+    explored.mirror_all()
+
+
+def _one_of_each_leaves(explored: MirrorsExplored) -> None:
+    for application in APPS:
+        explored.stop(1, application)
+
+
+def _one_of_each_comes(explored: MirrorsExplored) -> None:
+    for application in APPS:
+        explored.machine(4, application)
+
+
+def _one_of_each_dies(explored: MirrorsExplored) -> None:
+    for application in APPS:
+        explored.stop(1, application, says_goodbye=False)
+
+
+def _of_each(name: str, *steps: tuple[float, Step], **more: Any) -> MirrorEdit:
+    """An edit of a mirror of several applications, which stand unless it says otherwise."""
+    return MirrorEdit(name, steps, **{"begin": _all_in_place, "applications": APPS, **more})
+
+
+SEVERAL_APPLICATIONS = (
+    _of_each("all are made", (0.0, _all_in_place), begin=_nothing),
+    _of_each("all get another name", (0.0, _all_renamed)),
+    _of_each("all get another name and their old one back", (0.0, _all_renamed), (0.02, _all_in_place)),
+    _of_each(
+        "all get another name, of which a person has one", (0.0, _all_renamed), begin=_beside_a_new_name
+    ),
+    _of_each("all get another port", (0.0, lambda all_: all_.mirror_all(port=81))),
+    _of_each("all get another form", (0.0, lambda all_: all_.mirror_all(headless=True)), loses=APPS),
+    _of_each("all go", (0.0, lambda all_: all_.delete("eurekamirrors", MIRROR)), loses=APPS),
+    _of_each("a machine of each comes", (0.0, _one_of_each_comes)),
+    _of_each("a machine of each leaves", (0.0, _one_of_each_leaves)),
+    _of_each("a machine of each is replaced", (0.0, _one_of_each_dies), (1.0, _one_of_each_comes)),
+    _of_each(
+        "a machine of each leaves, and all get another name",
+        (0.0, _one_of_each_leaves),
+        (20.003, _all_renamed),  # while the slices are written
+    ),
+    _of_each("fewer are meant", (0.0, lambda all_: all_.mirror_all(allow=[APP, "ORDER"])), loses=("PRICE",)),
+    _of_each(
+        "fewer are meant, by another name",
+        (0.0, lambda all_: all_.mirror_all(allow=[APP, "ORDER"], serviceName="new-{application}")),
+        loses=("PRICE",),
+    ),
+    _of_each(
+        "another one comes of the same name",
+        (0.0, lambda all_: all_.machine(1, "STAR-S")),
+        begin=lambda all_: all_.mirror_all(allow=[APP, "STAR_S", "STAR-S"]),
+        applications=(APP, "STAR_S"),
+        refused=("STAR-S",),
+    ),
+    _of_each(
+        "one leaves its name to another",
+        (0.0, lambda all_: all_.mirror_all(allow=[APP, "ORDER", "STAR-S"])),
+        begin=lambda all_: all_.mirror_all(allow=[APP, "ORDER", "STAR_S"]),
+        applications=(APP, "ORDER", "STAR_S", "STAR-S"),
+        loses=("STAR_S",),
+    ),
+    _of_each(
+        "one that has no name gets one as all do",
+        (0.0, lambda all_: all_.mirror_all(serviceName="app-{application}")),
+        applications=(APP, "ORDER", "3D"),
+    ),
+)
+"""Edits of a mirror of several, whose writes are under way at once."""
+
+MIRROR_EDITS = (*ONE_APPLICATION, *SEVERAL_APPLICATIONS)
 """Each runs beside the operator."""
 
 
@@ -147,6 +221,14 @@ def another_replica(explored: MirrorsExplored) -> None:
     explored.world.disturb()
 
 
+def the_last_application_is_refused(explored: MirrorsExplored) -> None:
+    """Nothing of one application may be made or changed for a while: a quota or a webhook refuses it."""
+    world = explored.world
+    world.kube.refused = explored.last_application.lower().replace("_", "-")
+    world.cluster.clock.after(REFUSED_MS, lambda: setattr(world.kube, "refused", ""))
+    world.disturb(world.now_ms + REFUSED_MS)
+
+
 def the_watches_are_late(explored: MirrorsExplored) -> None:
     """They tell nothing more until the calm."""
     for replica in explored.replicas:
@@ -160,6 +242,7 @@ ACTS: tuple[Happening, ...] = (
     a_server_restarts_empty,
     a_server_freezes,
     another_replica,
+    the_last_application_is_refused,
     the_watches_are_late,
 )
 KILLS = (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)

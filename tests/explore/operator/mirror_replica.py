@@ -1,4 +1,4 @@
-"""The operator's MirrorReconciler and EurekaRegistry as they are, driven by one loop without a thread."""
+"""The operator's MirrorReconciler and EurekaRegistry as they are, driven by one loop and its writers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS, SERVICES, ApiResource, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.operator.mirror.concurrent_writes import WRITERS
 from eurekube_provider.operator.mirror.host_names import HostNames
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
-from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler
+from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
 from tests.explore.operator.kube import Change
 from tests.explore.operator.rules import CLUSTER
@@ -26,6 +27,9 @@ from tests.explore.operator.world import World
 POLICY = AddressPolicy(networks_of(["192.0.2.0/24"]))
 
 RESYNC_SECONDS, RETRY_SECONDS = 15.0, 1.0
+
+WRITERS_DRAWN = (2, WRITERS)
+"""How many writes may be under way at once: fewer than applications, too, so that some are decided later."""
 
 Object = dict[str, Any]
 
@@ -63,7 +67,7 @@ class MirrorReplica:
                 lambda: POLICY,
                 HostNames(lambda: None),
                 lambda namespace, name: self._services.get((namespace, name)),
-                writers=1,
+                writers=process.random.choice(WRITERS_DRAWN),
             )
 
     def step(self) -> bool:
@@ -129,7 +133,8 @@ class MirrorReplica:
             result = self._reconciler.reconcile(key)
         except (KubernetesError, LeadershipLost):
             self._due[key] = self._now + RETRY_SECONDS
-            return
+            result = MirrorResult()
+        assert not self._process.tasks, "writers go on though their reconcile has ended"
         if result.again_seconds is not None:
             self._due.setdefault(key, self._now + result.again_seconds)
 

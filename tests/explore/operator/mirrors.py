@@ -1,7 +1,8 @@
 """Mirrors between the two models: what happens to them, what goes wrong meanwhile, and what must hold.
 
 At each request of the operator to Eureka or to the Kubernetes API it is killed, the answer is lost, or
-somebody else acts; another one begins two seconds later with nothing but what the cluster and Eureka say.
+somebody else acts; another one begins two seconds later with nothing but what the cluster and Eureka say. Of
+several applications the writes are under way at once, and overtake each other.
 """
 
 from __future__ import annotations
@@ -11,23 +12,37 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.core.objects import MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
+from eurekube_provider.core.mirror import APPLICATION_PLACE
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
+from eurekube_provider.operator.mirror.mirror_objects import application_of
 from tests.explore.operator.explorer import RESTART_MS, Outcome
+from tests.explore.operator.interleaved import Interleaved
 from tests.explore.operator.kube import Change
 from tests.explore.operator.mirror_replica import MirrorReplica
-from tests.explore.operator.stepwise import Stepwise
 from tests.explore.operator.threads import Process
 from tests.explore.operator.world import Happening, World
 from tests.model.cluster import NoAnswer
 from tests.model.wire import Request
 
 if TYPE_CHECKING:
-    from tests.explore.operator.mirror_edits import MirrorEdit
+    from tests.explore.operator.mirror_edits import MirrorEdit, Step
 
 SHOP, MIRROR, APP = "shop", "legacy", "REVIEW"
 
-STEADY_SECONDS, WINDOW_SECONDS, CALM_SECONDS = 40.0, 50.0, 170.0
+APPS = (APP, "ORDER", "PRICE")
+"""Several, where one mirror is of all of them."""
+
+MACHINES = (1, 2, 3)
+"""Of each application, from the start."""
+
+STEADY_SECONDS, WINDOW_SECONDS, CALM_SECONDS = 70.0, 50.0, 170.0
 """From the start until all is shown; so long faults may come; from the last disturbance to the end."""
+
+REST_SECONDS = 30.0
+"""So long before the end nothing is written any more."""
+
+MOST_STRAYS = 3
+"""So often slices may be added to a Service that has become a person's: what is under way, and once more."""
 
 HOLD_SECONDS = 60
 SETTLED_MS = 60_000
@@ -43,10 +58,12 @@ Object = dict[str, Any]
 class Machine:
     """An application on a machine, which registers itself and renews.
 
+    :ivar name: which another application's machine may have as well.
     :ivar up_since_ms: since when it is UP without a break; None where it is not.
     """
 
     name: str
+    application: str
     address: str
     status: str = "UP"
     is_running: bool = True
@@ -60,14 +77,15 @@ class MirrorsExplored:
         self, edit: MirrorEdit, faults: Mapping[int, Happening], servers: int = 1, *, seed: int = 0
     ) -> None:
         self._edit, self._faults = edit, faults
-        self.world = world = World.of(servers, seed, Stepwise)
+        self.world = world = World.of(servers, seed, Interleaved)
         self.outcome = Outcome(world.trace, world.places)
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[tuple[str, str], Machine] = {}
         self.replicas: list[MirrorReplica] = []
         self._is_person = False
-        self._may_lose = False
+        self._may_lose: set[str] = set()
+        self._strays: Counter[str] = Counter()
         scheduler = world.scheduler
-        assert isinstance(scheduler, Stepwise)
+        assert isinstance(scheduler, Interleaved)
         scheduler.step = self._step
         world.act = lambda act: act(self)
         world.killed = self._killed
@@ -76,19 +94,18 @@ class MirrorsExplored:
     def run(self) -> Outcome:
         """Run it."""
         world = self.world
-        for number in (1, 2, 3):
-            self.machine(f"vm-{number}")
+        for application in self._edit.applications:
+            for number in MACHINES:
+                self.machine(number, application)
         clock = world.cluster.clock
         clock.every(world.now_ms + 25_000, 25_000, self._renew)
         self._edit.begin(self)
         self._start()
         self._pass(STEADY_SECONDS)
         world.begin_faults(self._faults)
-        self._may_lose = self._edit.may_lose
+        self._may_lose |= set(self._edit.loses)
         for wait, step in self._edit.steps:
-            self._pass(wait)
-            world.note("-- a step of the edit")
-            step(self)
+            self._take(step, round(wait * 1000))
         world.disturb()
         self._pass(WINDOW_SECONDS)
         world.end_faults()
@@ -96,16 +113,29 @@ class MirrorsExplored:
         for replica in self.replicas:
             replica.hears = True
             replica.told()
-        self._pass(CALM_SECONDS + max(0, world.disturbed_ms - world.now_ms) / 1000)
+        self._pass(CALM_SECONDS - REST_SECONDS + max(0, world.disturbed_ms - world.now_ms) / 1000)
+        asked = len(world.trace)
+        self._pass(REST_SECONDS)
+        for line in world.trace[asked:]:
+            if "  GET " not in line:
+                self._violated(f"it does not come to rest: {line.split(maxsplit=2)[2]}")
         self._compare()
         return self.outcome
+
+    @property
+    def last_application(self) -> str:
+        """One of several that is not the one which people look at."""
+        return self._edit.applications[-1]
 
     # --- what people and machines do
 
     def mirror(self, **spec: Any) -> None:
-        """A person writes the mirror."""
-        wanted = {"application": APP, "holdSeconds": HOLD_SECONDS, **spec}
-        self.put("eurekamirrors", {"metadata": {"namespace": SHOP, "name": MIRROR}, "spec": wanted})
+        """A person writes the mirror of one application."""
+        self._write_mirror({"application": APP, **spec})
+
+    def mirror_all(self, **spec: Any) -> None:
+        """A person writes the mirror of several."""
+        self._write_mirror({"pattern": "*", "allow": [*self._edit.applications], **spec})
 
     def put(self, kind: str, item: Object) -> None:
         """A person writes an object."""
@@ -125,48 +155,52 @@ class MirrorsExplored:
         ports = [{"name": "http", "port": 80, "protocol": "TCP"}]
         self.put("services", {"metadata": metadata, "spec": {"ports": ports, "selector": {"app": "x"}}})
 
-    def machine(self, name: str, status: str = "UP") -> None:
+    def machine(self, number: int, application: str = APP, status: str = "UP") -> None:
         """A machine runs, or says another status of itself."""
-        number = int(name.rpartition("-")[2])
-        one = self.machines.setdefault(name, Machine(name, f"192.0.2.{number}"))
+        name, address = f"vm-{number}", f"192.0.2.{len(self.machines) + 1}"
+        one = self.machines.setdefault((application, name), Machine(name, application, address))
         one.status, one.is_running = status, True
         one.up_since_ms = self.world.now_ms if status == "UP" else None
         self._register(one)
 
-    def stop(self, name: str, *, says_goodbye: bool = True) -> None:
+    def stop(self, number: int, application: str = APP, *, says_goodbye: bool = True) -> None:
         """A machine ends."""
-        one = self.machines[name]
+        one = self.machines[application, f"vm-{number}"]
         one.is_running, one.up_since_ms = False, None
         if says_goodbye:
-            self._ask(Request("DELETE", ("apps", APP, name)))
+            self._ask(Request("DELETE", ("apps", application, one.name)))
 
     def wishes(self) -> None:
-        """A person takes away what is called."""
-        self._may_lose = True
+        """A person takes away what is called of the one application that others look at."""
+        self._may_lose.add(APP)
         self.world.disturb()
 
     def another_replica(self) -> None:
         """Another replica takes itself for the leader, beside the one that runs."""
         self._start()
 
+    def _write_mirror(self, spec: Object) -> None:
+        wanted = {"holdSeconds": HOLD_SECONDS, **spec}
+        self.put("eurekamirrors", {"metadata": {"namespace": SHOP, "name": MIRROR}, "spec": wanted})
+
     def _register(self, one: Machine) -> None:
         document = {
             "instanceId": one.name,
-            "app": APP,
+            "app": one.application,
             "hostName": one.address,
             "ipAddr": one.address,
             "status": one.status,
             "port": {"$": 8080, "@enabled": "true"},
-            "vipAddress": APP.lower(),
+            "vipAddress": one.application.lower(),
             "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
             "metadata": {},
             "lastDirtyTimestamp": str(self.world.now_ms),
         }
-        self._ask(Request("POST", ("apps", APP), body={"instance": document}))
+        self._ask(Request("POST", ("apps", one.application), body={"instance": document}))
 
     def _renew(self) -> None:
         for one in self.machines.values():
-            if one.is_running and not self._ask(Request("PUT", ("apps", APP, one.name))):
+            if one.is_running and not self._ask(Request("PUT", ("apps", one.application, one.name))):
                 self._register(one)
 
     def _ask(self, request: Request) -> bool:
@@ -196,6 +230,19 @@ class MirrorsExplored:
         done = [replica.step() for replica in self.replicas]
         return any(done)
 
+    def _take(self, step: Step, wait_ms: int) -> None:
+        """Have a step happen when its time has come, whatever the operator does at that moment."""
+
+        def take() -> None:
+            self.world.note("-- a step of the edit")
+            step(self)
+
+        if wait_ms:
+            self.world.cluster.clock.after(wait_ms, take)
+            self._pass((wait_ms + 1) / 1000)
+        else:
+            take()
+
     def _pass(self, seconds: float) -> None:
         self.world.scheduler.run(self.world.now_ms + round(seconds * 1000))
 
@@ -204,14 +251,16 @@ class MirrorsExplored:
     def _changed(self, change: Change) -> None:
         clock = self.world.cluster.clock
         clock.after(self.world.kube.lag_ms, self._tell)
-        if change.type == "DELETED":
+        if change.type in ("ADDED", "DELETED"):
             clock.after(COLLECTED_MS, self._collect)
         before = change.before
         is_persons = change.kind == "services" and before is not None and not is_mirrored(before)
         if is_persons and not self._is_person:
             self._violated(f"a person's Service {change.key[1]} was written to")
-        if change.kind == "endpointslices" and not self._may_lose:
+        if change.kind == "endpointslices":
             self._look_at_loss(change)
+            if change.type == "ADDED" and not self._is_person:
+                self._look_at_strays(change.item)
 
     def _tell(self) -> None:
         for replica in self.replicas:
@@ -240,8 +289,21 @@ class MirrorsExplored:
         lost = _ready([change.before]) - _ready(self._slices())
         known = self.world.now_ms - SETTLED_MS
         for one in self.machines.values():
-            if one.address in lost and one.up_since_ms is not None and one.up_since_ms <= known:
-                self._violated(f"{one.name} is UP and is not called any more")
+            is_missed = (one.application, one.address) in lost and one.application not in self._may_lose
+            if is_missed and one.up_since_ms is not None and one.up_since_ms <= known:
+                self._violated(f"{one.application} {one.name} is UP and is not called any more")
+
+    def _look_at_strays(self, added: Object) -> None:
+        """Who learns late that a Service is a person's adds to it at most for a moment."""
+        name = added["metadata"]["labels"][SERVICE_NAME_LABEL]
+        if name in self._persons() and not self._is_opted_in(name):
+            self._strays[name] += 1
+            if self._strays[name] > MOST_STRAYS:
+                self._violated(f"slices are added again and again to a person's Service {name}")
+
+    def _is_opted_in(self, name: str) -> bool:
+        service = self.world.kube.get("services", SHOP, name) or {"metadata": {}}
+        return (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION) == MIRROR
 
     def _slices(self) -> list[Object]:
         return [item for item in self.world.kube.objects["endpointslices"].values() if is_mirrored(item)]
@@ -256,37 +318,65 @@ class MirrorsExplored:
         kube = self.world.kube
         ours = [item for item in kube.objects["services"].values() if is_mirrored(item)]
         item = kube.get("eurekamirrors", SHOP, MIRROR)
-        wanted = self._edit.shown_by(self)
+        wanted = self._wanted()
         if item is not None and "deletionTimestamp" in item["metadata"]:
             self._violated("the deleted mirror is still there")
         names = sorted(one["metadata"]["name"] for one in ours)
-        expected = [wanted] if wanted and wanted not in self._persons() else []
+        expected = sorted({*wanted.values()} - self._persons())
         if names != expected:
             self._violated(f"the Services of mirrors are {names}, and should be {expected}")
-        shown: Counter[str] = Counter()
+        shown: Counter[tuple[str, str]] = Counter()
         for one in self._slices():
             service = one["metadata"]["labels"][SERVICE_NAME_LABEL]
-            if service != wanted or one["metadata"]["labels"].get(MIRROR_LABEL) != MIRROR:
+            is_wanted = wanted.get(application_of(one)) == service
+            if not is_wanted or one["metadata"]["labels"].get(MIRROR_LABEL) != MIRROR:
                 self._violated(f"the slice {one['metadata']['name']} is left")
-            shown.update(endpoint["addresses"][0] for endpoint in one["endpoints"])
-        doubled = sorted(address for address, times in shown.items() if times > 1)
+            shown.update((service, endpoint["addresses"][0]) for endpoint in one["endpoints"])
+        doubled = sorted(place for place, times in shown.items() if times > 1)
         if doubled:
             self._violated(f"{doubled} stand in several slices")
-        ready, up = _ready(self._slices()), self._up() if wanted else set()
-        if ready != up:
+        ready, up = _ready(self._slices()), {one for one in self._up() if one[0] in wanted}
+        machines = self.machines.values()
+        runs = {(one.application, one.address) for one in machines if one.up_since_ms is not None}
+        # Of who left a server that told no other one, the servers say different things: both will do.
+        if not up & runs <= ready <= up:
             self._violated(f"called are {sorted(ready)}, and UP {sorted(up)}")
+
+    def _wanted(self) -> dict[str, str]:
+        """By application the Service that shows it in the end.
+
+        None where a person has the name, but for one that it has had until then.
+        """
+        item = self.world.kube.get("eurekamirrors", SHOP, MIRROR)
+        if item is None:
+            return {}
+        spec = item["spec"]
+        if attach_to := spec.get("attachTo"):
+            return {APP: attach_to} if self._is_opted_in(attach_to) else {}
+        known = {one.application for one in self.machines.values()}
+        meant = {APP} if "application" in spec else known.intersection(spec["allow"])
+        template = spec.get("serviceName") or APPLICATION_PLACE
+        names = {
+            one: template.replace(APPLICATION_PLACE, one.lower()).replace("_", "-")
+            for one in meant.difference(self._edit.refused)
+        }
+        persons = self._persons()
+        ours = [item for item in self.world.kube.objects["services"].values() if is_mirrored(item)]
+        kept = {application_of(item): str(item["metadata"]["name"]) for item in ours}
+        names = {one: kept.get(one, "") if name in persons else name for one, name in names.items()}
+        return {application: name for application, name in names.items() if name}
 
     def _persons(self) -> set[str]:
         services = self.world.kube.objects["services"].values()
         return {item["metadata"]["name"] for item in services if not is_mirrored(item)}
 
-    def _up(self) -> set[str]:
+    def _up(self) -> set[tuple[str, str]]:
         return {
-            str(lease.holder.fields["ipAddr"])
+            (lease.holder.app, str(lease.holder.fields["ipAddr"]))
             for url, server in self.world.cluster.servers.items()
             if url not in self.world.cluster.down
             for lease in server.registry.all()
-            if lease.holder.app == APP and lease.holder.status == "UP"
+            if lease.holder.status == "UP"
         }
 
     def _violated(self, rule: str) -> None:
@@ -295,9 +385,10 @@ class MirrorsExplored:
             self.world.note(f"!! {rule}")
 
 
-def _ready(slices: Iterable[Mapping[str, Any]]) -> set[str]:
+def _ready(slices: Iterable[Object]) -> set[tuple[str, str]]:
+    """What is called: each address with the application that it is called for."""
     return {
-        endpoint["addresses"][0]
+        (application_of(item), endpoint["addresses"][0])
         for item in slices
         if is_mirrored(item)
         for endpoint in item.get("endpoints") or ()

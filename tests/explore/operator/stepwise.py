@@ -32,7 +32,11 @@ class Stepwise(Scheduler):
         """Go through the steps until then; time passes where none is due."""
         while self.clock.now_ms < until_ms and not (is_over is not None and is_over()):
             if not self.step():
-                self.clock.run_next(until_ms)
+                self.go_on(until_ms)
+
+    def go_on(self, until_ms: int) -> bool:
+        """Let one thing happen that is due until then; False where nothing is, and the time has passed."""
+        return self.clock.run_next(until_ms)
 
     def spawn(self, _: Process, name: str, __: Callable[[], None]) -> Task:
         """Begin no thread.
@@ -56,7 +60,7 @@ class Stepwise(Scheduler):
         until_ms = self.clock.now_ms + max(0, math.ceil(seconds * 1000 - 1e-6))
         self.current = None
         try:
-            while not waiter.is_over and not task.process.is_dead and self.clock.run_next(until_ms):
+            while not waiter.is_over and not task.process.is_dead and self.go_on(until_ms):
                 pass
         finally:
             self.current = task

@@ -208,6 +208,57 @@ def test_it_follows_changes(api: Api, copy: Copy) -> None:
     assert api.watches[0]["allowWatchBookmarks"] == "true"
 
 
+def test_an_answer_that_is_older_than_what_was_told_is_not_taken(copy: Copy) -> None:
+    """Somebody changed or deleted the object before the answer came, of which nobody tells again."""
+    copy.take_list([{"metadata": {"resourceVersion": "10"}, "items": [thing("a", 9)]}])
+    ours, theirs = thing("a", 11, spec="ours"), thing("a", 12, spec="theirs")
+    copy.take_answer(ours)
+    assert copy.objects() == [ours], "before a watch tells of it"
+    for type_, item in (("MODIFIED", ours), ("MODIFIED", theirs)):
+        copy.take(type_, item)
+    copy.take_answer(ours)
+    assert copy.objects() == [theirs]
+    copy.take("DELETED", thing("a", 13))
+    copy.take_answer(thing("a", 12, spec="ours"))
+    assert copy.objects() == []
+    copy.take_answer(thing("a", 14))
+    assert copy.names == ["a"]
+
+
+def test_a_removal_of_ours_is_of_no_other_object_of_its_name(copy: Copy) -> None:
+    """A watch told of the next one before the answer to our deletion came."""
+
+    def one(uid: str) -> Object:
+        return {"metadata": {**thing("a")["metadata"], "uid": uid}}
+
+    copy.take("ADDED", one("1"))
+    copy.take_removal(one("1"))
+    copy.take_removal(one("1"))
+    assert copy.told == [(None, one("1")), (one("1"), None)]
+    copy.take("ADDED", one("2"))
+    copy.take_removal(one("1"))
+    assert copy.objects() == [one("2")]
+
+
+def test_changes_are_told_in_the_order_in_which_they_are_taken(api: Api) -> None:
+    """An answer to a write of ours comes while a watch tells: who is told last knows what the copy holds."""
+    told: list[Object | None] = []
+    others: list[threading.Thread] = []
+
+    def listen(_: Object | None, new: Object | None) -> None:
+        if not others:
+            others.append(threading.Thread(target=lambda: reflector.take_answer(thing("a", 12))))
+            others[0].start()
+            others[0].join(0.1)  # so that who does not wait is told of first
+        told.append(new)
+
+    reflector = Reflector(api.access, SERVICES, lambda item: item, listen)
+    reflector.take("ADDED", thing("a", 11))
+    others[0].join(WAIT_SECONDS)
+    assert told == [thing("a", 11), thing("a", 12)]
+    assert reflector.objects() == [told[-1]]
+
+
 def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
     """An event may come in pieces, and several in one."""
     line = b"".join(

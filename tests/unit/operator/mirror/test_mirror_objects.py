@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eurekube_provider.core.objects import MIRROR_LABEL
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from tests.unit.operator.mirror.stage import KEY, Api, one
 
@@ -11,6 +12,25 @@ from tests.unit.operator.mirror.stage import KEY, Api, one
 def page(*items: dict[str, Any]) -> list[dict[str, Any]]:
     """A list of one page."""
     return [{"metadata": {"resourceVersion": "1"}, "items": list(items)}]
+
+
+def test_what_was_deleted_before_an_answer_came_stays_deleted() -> None:
+    """Else endpoints would be added for ever to what a person makes in the place of a mirror's Service."""
+    objects = MirrorObjects(Api(), (), lambda _: None)  # type: ignore[arg-type]
+
+    def service(version: int, uid: str = "1") -> dict[str, Any]:
+        labels = {MIRROR_LABEL: KEY[1]}
+        metadata = {"namespace": KEY[0], "name": "review", "uid": uid, "labels": labels}
+        return {"metadata": {**metadata, "resourceVersion": str(version)}}
+
+    watch = one(objects.services)
+    watch.take("ADDED", service(11))
+    watch.take("DELETED", service(13))
+    objects.wrote(objects.services, service(12))
+    assert objects.services_of(KEY) == {}
+    objects.wrote(objects.services, service(14, "2"))
+    objects.removed(objects.services, service(12))
+    assert objects.services_of(KEY) == {"review": service(14, "2")}
 
 
 def test_mirrors_are_looked_at_as_soon_as_all_is_listed() -> None:
