@@ -95,14 +95,10 @@ def mirrored_endpoints(
             continue
         if len(instance.instance_id) > LONGEST_ID:
             sentence = (
-                f"has an id of {len(instance.instance_id)} characters, at most {LONGEST_ID} can be shown"
+                f"{instance.application} {instance.instance_id[:40]}… has an id of"
+                f" {len(instance.instance_id)} characters: register it by one of {LONGEST_ID} at most"
             )
-            problems.append(
-                Problem(
-                    MirrorCondition.ADDRESS_REFUSED,
-                    f"{instance.application} {instance.instance_id[:40]}… {sentence}",
-                )
-            )
+            problems.append(Problem(MirrorCondition.ADDRESS_REFUSED, sentence))
             continue
         ports = _ports_of(mirror, instance)
         if not ports:
