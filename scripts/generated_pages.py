@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from eurekube_provider.comparison.remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
 from eurekube_provider.core import errors
 from eurekube_provider.core.condition_types import (
     ConditionType,
@@ -179,6 +180,12 @@ _STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]]
             "outcome of a run": TriggerOutcome,
             "Event": RefreshEvent,
         },
+    ),
+    (
+        "Beside the conditions",
+        "cli.md",
+        {**SEEN_REMEDIES, **TROUBLE_REMEDIES},
+        {"reason of an application or a mirror": Seen, "trouble of a Eureka or the operator": TroubleName},
     ),
 )
 
