@@ -91,7 +91,7 @@ TROUBLE_REMEDIES: Mapping[str, str] = {
     TroubleName.SELF_PRESERVATION: (
         "find out which instances are no longer renewed, and start them again or deregister them"
     ),
-    TroubleName.SHARE: "run a second replica of the operator, so that the renewals go on when one stops",
+    TroubleName.SHARE: "run three replicas of the operator, so that the renewals go on when one stops",
     TroubleName.OPERATOR_STUCK: "read the operator's log, restart the operator, and report it",
     TroubleName.OPERATOR_NOT_READY: (
         "wait; if it stays, run `eurekube operator --check`, which tries each right and each Eureka"
