@@ -101,9 +101,9 @@ otherwise.
 | `synced` | both worlds agree |
 | `not compared` | a stack, another cluster or the application itself keeps it |
 
-This is the order of the rows, too. The reason is that of the syncer's conditions
-([conditions.md](conditions.md#eurekasyncer)); `NotLookedAt` until an operator has looked at the syncer; or
-`Differs` where all was well and both worlds differ now: it is about to act, or Eureka's list is older.
+This is the order of the rows, too. WHY begins with a reason. It is that of the syncer's conditions
+([EurekaSyncer](conditions.md#eurekasyncer)), or one that only a look at both worlds gives
+([beside the conditions](conditions.md#beside-the-conditions)). The line `to mend it:` says what to do.
 
 ## Output
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from eurekube_provider.comparison.remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
 from eurekube_provider.core import errors
 from eurekube_provider.core.condition_types import (
     ConditionType,
@@ -138,10 +139,10 @@ def conditions_page() -> str:
         "# Conditions and Events\n",
         "<!-- Written by `make reference` from the enumerations of the names; do not edit. -->\n",
         (
-            "`Ready` and `Synced` are always there. Any other condition appears when it first holds; when "
-            "it is over, it is False with the reason `Resolved`. While it holds, it is the reason of "
-            "`Synced` as well. A message of something wrong ends with what mends it. It is also a warning "
-            "Event of the same name, once in ten minutes.\n"
+            "`Ready` and `Synced` are always there. Any other condition appears when it first holds. While "
+            "it holds, it is the reason of `Synced`, too. When it is over, it is False with the reason "
+            "`Resolved`. If something is wrong, the message ends with what mends it, and the operator writes "
+            "a warning Event of the same name, once in ten minutes.\n"
         ),
     ]
     for kind, page, remedies, tables in _STATUSES:
@@ -179,6 +180,12 @@ _STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]]
             "outcome of a run": TriggerOutcome,
             "Event": RefreshEvent,
         },
+    ),
+    (
+        "Beside the conditions",
+        "cli.md",
+        {**SEEN_REMEDIES, **TROUBLE_REMEDIES},
+        {"reason of an application or a mirror": Seen, "trouble of a Eureka or the operator": TroubleName},
     ),
 )
 

@@ -35,7 +35,12 @@ def page_for_the_site(page: Path, repository_url: str = "") -> str:
     parts = re.split(
         r"(^ *```.*?^ *```$|`[^`\n]+`(?!\]))", page.read_text(encoding="utf-8"), flags=re.M | re.S
     )
-    return "".join(part if number % 2 else LINK.sub(link, part) for number, part in enumerate(parts))
+    return "".join(_code(part) if number % 2 else LINK.sub(link, part) for number, part in enumerate(parts))
+
+
+def _code(part: str) -> str:
+    """A block as it is; in a name of a table no escaped bar, whose backslash the generator would show."""
+    return part if part.lstrip().startswith("```") else part.replace("\\|", "|")
 
 
 def decisions_page() -> str:

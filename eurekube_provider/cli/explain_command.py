@@ -26,6 +26,7 @@ from eurekube_provider.comparison.mirror_explaining import MirrorExplanation, Sh
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
+from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.doctor.worlds_reader import NO_EUREKA, Worlds, WorldsReader, asked, endpoint_at
 from eurekube_provider.eureka.peers import Peers
@@ -83,6 +84,8 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
             complain(f"eurekube explain: {error}")
             for one in wanted:
                 complain(f"eurekube explain: {one.keeper} wants {one.kubernetes or 'none'} there: {why(one)}")
+                if remedy := told_apart(one.message)[1]:
+                    complain(f"eurekube explain: to mend it: {remedy}")
             for mirror in _mirrored(worlds, connection, {target.upper()}):
                 told = f"{mirror.standing.subject} shows it as the Service {mirror.service or '-'}"
                 complain(f"eurekube explain: {told}; {_counted(mirror)}")
@@ -90,7 +93,7 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
         chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MOST_EXPLAINED]
         with shown_progress() as progress:
             progress(f"reading {len(chosen)} {'instance' if len(chosen) == 1 else 'instances'}")
-            explained = _explained(reader, worlds, peers, chosen, comparisons)
+            explained = _explained(reader, worlds, peers, chosen, comparisons, said=wanted)
     mirrored = _mirrored(worlds, connection, {one.application for one in found})
     if target.upper() not in {one.application for one in found}:
         mirrored = [one.of_instances(each.instance_id for each in found) for one in mirrored]
@@ -130,14 +133,23 @@ def _explained(
     peers: Peers,
     chosen: Sequence[Instance],
     comparisons: Sequence[Comparison],
+    *,
+    said: Sequence[Comparison],
 ) -> list[Explanation]:
-    """Read each by itself, on every server, and its endpoint and pod where a cluster is at hand."""
+    """Read each by itself, on every server, and its endpoint and pod where a cluster is at hand.
+
+    :param said: the comparisons that are shown whole; of the others, each instance says what mends them.
+    """
     keys = [one.key for one in chosen if can_be_asked_for(one)]
     reads = read_everywhere(peers, keys) if keys else UncachedReads({}, {})
     syncers = {}
     if worlds.kubernetes:
         syncers = {f"{one.namespace}/{one.name}": one for one in map(asked, worlds.kubernetes.syncers) if one}
-    told = {one.keeper.name: why(one) for one in comparisons if one.state.is_fault}
+    told = {
+        one.keeper.name: why(one) if one in said else f"{one.reason}: {one.message}"
+        for one in comparisons
+        if one.state.is_fault
+    }
     now_ms = time.time() * 1000
     found = []
     for listed in chosen:
@@ -178,6 +190,8 @@ def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more
         yield Line.of(f"{kubernetes} in Kubernetes, {eureka} in Eureka", indent=2)
         if why(row):
             yield Line.of(why(row), Tone.MID, 2)
+        if remedy := told_apart(row.message)[1]:
+            yield Line.of(f"to mend it: {remedy}", indent=2)
         yield Line.of("")
     for one in explained:
         tone = Tone.GOOD if one.status == Status.UP else Tone.BAD

@@ -9,7 +9,8 @@ from typing import Any
 
 from eurekube_provider.comparison.discrepancy import Difference, differences_in, grouped
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
-from eurekube_provider.comparison.standing import NOT_LOOKED_AT, SyncState, standing_of
+from eurekube_provider.comparison.remedies import Seen, seen
+from eurekube_provider.comparison.standing import SyncState, standing_of
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
@@ -24,7 +25,6 @@ from eurekube_provider.core.syncer_plan import plan_of_syncer
 SyncerName = tuple[str, str]
 """Namespace and name."""
 
-_NO_SYNCER = "NoSuchSyncer"
 _HELD = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
 
 
@@ -251,8 +251,8 @@ def _of_syncers(
                 Keeper(KeeperKind.SYNCER, "/".join(key)),
                 SyncState.NOT_SYNCED,
                 planned.eureka,
-                _NO_SYNCER,
-                "there is no such syncer: the operator deregisters what it had",
+                Seen.NO_SUCH_SYNCER,
+                seen(Seen.NO_SUCH_SYNCER, "there is no such syncer: the operator deregisters what it had"),
                 Count(0, 0),
                 count_of(there),
                 len(there),
@@ -275,14 +275,22 @@ def comparison_of_syncer(
     eureka = count_of(there) if there is not None else None
     state, (reason, message) = standing.state, standing.told
     if item["metadata"].get("deletionTimestamp"):
-        state, reason, message = SyncState.NOT_SYNCED, "Deleted", "it was deleted, and its instances leave"
-    elif reason == NOT_LOOKED_AT and kubernetes and eureka and (kubernetes.up or 0) > 0 and not eureka.up:
+        state, reason = SyncState.NOT_SYNCED, Seen.DELETED
+        message = seen(Seen.DELETED, "it was deleted, and its instances leave")
+    elif (
+        reason == Seen.NOT_LOOKED_AT and kubernetes and eureka and (kubernetes.up or 0) > 0 and not eureka.up
+    ):
         state = SyncState.NOT_READY
-        message = "no operator has looked at it yet, and callers find none of its ready endpoints"
+        message = seen(
+            Seen.NOT_LOOKED_AT,
+            "no operator has looked at it yet, and callers find none of its ready endpoints",
+        )
     elif found and (state is SyncState.SYNCED or reason == ConditionType.CONFLICT):
+        message = "; ".join(group.told for group in grouped(found))  # each cause once
         if state is SyncState.SYNCED:
-            state, reason = SyncState.NOT_SYNCED, "Differs"
-        message = mended(reason, "; ".join(group.told for group in grouped(found)))  # each cause once
+            state, reason, message = SyncState.NOT_SYNCED, Seen.DIFFERS, seen(Seen.DIFFERS, message)
+        else:
+            message = mended(reason, message)
     spec, status = item.get("spec") or {}, item.get("status") or {}
     if there is None and "registered" in status:
         eureka = Count(int(status["registered"]))
@@ -314,8 +322,8 @@ def _beside(eureka: str, application: str, keeper: Keeper, those: Sequence[Insta
         keeper,
         SyncState.NOT_READY if has_none_up else SyncState.NOT_COMPARED,
         eureka,
-        Reason.NONE_UP if has_none_up else "",
-        f"none of {count.total} is UP" if has_none_up else "",
+        Seen.NONE_UP if has_none_up else "",
+        seen(Seen.NONE_UP, f"none of {count.total} is UP") if has_none_up else "",
         None,
         count,
     )

@@ -190,7 +190,7 @@ def _in_kubernetes(sight: Sight) -> str:
     if sight.keeper.kind is not KeeperKind.SYNCER or not sight.has_kubernetes:
         return ""
     if sight.syncer is None:
-        return "its syncer is not there, or asks for nothing possible"
+        return "its EurekaSyncer is not in the cluster, or what its spec asks for cannot be read"
     if sight.syncer.mode is Mode.SERVICE:
         return f"it is a whole Service of namespace {sight.syncer.selector.namespace}"
     if sight.endpoint is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from eurekube_provider.comparison.remedies import Seen, seen
 from eurekube_provider.comparison.standing import Standing, SyncState, standing_of
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror
@@ -19,9 +20,6 @@ from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 STALE_SECONDS = 900.0
 """A mirror whose status says nothing newer of Eureka than this is looked after by nobody: while all is well
 it is written every five minutes."""
-
-STALE = "Stale"
-"""The reason of such a mirror, unless another one explains it."""
 
 MOST_NAMED = 20
 """As many Services of one mirror are named."""
@@ -184,14 +182,14 @@ def _standing_of(item: Object, now_seconds: float) -> MirrorStanding:
         read_at=str(status.get("lastReadTime") or ""),
     )
     if item["metadata"].get("deletionTimestamp"):
-        message = "it was deleted, and waits until its Services are gone"
-        return replace(found, state=SyncState.NOT_SYNCED, reason="Deleted", message=message)
+        message = seen(Seen.DELETED, "it was deleted, and waits until its Services are gone")
+        return replace(found, state=SyncState.NOT_SYNCED, reason=Seen.DELETED, message=message)
     age = found.read_seconds_ago(now_seconds)
     if found.state is SyncState.SYNCED and age is not None and age > STALE_SECONDS:
         message = (
             f"Eureka was last read for it {age / 60:.0f} min ago: no operator with --mirrors looks after it"
         )
-        return replace(found, state=SyncState.NOT_KNOWN, reason=STALE, message=message)
+        return replace(found, state=SyncState.NOT_KNOWN, reason=Seen.STALE, message=seen(Seen.STALE, message))
     return found
 
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.comparison.remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.objects import conditions_of
-
-NOT_LOOKED_AT = "NotLookedAt"
-"""The reason of a syncer that no operator has looked at."""
 
 
 class SyncState(StrEnum):
@@ -76,7 +74,12 @@ class Standing:
         return self.reason, self.message
 
 
-NOBODY_LOOKED = Standing(None, NOT_LOOKED_AT, "no operator has looked at it yet", None, NOT_LOOKED_AT)
+NOBODY_LOOKED = Standing(
+    is_ready=None,
+    reason=Seen.NOT_LOOKED_AT,
+    message=seen(Seen.NOT_LOOKED_AT, "no operator has looked at it yet"),
+    sync_reason=Seen.NOT_LOOKED_AT,
+)
 
 
 def standing_of(item: Mapping[str, Any]) -> Standing:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eurekube_provider.comparison.comparing import Comparison
+from eurekube_provider.comparison.remedies import TroubleName, troubled
 from eurekube_provider.comparison.standing import SyncState
 
 if TYPE_CHECKING:
@@ -114,6 +115,11 @@ def _named(comparison: Comparison) -> str:
     return name if name and comparison.state is not SyncState.NOT_COMPARED else comparison.application
 
 
+def trouble(severity: Severity, name: TroubleName, message: str, subjects: Sequence[str] = ()) -> Trouble:
+    """A trouble that is no application's; its message ends with what mends it."""
+    return Trouble(severity, name, troubled(name, message), subjects)
+
+
 def eureka_troubles(
     name: str, *, error: str, away: Iterable[tuple[str, str]], endangered: Sequence[str], warning: str = ""
 ) -> list[Trouble]:
@@ -124,12 +130,13 @@ def eureka_troubles(
     :param endangered: the servers that forget nobody, or will not with the next renewal that is missing.
     :param warning: what a person should know of our share of it.
     """
+    eureka = f"Eureka {name}"
     found = []
     if error:
-        message = f"Eureka {name} cannot be read: {error}"
-        found.append(Trouble(Severity.FAULT, "EurekaUnreachable", message, (f"Eureka {name}",)))
+        message = f"{eureka} cannot be read: {error}"
+        found.append(trouble(Severity.FAULT, TroubleName.EUREKA_UNREACHABLE, message, (eureka,)))
     found += [
-        Trouble(Severity.WARNING, "ServerAway", f"the Eureka server {url} is away: {why}", (url,))
+        trouble(Severity.WARNING, TroubleName.SERVER_AWAY, f"the Eureka server {url} is away: {why}", (url,))
         for url, why in away
         if not error
     ]
@@ -138,9 +145,9 @@ def eureka_troubles(
             "self-preservation is on, or is with the next renewal that is missing: the dead stay listed, and"
             " callers call them"
         )
-        found.append(Trouble(Severity.WARNING, "SelfPreservation", message, tuple(endangered)))
+        found.append(trouble(Severity.WARNING, TroubleName.SELF_PRESERVATION, message, tuple(endangered)))
     if warning:
-        found.append(Trouble(Severity.NOTE, "Share", warning, (f"Eureka {name}",)))
+        found.append(trouble(Severity.NOTE, TroubleName.SHARE, warning, (eureka,)))
     return found
 
 

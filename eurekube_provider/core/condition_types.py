@@ -22,31 +22,30 @@ class ConditionType(StatusCondition):
     """Types of conditions of an EurekaSyncer."""
 
     READY = "Ready"
-    """Callers find something that is meant to be found: an instance is UP or, scaled to zero, none
-    is meant to be. False while Eureka cannot be asked, no Service matches, or the syncer is
-    refused; Unknown while the brake holds back all that is UP. The message says what Eureka holds
-    meanwhile, and until when.
+    """Callers find the application: an instance is UP, or the Service is scaled to zero. False while
+    Eureka cannot be asked, no Service matches, or the syncer is refused. Unknown while the brake holds
+    back the removal of all that is UP. The message says what Eureka holds meanwhile, and until when.
     """
 
     SYNCED = "Synced"
-    """Eureka holds what the syncer wants, and nothing waits; the reason is ``Synced``, else the
-    first of what is wrong.
+    """Eureka holds what the syncer wants, and nothing waits. The reason is then ``Synced``, otherwise the
+    first thing that is wrong.
     """
 
     BRAKED = "Braked"
-    """All of it, or most, would vanish without having been seen terminating: held for a minute (the
-    message says until when), what is out of service anyway, too.
+    """All or most instances would be removed, and their pods were not seen terminating. The removals wait
+    for a minute (the message says until when), also those of instances that are out of service.
     """
 
     CONFLICT = "Conflict"
-    """An instance belongs to somebody else, and was left alone; or the application or a VIP address
-    is another namespace's already, and nothing is registered.
+    """An instance belongs to somebody else, and was left alone. Or another namespace has the application
+    or a VIP address already; then nothing is registered.
     """
 
     SELF_REGISTERED = "SelfRegistered"
-    """The pod's own Eureka client registers it, too. Whichever came first stays: where Eureka's
-    lists, half a minute old, did not show the other one yet, both stand there until its client is
-    switched off.
+    """The pod's own Eureka client registers it, too. The registration that came first stays. If Eureka's
+    lists, which are up to half a minute old, did not show it yet, both stay until that client is switched
+    off.
     """
 
     AMBIGUOUS_PORT = "AmbiguousPort"

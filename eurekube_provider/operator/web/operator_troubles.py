@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eurekube_provider.comparison.troubles import Severity, Trouble, eureka_troubles
+from eurekube_provider.comparison.remedies import TroubleName
+from eurekube_provider.comparison.troubles import Severity, Trouble, eureka_troubles, trouble
 
 
 def operator_troubles(stuck: Sequence[str], missing: Sequence[str], unread: Sequence[str]) -> list[Trouble]:
@@ -16,9 +17,9 @@ def operator_troubles(stuck: Sequence[str], missing: Sequence[str], unread: Sequ
     :param unread: a sentence for each kind of object that cannot be read at the moment.
     """
     return [
-        *(Trouble(Severity.FAULT, "OperatorStuck", sentence) for sentence in stuck),
-        *(Trouble(Severity.FAULT, "OperatorNotReady", sentence) for sentence in missing),
-        *(Trouble(Severity.WARNING, "KubernetesUnread", sentence) for sentence in unread),
+        *(trouble(Severity.FAULT, TroubleName.OPERATOR_STUCK, sentence) for sentence in stuck),
+        *(trouble(Severity.FAULT, TroubleName.OPERATOR_NOT_READY, sentence) for sentence in missing),
+        *(trouble(Severity.WARNING, TroubleName.KUBERNETES_UNREAD, sentence) for sentence in unread),
     ]
 
 

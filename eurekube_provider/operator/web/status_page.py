@@ -23,6 +23,7 @@ from eurekube_provider.operator.web.timeline import timeline
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from markupsafe import Markup
 
 REFRESH_SECONDS = 10
 MOST_SYNCERS_WITH_DIFFERENCES = 20
@@ -58,9 +59,17 @@ def _problem(message: str) -> str:
     return told_apart(message)[0]
 
 
-def _remedy(message: str) -> str:
-    """What mends it; empty where the message does not say that."""
-    return told_apart(message)[1]
+def _remedy(message: str) -> Markup:
+    """What mends it, with its commands as code; empty where the message does not say that."""
+    from markupsafe import Markup, escape  # which comes with Jinja2
+
+    parts = told_apart(message)[1].split("`")
+    if len(parts) % 2 == 0:  # a command that does not end is text
+        return escape("`".join(parts))
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else escape(part)
+        for number, part in enumerate(parts)
+    )
 
 
 @cache
@@ -112,8 +121,12 @@ def html(data: Document, *, refreshes: bool = True) -> str:
     every = [one for one in data["troubles"] if one["severity"] != Severity.NOTE]
     shown = every
     if data["filter"]["syncer"] or data["filter"]["application"]:
-        names = set(map(_name, data["syncers"]))
-        shown = [one for one in every if names.intersection(one["subjects"]) or not _is_of_syncers(one)]
+        names = {
+            *map(_name, data["syncers"]),
+            *(f"EurekaMirror {_name(row)}" for row in data["mirrors"]),
+            *(f"StackRefresh {_name(row)}" for row in data["stackRefreshes"]),
+        }
+        shown = [one for one in every if names.intersection(one["subjects"]) or not _is_of_objects(one)]
     return _page().render(
         **data,
         boxes=shown[:MOST_TROUBLES],
@@ -132,8 +145,10 @@ def _name(row: Document) -> str:
     return f"{row['namespace']}/{row['name']}"
 
 
-def _is_of_syncers(trouble: Document) -> bool:
-    return bool(trouble["subjects"]) and all("/" in one and " " not in one for one in trouble["subjects"])
+def _is_of_objects(trouble: Document) -> bool:
+    """Whether it is of syncers, mirrors or StackRefreshes, and of no server."""
+    subjects = trouble["subjects"]
+    return bool(subjects) and all("/" in one and "://" not in one for one in subjects)
 
 
 def _grouped(differences: list[Document]) -> list[tuple[str, list[Document]]]:

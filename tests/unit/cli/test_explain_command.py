@@ -116,6 +116,18 @@ def test_what_eureka_does_not_hold(site: WorldsSite, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().err
     assert "neither an application nor an instance rating" in said
     assert "syncer shop/rating wants 1/2 there: Differs: 2 instances: not in Eureka" in said
+    assert "eurekube explain: to mend it: wait half a minute" in said
+
+
+def test_what_is_wrong_is_explained_with_what_mends_it(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once for an application; of an instance that is asked for alone, the instance says it."""
+    site.instances = [one for one in site.instances if one.instance_id != site.instances[1].instance_id]
+    reach = ["--eureka-url", site.eureka_url, "--kubeconfig", str(site.kubeconfig)]
+    for target in ("rating", site.instances[0].instance_id):
+        assert main(["explain", target, *reach]) == 0
+        assert capsys.readouterr().out.count("to mend it: wait half a minute") == 1, target
 
 
 def test_without_eureka_nothing_is_explained(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:

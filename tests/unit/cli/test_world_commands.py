@@ -58,9 +58,10 @@ def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
     lines = shown.splitlines()
     assert lines[0] == ("1 not synced, 1 synced, 1 not compared  ·  cluster lab, Eureka default (2 servers)")
     assert lines[1:3] == ["  Differs  shop/order", "    1 instance: status: DOWN -> UP"]
-    assert [line.split()[0] for line in lines[4:8]] == ["APPLICATION", "ORDER", "RATING", "VM"]
+    assert lines[3].startswith("    to mend it: wait half a minute")
+    assert [line.split()[0] for line in lines[5:9]] == ["APPLICATION", "ORDER", "RATING", "VM"]
     row = "ORDER  syncer shop/order  1/1  0/1  not synced  Differs: 1 instance: status: DOWN -> UP"
-    assert lines[5].split() == row.split()
+    assert lines[6].split() == row.split()
     assert "  1 instance: status: DOWN -> UP" in lines
     _, shown, _ = run(ILL, "status", "--differences")
     assert "RATING" not in shown

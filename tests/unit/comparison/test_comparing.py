@@ -15,8 +15,10 @@ from eurekube_provider.comparison.comparing import (
     plans_of,
 )
 from eurekube_provider.comparison.keeper import KeeperKind
+from eurekube_provider.comparison.remedies import SEEN_REMEDIES
 from eurekube_provider.comparison.standing import SyncState
 from eurekube_provider.core.model import Status
+from eurekube_provider.core.remedies import told_apart
 from tests.unit.comparison.samples import CLUSTER, desired_of, instance, syncer, world
 
 
@@ -66,7 +68,8 @@ def test_what_the_operator_has_not_seen_yet_is_seen() -> None:
     there = [instance("rating", 0, Status.DOWN)]
     one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
     assert (one.state, one.reason, one.differing) == (SyncState.NOT_SYNCED, "Differs", 2)
-    assert one.message == "1 instance: not in Eureka; 1 instance: status: DOWN -> UP"
+    said = "1 instance: not in Eureka; 1 instance: status: DOWN -> UP"
+    assert told_apart(one.message) == (said, SEEN_REMEDIES["Differs"])
     assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(1, 0))
 
 
@@ -74,7 +77,8 @@ def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
     """No operator looks, and callers find nothing."""
     one = one_of(compare(world(syncer("rating", {})), {"default": []}))
     assert (one.state, one.reason) == (SyncState.NOT_READY, "NotLookedAt")
-    assert one.message == "no operator has looked at it yet, and callers find none of its ready endpoints"
+    said = "no operator has looked at it yet, and callers find none of its ready endpoints"
+    assert told_apart(one.message) == (said, SEEN_REMEDIES["NotLookedAt"])
 
 
 def test_a_deleted_syncer_and_one_that_is_gone() -> None:

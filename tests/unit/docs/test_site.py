@@ -47,3 +47,10 @@ def test_a_link_out_of_the_site_is_words_or_an_address(
     )
     stay = "`[a](../../b)`, [out](https://example.com), [why](../decisions/index.md)"
     assert site.page_for_the_site(page, repository) == f"[there](other.md#x), {expected}, {stay}"
+
+
+def test_a_bar_in_code_of_a_table_has_no_backslash(tmp_path: Path) -> None:
+    """A forge wants one there, and the generator shows it; blocks stay as they are."""
+    page = tmp_path / "page.md"
+    page.write_text("| `a\\|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n")
+    assert site.page_for_the_site(page) == "| `a|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n"

@@ -462,3 +462,29 @@ def test_what_mends_it_stands_in_the_box_and_in_no_row() -> None:
     text = Page(html(seen(told))).text
     assert text.count("make the Service") == text.count("To mend it: make the Service") == 1
     assert "NoMatchingService: no Service" in text
+
+
+def test_a_command_that_mends_it_is_shown_as_code() -> None:
+    """Between backticks, and still no markup; a backtick without another one is text."""
+    told = Told()
+    for name, remedy in (("rating", "run `eurekube <b>`, and wait"), ("order", "wait ` <b>")):
+        report = Report(False, name, f"why; to mend it: {remedy}", name)
+        told.controller.history.record(told.syncer(name), report)
+    page = html(seen(told))
+    assert "run <code>eurekube &lt;b&gt;</code>, and wait" in page
+    assert "wait ` &lt;b&gt;" in page
+
+
+def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
+    """Nor of another one's mirror or StackRefresh; what is wrong with Eureka stands there."""
+    told = Told()
+    told.syncer("rating")
+    told.refresh("rating", status=run_status("Failed"))
+    told.refresh("order", status=run_status("Locked"))
+    held = [{"type": "Ready", "status": "False", "reason": "SourceUnreachable", "message": "no answer"}]
+    told.mirror("a", "order", conditions=held)
+    boxes = html(seen(told, application="rating")).partition("<h2>")[0]
+    assert "StackRefresh shop/rating" in boxes
+    assert "shop/order" not in boxes
+    assert "EurekaMirror" not in boxes
+    assert "OperatorNotReady" in boxes

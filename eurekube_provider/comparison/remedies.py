@@ -1,0 +1,113 @@
+"""What mends what `status`, `explain` and the status page show beside the conditions: pure.
+
+Conditions have theirs in :mod:`eurekube_provider.core.remedies`, and bring them in their messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from eurekube_provider.core.remedies import mended
+
+
+class Seen(StrEnum):
+    """Reasons that no operator gives, since they are what a look at both worlds shows."""
+
+    NOT_LOOKED_AT = "NotLookedAt"
+    """No operator has looked at it."""
+
+    DIFFERS = "Differs"
+    """Its conditions say that all is well, and both worlds differ."""
+
+    DELETED = "Deleted"
+    """It was deleted, and what it registered or made is still there."""
+
+    NO_SUCH_SYNCER = "NoSuchSyncer"
+    """Eureka has instances of a syncer that is not there."""
+
+    NONE_UP = "NoneUp"
+    """A stack, another cluster or the application itself keeps instances, and none of them is UP."""
+
+    STALE = "Stale"
+    """What its status says of Eureka is too old to be true."""
+
+
+class TroubleName(StrEnum):
+    """What is wrong with an Eureka, or with the operator itself."""
+
+    EUREKA_UNREACHABLE = "EurekaUnreachable"
+    """No server of an Eureka can be read."""
+
+    SERVER_AWAY = "ServerAway"
+    """One server of an Eureka does not answer; others do."""
+
+    SELF_PRESERVATION = "SelfPreservation"
+    """A server of Eureka forgets nobody, or will not with the next renewal that is missing."""
+
+    SHARE = "Share"
+    """The operator renews so many of an Eureka's instances that a long stop would begin self-preservation."""
+
+    OPERATOR_STUCK = "OperatorStuck"
+    """A loop of the operator does not go on."""
+
+    OPERATOR_NOT_READY = "OperatorNotReady"
+    """The operator has not read all that it needs, and changes nothing yet."""
+
+    KUBERNETES_UNREAD = "KubernetesUnread"
+    """The operator cannot read a kind of object at the moment, and works with what it read before."""
+
+
+SEEN_REMEDIES: Mapping[str, str] = {
+    Seen.NOT_LOOKED_AT: (
+        "start an operator that serves this namespace; if one runs, read its log, and run"
+        " `eurekube operator --check`, which names each right that is missing"
+    ),
+    Seen.DIFFERS: (
+        "wait half a minute, since Eureka's list may be that old; if it stays, read the operator's log"
+    ),
+    Seen.DELETED: (
+        "wait until the operator has finished; if none runs, start one, or make one pass:"
+        " `eurekube operator --once`"
+    ),
+    Seen.NO_SUCH_SYNCER: (
+        "wait until the operator has deregistered them; if none runs, start one, or make one pass:"
+        " `eurekube operator --once`"
+    ),
+    Seen.NONE_UP: (
+        "run `eurekube explain` with the application's name: it says of each instance why it is not UP"
+    ),
+    Seen.STALE: "start an operator with --mirrors; if one runs, read its log",
+}
+"""By the reason of an application or a mirror."""
+
+TROUBLE_REMEDIES: Mapping[str, str] = {
+    TroubleName.EUREKA_UNREACHABLE: (
+        "find out why Eureka does not answer as it should; what it holds is kept meanwhile"
+    ),
+    TroubleName.SERVER_AWAY: (
+        "start that server again, or take its URL out of the settings; the other servers go on meanwhile"
+    ),
+    TroubleName.SELF_PRESERVATION: (
+        "find out which instances are no longer renewed, and start them again or deregister them"
+    ),
+    TroubleName.SHARE: "run three replicas of the operator, so that the renewals go on when one stops",
+    TroubleName.OPERATOR_STUCK: "read the operator's log, restart the operator, and report it",
+    TroubleName.OPERATOR_NOT_READY: (
+        "wait; if it stays, run `eurekube operator --check`, which tries each right and each Eureka"
+    ),
+    TroubleName.KUBERNETES_UNREAD: (
+        "wait; if it stays, run `eurekube operator --check`, which names each right that is missing"
+    ),
+}
+"""By the name of a trouble that is no application's."""
+
+
+def seen(reason: Seen, message: str) -> str:
+    """The sentence of a reason, with what mends it."""
+    return mended(reason, message, SEEN_REMEDIES)
+
+
+def troubled(name: TroubleName, message: str) -> str:
+    """The sentence of a trouble, with what mends it."""
+    return mended(name, message, TROUBLE_REMEDIES)

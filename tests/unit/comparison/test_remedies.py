@@ -1,0 +1,45 @@
+"""Whatever `status` and the status page call wrong says what mends it."""
+
+from __future__ import annotations
+
+import itertools
+
+from eurekube_provider.comparison.comparing import compare
+from eurekube_provider.comparison.mirror_standing import STALE_SECONDS, mirror_standings
+from eurekube_provider.comparison.remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
+from eurekube_provider.comparison.troubles import eureka_troubles, troubles_of
+from eurekube_provider.core.model import Status
+from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.operator.web.operator_troubles import operator_troubles
+from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
+
+NOW = 1_780_000_000.0
+READ = "2026-05-28T20:26:40Z"  # which is NOW
+
+
+def test_no_name_is_without_a_remedy() -> None:
+    """And no remedy is for what there is not."""
+    assert set(SEEN_REMEDIES) == set(Seen)
+    assert set(TROUBLE_REMEDIES) == set(TroubleName)
+
+
+def test_every_trouble_says_what_mends_it() -> None:
+    """Of applications that nobody looked at, that differ, are deleted or gone, of mirrors, Eurekas and the
+    operator.
+    """
+    down = [instance("legacy", 3, Status.DOWN, owner=None), instance("order")]
+    items = [syncer("a", {}), syncer("b"), syncer("c", deleted=True)]
+    applications = list(
+        itertools.chain.from_iterable(
+            compare(world(one, ready=(True, True)), {"default": down}) for one in items
+        )
+    )
+    mirrors = [mirror("x"), mirror("y", mirror_status(read=READ)), mirror("z", mirror_status(), deleted=True)]
+    troubles = [
+        *troubles_of(applications, (), mirror_standings(mirrors, NOW + STALE_SECONDS + 1)),
+        *operator_troubles(["a loop hangs"], ["nothing was read"], ["pods may be old"]),
+        *eureka_troubles("a", error="no answer", away=(), endangered=["http://e"], warning="40 %"),
+        *eureka_troubles("b", error="", away=[("http://e", "time-out")], endangered=()),
+    ]
+    assert {one.name for one in troubles} >= {*map(str, Seen), *map(str, TroubleName)}
+    assert [one.name for one in troubles if not told_apart(one.message)[1]] == []
