@@ -63,7 +63,7 @@ mutants: setup  ## Take back one safety rule after the other: does its test fail
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch
 	@$(RUN) -m pytest -m "alone and not faults" tests/system
-	@$(RUN) -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not alone and not faults" \
+	@$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not faults" \
 	  tests/system tests/interop tests/contract
 	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
 
