@@ -63,6 +63,7 @@ mutants: setup  ## Take back one safety rule after the other: does its test fail
 integration: setup  ## The tests on real servers
 	@$(RUN) -m lab fetch
 	@$(RUN) -m pytest -m "alone and not faults" tests/system
+	@# Of four workers some always wait, one of them for its first minutes: together they keep two cores busy.
 	@$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not faults" \
 	  tests/system tests/interop tests/contract
 	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
