@@ -29,9 +29,13 @@ Security = Literal["none", "basic", "csrf"]
 EUREKA_USER = "eureka"
 EUREKA_PASSWORD = "s3cret"  # noqa: S105 - of servers that only this machine can reach
 
-LISTS_EACH_SECOND = {"eureka.server.response-cache-update-interval-ms": "1000"}
-"""Settings with which lists are late as they are by default, but by a second instead of half a minute: for
-tests that wait for one again and again.
+LISTS_EACH_SECOND = {
+    "eureka.server.response-cache-update-interval-ms": "1000",
+    "eureka.server.response-cache-auto-expiration-in-seconds": "6",
+}
+"""Settings with which lists are late as they are by default, but by a second instead of half a minute, and by
+six where something changed while they were rendered, instead of three minutes: for tests that wait for one
+again and again.
 """
 
 _PROJECT = Path(__file__).parent / "eureka-server"

@@ -40,16 +40,21 @@ def unique_name(request: pytest.FixtureRequest) -> str:
 _TRAIN = re.compile(rf"tests/contract/.*\[({'|'.join(map(re.escape, get_args(SpringCloud)))})[-\]]")
 
 
+_WAITS = "tests/contract/test_eureka_caches.py"
+"""Minutes of waiting, which need a worker and no processor."""
+
+
 def servers_of(nodeid: str) -> str:
     """What names the servers that a test uses: its release train, its folder or its file."""
-    train = _TRAIN.search(nodeid)
-    if train:
-        return f"tests/contract on {train[1]}"
     file = nodeid.partition("::")[0]
+    train = _TRAIN.search(nodeid)
+    if train and file != _WAITS:
+        return f"tests/contract on {train[1]}"
     return "tests/interop" if file.startswith("tests/interop/") else file
 
 
 _LONGEST = (
+    _WAITS,
     "tests/system/test_registrations.py",
     "tests/system/test_registrations_faults.py",
     "tests/system/test_registrations_moves.py",
@@ -62,6 +67,10 @@ _LONGEST = (
     "tests/system/test_automation.py",
     "tests/system/test_components.py",
     "tests/system/test_pulumi.py",
+    "tests/system/test_newcomers.py",
+    "tests/system/test_hosted_components.py",
+    "tests/contract/test_application_provider.py",
+    "tests/contract/test_provider.py",
     "tests/system/test_foreign.py",
     "tests/system/test_operator.py",
     "tests/system/test_storm.py",

@@ -166,7 +166,7 @@ def spring_cloud(request: pytest.FixtureRequest) -> SpringCloud:
     return train
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def single(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """One server by itself."""
     with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
@@ -188,7 +188,7 @@ def peer(single: Lab) -> Iterator[Peer]:
     client.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """Three servers that are peers; that tests may wait for a list, it is a second old at most.
 
@@ -200,7 +200,7 @@ def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def evicting(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """A server on which nobody waits: it looks for lapsed leases five times a second and never spares them,
     where others do once a minute, if at all; and a list shows at once what was written.

@@ -19,8 +19,6 @@ import requests
 from lab import Lab
 from lab.eureka import SpringCloud
 from tests.contract.conftest import Server, document
-from tests.model.caches import READ_ONLY_INTERVAL_MS
-from tests.model.clock import EPOCH_MS, Clock
 from tests.model.cluster import Cluster
 from tests.model.commands import Commands, comparable
 from tests.model.wire import Request, Response
@@ -38,8 +36,6 @@ SETTLE_SECONDS = 2.5
 
 MOST_TRIES = 50
 
-TICK_SECONDS = READ_ONLY_INTERVAL_MS / 1000
-
 _names = itertools.count(1)
 
 
@@ -47,16 +43,9 @@ _names = itertools.count(1)
 def uncached(spring_cloud: SpringCloud) -> Iterator[Lab]:
     """One server whose lists show at once what was written, so that a sequence need not wait half a minute.
 
-    :func:`test_caches_of_default_servers` compares the caches.
+    ``test_eureka_caches.py`` compares the caches.
     """
     with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, quick_view=True) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def default(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """One server with its default settings."""
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
         yield running
 
 
@@ -128,29 +117,6 @@ def test_same_commands_same_answers(uncached: Lab, http: requests.Session, sprin
         assert not first_difference(server, *drawn(seed, LENGTH)), shortest(server, seed)
 
 
-def test_caches_of_default_servers(default: Lab, http: requests.Session, spring_cloud: SpringCloud) -> None:
-    """Lists are as old as a real server's before and after its caches are copied."""
-    server = Server(default.eureka_urls[0], http)
-    sequences = [drawn(seed, LENGTH) for seed in seeds(spring_cloud, TOGETHER)]
-    _wait_for_tick()
-    # Both clocks are one second after a tick.
-    clock = Clock(EPOCH_MS - EPOCH_MS % READ_ONLY_INTERVAL_MS + 1000)
-    model = Cluster(["model"], clock)
-    for half in (slice(0, LENGTH // 2), slice(LENGTH // 2, LENGTH)):
-        for commands, sequence in sequences:
-            for request in sequence[half]:
-                found = difference(server, model, "model", commands, request)
-                assert not found, found
-        before = time.monotonic()
-        _wait_for_tick()
-        assert time.monotonic() - before < TICK_SECONDS, "the machine was too slow to compare"
-        clock.advance(READ_ONLY_INTERVAL_MS)
-    for commands, _ in sequences:
-        for app in commands.apps:
-            request = Request("GET", ("apps", app), headers={"Accept": "application/json"})
-            assert not difference(server, model, "model", commands, request)
-
-
 def test_what_changes_while_a_list_is_rendered_is_not_in_it(uncached: Lab, http: requests.Session) -> None:
     """Nor in the next one, until something else changes.
 
@@ -189,11 +155,6 @@ def test_what_changes_while_a_list_is_rendered_is_not_in_it(uncached: Lab, http:
     finally:
         for name in names:
             server.send("DELETE", f"/apps/{name}/i")
-
-
-def _wait_for_tick() -> None:
-    """Until a second after the server's next copy of its caches, which it makes at each half minute."""
-    time.sleep(TICK_SECONDS - time.time() % TICK_SECONDS + 1)
 
 
 def test_servers_that_tell_each_other(servers: list[Server], spring_cloud: SpringCloud) -> None:

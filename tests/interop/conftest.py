@@ -25,7 +25,7 @@ OWNER = "cluster/eks/shop/rating"
 Register = Callable[[Instance], None]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def eureka_lab() -> Iterator[Lab]:
     """One Eureka server whose lists are never old: foreign clients read nothing else."""
     try:
@@ -43,14 +43,14 @@ def eureka_lab() -> Iterator[Lab]:
     lab.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def eureka_url(eureka_lab: Lab) -> str:
     """The server's service URL."""
     (url,) = eureka_lab.eureka_urls
     return url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def peer(eureka_url: str) -> Iterator[Peer]:
     """Our client of that server."""
     client = Peer(eureka_url, Connection((eureka_url,)))
@@ -58,7 +58,7 @@ def peer(eureka_url: str) -> Iterator[Peer]:
     client.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def batching(eureka_url: str) -> Iterator[Peers]:
     """Our client of that server as a cluster that takes batches."""
     client = Peers(Connection((eureka_url,), mode=BatchMode.BATCH))

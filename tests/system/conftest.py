@@ -168,7 +168,7 @@ def renewed_at(eureka: Peers, instance: Instance) -> float:
     return int(lease["lastRenewalTimestamp"]) / 1000 - int(lease["durationInSecs"])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def plain_url() -> Iterator[str]:
     """One Eureka server for stacks, its lists a second old at most: a run looks there for another's."""
     with Lab(eureka=1, kubernetes=False, quick_view=True) as running:
@@ -185,7 +185,7 @@ def plain(plain_url: str) -> Iterator[Peer]:
     peer.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secured() -> Iterator[Peer]:
     """Another Eureka, which asks for a password; what was registered a moment ago is in its lists at once."""
     with Lab(eureka=1, kubernetes=False, security="basic", quick_view=True) as running:

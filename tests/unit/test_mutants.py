@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.mutants.harms import Harm, harms
 from tests.mutants.mutant import ROOT, DoesNotApply, Mutant, mutants
-from tests.mutants.workplace import Verdict, Workplace
+from tests.mutants.workplace import PYTEST, Verdict, Workplace
 
 
 @cache
@@ -28,6 +29,21 @@ def test_a_mutant_fits_the_code_of_today(mutant: Mutant) -> None:
     for test in mutant.tests:
         file, _, name = test.partition("::")
         assert f"\ndef {name.partition('[')[0]}(" in text(file), f"there is no test {test}"
+
+
+def test_a_case_that_a_mutant_names_is_one_of_today() -> None:
+    """What stands in the brackets of an id, too, may be called otherwise by now."""
+    named = {test for mutant in mutants() for test in mutant.tests if "[" in test}
+    files = sorted({test.partition("::")[0] for test in named})
+    collecting = subprocess.run(
+        [*PYTEST, "--collect-only", *files],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert collecting.returncode == 0, collecting.stdout + collecting.stderr
+    assert named - set(collecting.stdout.splitlines()) == set()
 
 
 @pytest.mark.parametrize("harm", harms(), ids=lambda harm: harm.name)
