@@ -33,6 +33,7 @@ from eurekube_provider.eureka.request_stats import NO_ANSWER, RequestStats
 from eurekube_provider.eureka.self_preservation import FrontPage, figures_from_page
 from eurekube_provider.eureka.server_status import ServerStatus, status_from_xml
 from eurekube_provider.eureka.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
+from eurekube_provider.runtime.collection import without_collection
 
 _T = TypeVar("_T")
 
@@ -234,7 +235,8 @@ class Peer:
     def _parsed(self, what: str, response: transport.EurekaResponse, parse: Callable[[bytes], _T]) -> _T:
         """Read a success; another server's page or JSON is Eureka's error, never one of Python's."""
         try:
-            return parse(response.content)
+            with without_collection():
+                return parse(response.content)
         except (json.JSONDecodeError, UnicodeDecodeError):
             reason = "something that is not JSON"
         except (AttributeError, KeyError, TypeError, ValueError) as error:
