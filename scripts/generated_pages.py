@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from eurekube_provider.comparison.remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
+from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
 from eurekube_provider.core import errors
 from eurekube_provider.core.condition_types import (
     ConditionType,

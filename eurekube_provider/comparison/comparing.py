@@ -9,7 +9,7 @@ from typing import Any
 
 from eurekube_provider.comparison.discrepancy import Difference, differences_in, grouped
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
-from eurekube_provider.comparison.remedies import Seen, seen
+from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.comparison.standing import SyncState, standing_of
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError

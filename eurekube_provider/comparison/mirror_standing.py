@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from eurekube_provider.comparison.remedies import Seen, seen
+from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.comparison.standing import Standing, SyncState, standing_of
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror

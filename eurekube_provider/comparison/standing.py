@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.comparison.remedies import Seen, seen
+from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.objects import conditions_of
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eurekube_provider.comparison.comparing import Comparison
-from eurekube_provider.comparison.remedies import TroubleName, troubled
+from eurekube_provider.comparison.seen_remedies import TroubleName, troubled
 from eurekube_provider.comparison.standing import SyncState
 
 if TYPE_CHECKING:

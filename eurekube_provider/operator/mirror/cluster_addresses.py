@@ -6,6 +6,7 @@ them, and from the Services and endpoints that the operator watches anyway.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -15,11 +16,12 @@ from eurekube_provider.core.networks import Network, networks_of
 from eurekube_provider.core.objects import Object
 from eurekube_provider.kube.access import NODES, SERVICE_CIDRS, KubeAccess
 
-REFRESH_SECONDS = 60.0
+REFRESH_SECONDS, OLDEST_SECONDS = 60.0, 120.0
+"""How often it is read again, between reconciles; and how old it may be when one begins."""
 
 
 class ClusterAddresses:
-    """What mirrors may show in this cluster. For one thread at a time.
+    """What mirrors may show in this cluster; any number of threads may share it.
 
     :param allowed: the operator's networks.
     :param cluster: networks that a person named as the cluster's own.
@@ -39,27 +41,45 @@ class ClusterAddresses:
         self._allowed, self._cluster = allowed, cluster
         self._services, self._slices = services, slices
         self._clock = clock
+        self._lock = threading.Lock()
         self._policy: AddressPolicy | None = None
         self._read_at = 0.0
 
     def policy(self) -> AddressPolicy:
-        """What may be mirrored, as it was known a minute ago at most; the same object while it stays so.
+        """What may be mirrored, as it was known two minutes ago at most; the same object while it stays so.
 
         :raises KubernetesError: it was never read, and cannot be.
         """
+        with self._lock:
+            self._read_again(OLDEST_SECONDS)
+            assert self._policy is not None  # noqa: S101 - read above
+            return self._policy
+
+    def refresh(self) -> bool:
+        """Read it again where it is a minute old; whether it became another one.
+
+        It takes two lists and a look at all that is watched: time that no change has to wait for.
+        """
+        with self._lock:
+            before = self._policy
+            if before is not None:
+                self._read_again(REFRESH_SECONDS)
+            return self._policy is not before
+
+    def _read_again(self, oldest_seconds: float) -> None:
+        """Read it where it is older than that; the lock is held."""
         now = self._clock()
-        if self._policy is None or now - self._read_at >= REFRESH_SECONDS:
-            try:
-                read = self._read()
-            except KubernetesError:
-                if self._policy is None:
-                    raise
-                read = self._policy  # what was known is better than nothing, and the next minute comes
-            if read != self._policy:
-                self._policy = read
-            self._read_at = now
-        assert self._policy is not None  # noqa: S101 - read above
-        return self._policy
+        if self._policy is not None and now - self._read_at < oldest_seconds:
+            return
+        try:
+            read = self._read()
+        except KubernetesError:
+            if self._policy is None:
+                raise
+            read = self._policy  # what was known is better than nothing, and the next minute comes
+        if read != self._policy:
+            self._policy = read
+        self._read_at = now
 
     def _read(self) -> AddressPolicy:
         networks = [*self._cluster, *self._service_networks(), *self._pod_networks()]

@@ -78,7 +78,7 @@ class Mirrors:
         self.objects = MirrorObjects(access, settings.watch_namespaces, self._queue.add)
         self._writer = MirrorWriter(access, self.objects, is_dry=is_dry)
         self._names = HostNames(self._all_changed)
-        addresses = ClusterAddresses(
+        self._addresses = ClusterAddresses(
             access,
             settings.mirror_cidrs,
             settings.cluster_cidrs,
@@ -90,7 +90,7 @@ class Mirrors:
             self.objects,
             self._writer,
             sources,
-            addresses.policy,
+            self._addresses.policy,
             self._names,
             watched.services.get,
             writers=1 if is_dry else WRITERS,  # what would be written is told in the order of the names
@@ -229,6 +229,8 @@ class Mirrors:
                     continue
                 self._tell(key, self._reconciler.reconcile(key))
                 self._queue.forget_failures(key)
+                if self._addresses.refresh():
+                    self._all_changed()
             except LeadershipLost:
                 self._queue.add_after(key, UNSYNCED_SECONDS)  # by then the queue is paused, or all is anew
             except KubernetesError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eurekube_provider.comparison.remedies import TroubleName
+from eurekube_provider.comparison.seen_remedies import TroubleName
 from eurekube_provider.comparison.troubles import Severity, Trouble, eureka_troubles, trouble
 
 

@@ -10,7 +10,11 @@ import pytest
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.networks import networks_of
-from eurekube_provider.operator.mirror.cluster_addresses import REFRESH_SECONDS, ClusterAddresses
+from eurekube_provider.operator.mirror.cluster_addresses import (
+    OLDEST_SECONDS,
+    REFRESH_SECONDS,
+    ClusterAddresses,
+)
 
 Object = dict[str, Any]
 
@@ -74,7 +78,7 @@ def test_a_cluster_without_service_networks_in_its_api_is_older() -> None:
 
 
 def test_what_was_known_serves_while_the_api_is_away() -> None:
-    """It is read each minute, and stays the same object while nothing changes."""
+    """It is read each minute, between reconciles, and stays the same object while nothing changes."""
     now = [1000.0]
     api, services = Api(), [service("10.1.0.1")]
     addresses = ClusterAddresses(
@@ -85,14 +89,29 @@ def test_what_was_known_serves_while_the_api_is_away() -> None:
         list,
         lambda: now[0],
     )
+    assert not addresses.refresh()  # whoever needs it first reads it, and is told why it cannot be
     first = addresses.policy()
     services.append(service("10.1.0.2"))
-    assert addresses.policy() is first
+    assert not addresses.refresh()
     now[0] += REFRESH_SECONDS
+    assert addresses.policy() is first
+    assert addresses.refresh()
     second = addresses.policy()
     assert second.own == {"10.1.0.1", "10.1.0.2"}
     now[0] += REFRESH_SECONDS
+    assert not addresses.refresh()
     assert addresses.policy() is second
     api.lists["nodes"] = KubernetesError("away")
-    now[0] += REFRESH_SECONDS
+    now[0] += OLDEST_SECONDS
     assert addresses.policy() is second
+
+
+def test_a_reconcile_waits_for_what_nobody_has_refreshed() -> None:
+    """As where all before it failed."""
+    now = [1000.0]
+    services = [service("10.1.0.1")]
+    addresses = ClusterAddresses(Api(), (), (), lambda: services, list, lambda: now[0])  # type: ignore[arg-type]
+    addresses.policy()
+    services.append(service("10.1.0.2"))
+    now[0] += OLDEST_SECONDS
+    assert addresses.policy().own == {"10.1.0.1", "10.1.0.2"}

@@ -6,7 +6,7 @@ import itertools
 
 from eurekube_provider.comparison.comparing import compare
 from eurekube_provider.comparison.mirror_standing import STALE_SECONDS, mirror_standings
-from eurekube_provider.comparison.remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
+from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
 from eurekube_provider.comparison.troubles import eureka_troubles, troubles_of
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.remedies import told_apart
