@@ -63,7 +63,7 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
     """
     with reading("explain", options) as reader:
         with shown_progress() as progress:
-            worlds = reader.read(progress)
+            worlds = reader.read(progress, about=target)
         require_one("explain", worlds)
         comparisons = [
             one

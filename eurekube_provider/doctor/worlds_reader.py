@@ -121,10 +121,12 @@ class WorldsReader:
         for peers in self.peers.values():
             peers.close()
 
-    def read(self, progress: Progress | None = None) -> Worlds:
+    def read(self, progress: Progress | None = None, about: str = "") -> Worlds:
         """Read all that is at hand.
 
         :param progress: told what is being read.
+        :param about: an application or instance: where operators call one cluster by several names, the name
+            that its instances carry is taken.
         """
         self._progress = progress or _quiet
         unread: list[str] = []
@@ -132,6 +134,7 @@ class WorldsReader:
         kubernetes, index, mirrors = None, Index(), MirrorWorld()
         if self.access is not None:
             everything = [one for read in eurekas.values() for one in read.instances]
+            everything.sort(key=lambda one: about.upper() not in (one.application, one.instance_id.upper()))
             try:
                 found = self._read_kubernetes(self.access, everything, unread)
                 kubernetes, index, mirrors = found if found is not None else (None, index, mirrors)

@@ -75,6 +75,18 @@ def test_an_application_is_explained(site: WorldsSite, capsys: pytest.CaptureFix
     assert found["applications"][0]["keeper"] == {"kind": "syncer", "name": "shop/rating"}
 
 
+def test_two_operators_call_one_cluster_by_different_names(
+    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name counts that the explained application carries, whatever another operator registered before."""
+    uid = {"eurekube.cluster-uid": "uid-1"}
+    site.instances.insert(0, instance("cart", 7, owner="cluster/other/else/cart", metadata=uid))
+    for target, which in (("rating", 0), (site.instances[2].instance_id, 0)):
+        found = asked(site, capsys, "explain", target)
+        assert found["instances"][which]["facts"]["kept by"].startswith("syncer shop/rating")
+        assert "is not ready" in found["instances"][which]["facts"]["why not UP"]
+
+
 def test_nothing_is_left_behind_in_a_server(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
     """Only the list that every client gets, and single instances; nothing is written anywhere."""
     for words in (("status",), ("plan",), ("instances",), ("watch", "--count", "1")):
