@@ -111,6 +111,7 @@ site: setup  ## Build the documentation as a site, into site/ (REPOSITORY_URL=ht
 	@test -x .venv-site/bin/zensical || $(PYTHON) -m venv .venv-site
 	@.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
 	@.venv-site/bin/zensical build --strict --clean
+	@$(RUN) -m scripts.site_links
 
 release-dry-run: setup  ## Make all that a release publishes, into build/release/, and publish nothing
 	@$(RUN) -m scripts.release

@@ -6,9 +6,11 @@ variables and rights that the chart gives to their pods.
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +25,7 @@ from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS
 from lab import Lab
 from lab.programs import HELM, provide
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import Operator, addresses, operator_environment
+from tests.system.conftest import ROOT, Operator, addresses, operator_environment
 from tests.system.operator_objects import CHART
 
 pytestmark = pytest.mark.lab
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.lab
 DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
 CRDS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 ACCOUNT = "eurekube-operator"
+BEFORE_THE_FIRST_TAG = "f7c3d33"
 Helm = Callable[..., str]
 
 
@@ -52,16 +55,29 @@ def helm(lab: Lab, tmp_path: Path) -> Helm:
 
 @pytest.fixture
 def former_chart(helm: Helm, tmp_path: Path) -> Path:
-    """The chart as a package of the version before.
+    """The chart of the last release as a package; before there is one, the first chart that was whole.
 
-    No release has had a chart. Once one has, its package stands here instead.
+    Where the history is not there, today's chart, as a version before.
     """
-    copy = tmp_path / "former"
-    shutil.copytree(CHART, copy)
-    chart = yaml.safe_load((copy / "Chart.yaml").read_text())
-    (copy / "Chart.yaml").write_text(yaml.safe_dump({**chart, "version": "0.0.9", "appVersion": "0.0.9"}))
-    helm("package", str(copy), "--destination", str(tmp_path))
-    return tmp_path / "eurekube-0.0.9.tgz"
+    tags = git("tag", "--list", "v*", "--sort=-version:refname", "--merged", "HEAD").decode().split()
+    former = tmp_path / "former"
+    if tree := git("archive", tags[0] if tags else BEFORE_THE_FIRST_TAG, "charts/eurekube"):
+        with tarfile.open(fileobj=io.BytesIO(tree)) as archive:
+            archive.extractall(former, filter="data")
+    else:
+        shutil.copytree(CHART, former / "charts" / "eurekube")
+    # Another version than today's also where nothing was released yet.
+    version = () if tags and tree else ("--version", "0.0.9", "--app-version", "0.0.9")
+    packed = tmp_path / "packed"
+    helm("package", str(former / "charts" / "eurekube"), "--destination", str(packed), *version)
+    (chart,) = packed.glob("*.tgz")
+    return chart
+
+
+def git(*words: str) -> bytes:
+    """What git answers; nothing where it does not know that."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
+    return b"" if done.returncode else done.stdout
 
 
 def run_as_pod(template: dict[str, Any], environment: dict[str, str], log: Path) -> Operator:
