@@ -49,9 +49,9 @@ NOT_FOUND = 1
 @world_options
 def command(target: str, connection: str, output: str, **options: Any) -> int:
     """Explain an instance, or each instance of an application: who keeps it, who renews it and when it was
-    last renewed, why it is not UP, and what would happen to it if its pod were deleted, its syncer were
-    deleted, the operator stopped, its renewer stopped, or its stack were destroyed. And which EurekaMirrors
-    bring the application into the cluster, by which Service, and why an instance is not called by that.
+    last renewed, and why it is not UP. Say what would happen to it if its pod or its syncer were deleted, its
+    stack were destroyed, or the operator or its renewer stopped. Name the EurekaMirrors that bring the
+    application into the cluster, their Services, and why an instance is not called by them.
 
     It reads each of these instances by itself, past the servers' caches, and changes nothing. Kubernetes'
     side is shown where a cluster is at hand.
