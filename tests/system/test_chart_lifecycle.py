@@ -23,7 +23,7 @@ import yaml
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
 from lab import Lab
-from lab.programs import HELM, provide
+from lab.programs import HELM, HELM_4, provide
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, Operator, addresses, operator_environment
 from tests.system.operator_objects import CHART
@@ -39,13 +39,13 @@ Helm = Callable[..., str]
 
 @pytest.fixture
 def helm(lab: Lab, tmp_path: Path) -> Helm:
-    """Runs helm against the lab's cluster, with a home of its own; what it printed."""
-    program = provide([HELM])[HELM]
+    """Runs helm 3, or 4, against the lab's cluster, with a home of its own; what it printed."""
+    programs = provide([HELM, HELM_4])
     environment = {"HOME": str(tmp_path), "KUBECONFIG": str(lab.kubeconfig)}
 
-    def run(*arguments: str, fails: bool = False) -> str:
+    def run(*arguments: str, fails: bool = False, program: str = HELM) -> str:
         done = subprocess.run(
-            [program, *arguments], env=environment, capture_output=True, text=True, timeout=120
+            [programs[program], *arguments], env=environment, capture_output=True, text=True, timeout=120
         )
         assert (done.returncode != 0) is fails, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -129,7 +129,10 @@ def test_installed_upgraded_and_uninstalled(
     former_chart: Path,
     tmp_path: Path,
 ) -> None:
-    """An uninstallation that would leave syncers alone is refused. Without any nothing hangs; CRDs stay."""
+    """An uninstallation that would leave syncers alone is refused. Without any nothing hangs; CRDs stay.
+
+    Helm 3 installs the release, and helm 4 ends it.
+    """
     home, app = f"{namespace}-home", f"{namespace}-app"
     values = tmp_path / "values.yaml"
     values.write_text(
@@ -179,13 +182,14 @@ def test_installed_upgraded_and_uninstalled(
             assert "STATUS: uninstalling" in helm("status", "eurekube", *where)
             helm("rollback", "eurekube", "2", *where)
             assert "STATUS: deployed" in helm("status", "eurekube", *where)
-            helm("upgrade", "eurekube", str(CHART), *where, "--reuse-values")
+            # Whoever moves on to helm 4 meanwhile goes on with the same release.
+            helm("upgrade", "eurekube", str(CHART), *where, "--reuse-values", program=HELM_4)
             assert len(addresses(eureka, app)) == 1
 
             cluster.delete(SYNCERS, app, namespace)
             wait_for(lambda: cluster.get(SYNCERS, app, namespace) is None, "the syncer's release")
             assert addresses(eureka, app) == {}
-            helm("uninstall", "eurekube", *where)
+            helm("uninstall", "eurekube", *where, program=HELM_4)
     finally:
         operator.stop()
         sys.stdout.write(operator.text())
