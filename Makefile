@@ -5,6 +5,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 STAMP := $(VENV)/.installed
 KEEP ?=
+PICTURE ?=
 MINUTES ?= 10
 SEED ?=
 
@@ -33,8 +34,8 @@ $(STAMP): requirements.lock requirements-uv.lock pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## The whole story on real servers, in less than three minutes (KEEP=1 leaves them up)
-	@$(RUN) -m lab.demo $(if $(KEEP),--keep)
+demo: setup  ## The whole story on real servers, in less than three minutes (KEEP=1 leaves them up; PICTURE=file.svg)
+	@$(RUN) -m lab.demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
 
 # mypy uses one core only, so the unit tests run beside it.
 test: setup  ## Lint, types, import rules and all tests
