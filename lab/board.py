@@ -125,7 +125,7 @@ class Board:
 
     def picture(self, title: str) -> str:
         """The table as it is now, as an SVG that loads nothing."""
-        screen = Console(record=True, width=80, file=io.StringIO())
+        screen = Console(record=True, width=75, file=io.StringIO())
         screen.print(self._table(title))
         drawn = screen.export_svg(title="make demo")
         drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
