@@ -45,7 +45,7 @@ def fields_page() -> str:
         "<!-- Written by `make reference` from crds/; do not edit. -->\n",
         (
             "What the API server checks. How the fields work together: [EurekaSyncer](syncer.md), "
-            "[StackRefresh](../guides/triggers.md).\n"
+            "[EurekaMirror](../guides/mirror.md), [StackRefresh](../guides/triggers.md).\n"
         ),
     ]
     for path in sorted((ROOT / "crds").glob("*.yaml")):
