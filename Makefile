@@ -5,6 +5,7 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
 STAMP := $(VENV)/.installed
 KEEP ?=
+PICTURE ?=
 MINUTES ?= 10
 SEED ?=
 
@@ -33,8 +34,8 @@ $(STAMP): requirements.lock requirements-uv.lock pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## The whole story on real servers, in less than three minutes (KEEP=1 leaves them up)
-	@$(RUN) -m lab.demo $(if $(KEEP),--keep)
+demo: setup  ## The whole story on real servers, in less than three minutes (KEEP=1 leaves them up; PICTURE=file.svg)
+	@$(RUN) -m lab.demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
 
 # mypy uses one core only, so the unit tests run beside it.
 test: setup  ## Lint, types, import rules and all tests
@@ -111,6 +112,7 @@ site: setup  ## Build the documentation as a site, into site/ (REPOSITORY_URL=ht
 	@test -x .venv-site/bin/zensical || $(PYTHON) -m venv .venv-site
 	@.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
 	@.venv-site/bin/zensical build --strict --clean
+	@$(RUN) -m scripts.site_links
 
 release-dry-run: setup  ## Make all that a release publishes, into build/release/, and publish nothing
 	@$(RUN) -m scripts.release

@@ -64,24 +64,25 @@ def _section(name: str, title: str, result: dict[str, Any]) -> str:
     out = [
         f"## {name}. {title}\n",
         f"Bar: {result['bar']}: **{'held' if result['held'] else 'not held'}**.\n",
-        f"{result['unit'].capitalize()}; {where}.\n",
+        f"{result['unit'][:1].upper()}{result['unit'][1:]}; {where}.\n",
         f"| | {' | '.join(columns)} |",
         f"|---|{'---:|' * len(columns)}",
     ]
     for row in rows:
         cells = [_figure(figures[row]) if row in figures else "" for figures in columns.values()]
         out.append(f"| {_words(row)} | {' | '.join(cells)} |")
-    ratios = [f"{_words(ratio)}: {value:.3g}" for ratio, value in result["ratios"].items()]
-    out.append(f"\n{'; '.join(ratios)}.\n")
+    out.append("\n| compared | |\n|---|---:|")
+    out += [f"| {_words(ratio)} | {_figure(value, 3)} |" for ratio, value in result["ratios"].items()]
+    out.append("")
     for plot, text in _plots(name, result).items():
         (PLOTS / plot).write_text(text)
         out.append(f"![{title}](plots/{plot})\n")
     return "\n".join(out)
 
 
-def _figure(value: float) -> str:
-    """Counts to the last one, all else to four digits."""
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.4g}"
+def _figure(value: float, digits: int = 4) -> str:
+    """Counts and thousands to the last one, all else to so many digits."""
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:,.{digits}g}"
 
 
 def _words(name: str) -> str:

@@ -4,6 +4,8 @@ On a terminal a live table, elsewhere plain lines: both from the same observatio
 Eureka is asked again and again for each instance, past its caches.
 """
 
+import io
+import re
 import sys
 import threading
 import time
@@ -121,6 +123,14 @@ class Board:
                 settled_at=time.monotonic(),
             )
 
+    def picture(self, title: str) -> str:
+        """The table as it is now, as an SVG that loads nothing."""
+        screen = Console(record=True, width=75, file=io.StringIO())
+        screen.print(self._table(title))
+        drawn = screen.export_svg(title="make demo")
+        drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+        return drawn.replace("Fira Code", "ui-monospace, DejaVu Sans Mono, Menlo")
+
     def note(self, name: str, text: str) -> None:
         """Show a word beside a registration."""
         with self._lock:
@@ -191,8 +201,8 @@ class Board:
             ):
                 self._rows.pop(row.name, None)
 
-    def _table(self) -> Table:
-        table = Table(title=self._title, title_justify="left", expand=False)
+    def _table(self, title: str = "") -> Table:
+        table = Table(title=title or self._title, title_justify="left", expand=False)
         for column in ("Endpoint", "Address", "Kubernetes", "Eureka"):
             table.add_column(column, min_width=10)
         table.add_column("ms", justify="right", min_width=7)

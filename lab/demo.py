@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Tell the story; 0 if every check held."""
     parser = argparse.ArgumentParser(prog="python -m lab.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave everything up; `make lab-down` ends it")
+    parser.add_argument("--picture", metavar="FILE", type=Path, help="keep the table as an SVG")
     parser.add_argument("--hold-operator", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.hold_operator:
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("eurekube_provider").addHandler(logging.NullHandler())
     try:
         with raising_on_signals(), ExitStack() as resources:
-            checks = _tell(resources, keep=options.keep)
+            checks = _tell(resources, keep=options.keep, picture=options.picture)
     except (Failed, TimeoutError) as error:
         say(f"demo FAILED: {error}")
         return 1
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _tell(resources: ExitStack, *, keep: bool) -> int:
+def _tell(resources: ExitStack, *, keep: bool, picture: Path | None) -> int:
     """Set the stage, and tell the story on it."""
     directory = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="eurekube-demo-")))
     if keep:
@@ -88,7 +89,7 @@ def _tell(resources: ExitStack, *, keep: bool) -> int:
     else:
         lab = resources.enter_context(Lab(eureka=1, eureka_settings=_SETTINGS))
         eureka_urls, kubeconfig = lab.eureka_urls, lab.kubeconfig
-    story = Story(eureka_urls, kubeconfig, directory)
+    story = Story(eureka_urls, kubeconfig, directory, picture)
     resources.callback(story.peers.close)
     story.deploy()
     if keep:
@@ -125,8 +126,11 @@ _SETTINGS = {
 class Story:
     """The steps, in order; each says what it does and checks that it happened."""
 
-    def __init__(self, eureka_urls: list[str], kubeconfig: Path, directory: Path) -> None:
+    def __init__(
+        self, eureka_urls: list[str], kubeconfig: Path, directory: Path, picture: Path | None
+    ) -> None:
         self.checks = 0
+        self._picture = picture
         self.peers = Peers(Connection.parse(eureka_urls))
         self.operator_log: Callable[[], str] = str
         self.operator_is_ready: Callable[[], object] = lambda: True
@@ -192,6 +196,8 @@ class Story:
         self._say("3. It is scaled to 5")
         self._cluster.scale(NAMESPACE, APP, 5)
         self._agree("5 pods are UP", self._ready(5))
+        if self._picture is not None:
+            self._picture.write_text(board.picture("3. It is scaled to 5"))
 
         self._say("4. One pod becomes unready, and ready again")
         pod = self._cluster.pods(NAMESPACE, APP)[0]

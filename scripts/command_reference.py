@@ -89,9 +89,9 @@ the list that every client gets, once from each server; it is up to 30 s old. `e
 instances that it explains one by one, past the servers' caches. No request leaves anything behind in a
 server.
 
-A syncer's instances are known by the name of their cluster. It is found out from what the operator
-registered; where it has registered nothing yet, it is the default one unless `--cluster-name` says
-otherwise.
+A syncer's instances are known by the name of their cluster. The commands learn that name from what the
+syncer's operator has registered, so two operators may call one cluster by different names. Where nothing is
+registered yet, it is the default name, or what `--cluster-name` says.
 
 | state | means |
 |---|---|

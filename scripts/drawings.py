@@ -106,11 +106,11 @@ def both_worlds() -> Picture:
     page.arrow(170, 122, 312, 160, "")
     page.text("small", 190, 160, "who is rating?", "middle")
     page.arrow(227, 250, 303, 215)
-    page.text("small", 285, 262, "register, renew", "middle")
+    page.text("small", 303, 262, "register, renew", "middle")
     page.arrow(675, 117, 675, 143)
     page.arrow(675, 192, 675, 228, "watched")
     page.arrow(573, 260, 480, 242)
-    page.text("small", 480, 290, "register, renew, deregister", "middle")
+    page.text("small", 455, 290, "register, renew, deregister", "middle")
     return page
 
 
@@ -158,7 +158,8 @@ def ownership() -> Picture:
         page.box("eureka", 330, y, 440, 52)
         page.text("title", 350, y + 31, application)
         page.text("mono", 450, y + 31, owner)
-        page.arrow(212, y + 26, 328, y + 26, "may change")
+        page.arrow(212, y + 26, 328, y + 26)
+        page.text("small", 255, y + 20, "may change", "middle")
     return page
 
 

@@ -33,7 +33,7 @@ from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome
 from eurekube_provider.operator.web.metrics import METRICS
 from scripts import drawings
-from scripts.measured import measured_table
+from scripts.measured import comparison_table, measured_table
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,7 +45,7 @@ def fields_page() -> str:
         "<!-- Written by `make reference` from crds/; do not edit. -->\n",
         (
             "What the API server checks. How the fields work together: [EurekaSyncer](syncer.md), "
-            "[StackRefresh](../guides/triggers.md).\n"
+            "[EurekaMirror](../guides/mirror.md), [StackRefresh](../guides/triggers.md).\n"
         ),
     ]
     for path in sorted((ROOT / "crds").glob("*.yaml")):
@@ -235,12 +235,14 @@ def _within(path: Path, first_cell: str, table: Callable[[], str]) -> str:
 def pages() -> dict[Path, str]:
     """What each generated page, or page with a generated table, has to say."""
     reference = ROOT / "docs" / "reference"
+    compared = ROOT / "docs" / "about" / "comparison.md"
     return {
         reference / "fields.md": fields_page(),
         reference / "errors.md": errors_page(),
         reference / "conditions.md": conditions_page(),
         reference / "web.md": _within(reference / "web.md", "metric", metrics_table),
         ROOT / "README.md": _within(ROOT / "README.md", "measured", measured_table),
+        compared: _within(compared, "measured", comparison_table),
         **{drawings.IMAGES / f"{one.name}.svg": one.svg() for one in drawings.pictures()},
     }
 

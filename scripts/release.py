@@ -31,6 +31,10 @@ CHART = ROOT / "charts" / "eurekube"
 LOCK = ROOT / "requirements-operator.lock"
 
 
+_UNPUBLISHED = re.compile(r"\b(?:not published|(?:image|chart|package) is published)\b")
+"""How the pages say that there is no package, chart or image to be had."""
+
+
 class NotReleasable(Exception):
     """The tree cannot be released as this version; the message says what differs, and where."""
 
@@ -61,6 +65,10 @@ def disagreements(tag: str, root: Path = ROOT, version: str = __version__) -> li
     heading = rf"^## \[?{re.escape(version)}\b"
     if tag and not re.search(heading, (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.M):
         said.append(f"CHANGELOG.md has no heading `## {version}`")
+    if tag:
+        pages = filter(Path.is_file, (root / "README.md", *sorted((root / "docs").rglob("*.md"))))
+        old = (page for page in pages if _UNPUBLISHED.search(page.read_text(encoding="utf-8")))
+        said += [f"{page.relative_to(root)} says that something is not published yet" for page in old]
     chart = root / "charts" / "eurekube" / "Chart.yaml"
     if chart.is_file():
         told = yaml.safe_load(chart.read_text(encoding="utf-8"))
@@ -106,6 +114,10 @@ def bill_of_materials(out: Path) -> Path:
         *("requirements", LOCK, "--pyproject", ROOT / "pyproject.toml", "--mc-type", "application"),
         *("--output-reproducible", "--of", "JSON", "-o", made),
     )
+    document = json.loads(made.read_text(encoding="utf-8"))
+    of_the_image = {"version": __version__, "purl": f"pkg:pypi/eurekube-provider@{__version__}"}
+    document["metadata"]["component"] |= of_the_image  # the project's file says only that it is dynamic
+    made.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return made
 
 
@@ -146,10 +158,18 @@ def digest(path: Path) -> str:
 
 
 def sdist_builds(sdist: Path, folder: Path) -> None:
-    """Who has the sdist only, without git and tags, gets the same wheel's name and version."""
+    """Who has the sdist only, without git and tags, gets the same wheel's name and version.
+
+    :raises NotReleasable: it does not build, or has what is none of the repository's.
+    """
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
     (unpacked,) = folder.iterdir()
+    if (ROOT / ".git").exists():
+        packed = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
+        if foreign := sorted(packed - {*run("git", "ls-files").splitlines(), "PKG-INFO"}):
+            more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+            raise NotReleasable(f"the sdist has what git does not know: {', '.join(foreign[:3])}{more}")
     wheels = folder / "wheels"
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)],

@@ -21,7 +21,7 @@ from eurekube_provider.cli.world_options import (
 )
 from eurekube_provider.comparison.comparing import Comparison, compare
 from eurekube_provider.comparison.explaining import Explanation, Sight, explain
-from eurekube_provider.comparison.keeper import KeeperKind, keeper_of
+from eurekube_provider.comparison.keeper import KeeperKind
 from eurekube_provider.comparison.mirror_explaining import MirrorExplanation, Shown, explain_mirrors
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import Instance, Status
@@ -49,9 +49,9 @@ NOT_FOUND = 1
 @world_options
 def command(target: str, connection: str, output: str, **options: Any) -> int:
     """Explain an instance, or each instance of an application: who keeps it, who renews it and when it was
-    last renewed, why it is not UP, and what would happen to it if its pod were deleted, its syncer were
-    deleted, the operator stopped, its renewer stopped, or its stack were destroyed. And which EurekaMirrors
-    bring the application into the cluster, by which Service, and why an instance is not called by that.
+    last renewed, and why it is not UP. Say what would happen to it if its pod or its syncer were deleted, its
+    stack were destroyed, or the operator or its renewer stopped. Name the EurekaMirrors that bring the
+    application into the cluster, their Services, and why an instance is not called by them.
 
     It reads each of these instances by itself, past the servers' caches, and changes nothing. Kubernetes'
     side is shown where a cluster is at hand.
@@ -63,7 +63,7 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
     """
     with reading("explain", options) as reader:
         with shown_progress() as progress:
-            worlds = reader.read(progress, about=target)
+            worlds = reader.read(progress)
         require_one("explain", worlds)
         comparisons = [
             one
@@ -154,7 +154,7 @@ def _explained(
     found = []
     for listed in chosen:
         instance = reads.newest(listed.key) or listed
-        keeper = keeper_of(instance, worlds.kubernetes.cluster.name if worlds.kubernetes else None)
+        keeper = worlds.keeper_of(instance)
         syncer = syncers.get(keeper.name) if keeper.kind is KeeperKind.SYNCER else None
         endpoint = endpoint_at(worlds, syncer, instance) if syncer else None
         sight = Sight(

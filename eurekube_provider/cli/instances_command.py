@@ -11,7 +11,7 @@ import click
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Sheet, Tone, emit
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import COULD_NOT_LOOK, WELL, read_once, world_options
-from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
+from eurekube_provider.comparison.keeper import Keeper, KeeperKind
 from eurekube_provider.core.model import Instance, Status
 
 NONE_FOUND = 1
@@ -62,7 +62,6 @@ def command(
     worlds = read_once("instances", options)
     if not worlds.instances:
         return COULD_NOT_LOOK
-    cluster = worlds.kubernetes.cluster.name if worlds.kubernetes else None
     wanted = {name.upper() for name in applications}
     namespaces = set((options.get("namespace") or "").split(",")) - {""}
 
@@ -80,7 +79,7 @@ def command(
         (name, one, keeper)
         for name, instances in worlds.instances.items()
         for one in sorted(instances, key=lambda one: one.key)
-        if fits(one, keeper := keeper_of(one, cluster))
+        if fits(one, keeper := worlds.keeper_of(one))
     ]
     document = {"instances": [_document(*each) for each in found], "unread": list(worlds.unread)}
     emit(OutputFormat(output), document, _blocks(found, worlds.instances))

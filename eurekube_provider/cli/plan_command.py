@@ -19,9 +19,9 @@ _TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.MID, "!": Tone.MID}
 @click.argument("syncers", metavar="[SYNCER]...", nargs=-1)
 @world_options
 def command(syncers: tuple[str, ...], output: str, **options: Any) -> int:
-    """Show what the operator would do now for each syncer (NAMESPACE/NAME; all without one): what Kubernetes
-    has against what Eureka has, by the same function as the operator, and what would keep the operator from
-    it. Nothing is sent.
+    """Show what the operator would do now for each syncer (NAMESPACE/NAME), or for all. It compares what
+    Kubernetes has with what Eureka has, by the operator's own function, and says what would keep the operator
+    from it. Nothing is sent.
 
     Eureka's list may be 30 s old: what changed within the last half a minute may be planned although it is
     done. `eurekube operator --once --dry-run` reads each instance, and applies the operator's whole

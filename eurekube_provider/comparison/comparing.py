@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from eurekube_provider.comparison.cluster_names import SyncerName
 from eurekube_provider.comparison.discrepancy import Difference, differences_in, grouped
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
 from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.comparison.standing import SyncState, standing_of
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
+from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
@@ -21,9 +23,6 @@ from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.core.remedies import mended
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer
 from eurekube_provider.core.syncer_plan import plan_of_syncer
-
-SyncerName = tuple[str, str]
-"""Namespace and name."""
 
 _HELD = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
 
@@ -98,6 +97,7 @@ class KubernetesWorld:
     :ivar desired: what each of those wants that can be mapped.
     :ivar namespaces: those that were looked at; none for all.
     :ivar unread_namespaces: those that were meant to be, and could not be read.
+    :ivar names: the cluster's name for each syncer whose operator calls it otherwise.
     """
 
     cluster: Cluster
@@ -105,6 +105,26 @@ class KubernetesWorld:
     desired: Mapping[SyncerName, Desired] = field(default_factory=dict)
     namespaces: Collection[str] = ()
     unread_namespaces: Collection[str] = ()
+    names: Mapping[SyncerName, str] = field(default_factory=dict)
+
+    def cluster_of(self, key: SyncerName) -> Cluster:
+        """The cluster by the name that a syncer's operator gives it."""
+        return replace(self.cluster, name=self.names.get(key, self.cluster.name))
+
+    def owner_of(self, key: SyncerName) -> str:
+        """The owner of a syncer's instances."""
+        return str(ClusterOwner(self.cluster_of(key).name, *key))
+
+    def syncer_of(self, owner: str) -> SyncerName | None:
+        """The syncer of this cluster that ``owner`` names, None for any other owner."""
+        parsed = parse_owner(owner)
+        key = (parsed.namespace, parsed.syncer) if isinstance(parsed, ClusterOwner) else ("", "")
+        return key if owner == self.owner_of(key) else None
+
+    def keeper_of(self, instance: Instance) -> Keeper:
+        """Who keeps an instance, as it is seen from here."""
+        key = self.syncer_of(instance.owner or "")
+        return keeper_of(instance, self.cluster_of(key or ("", "")).name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +152,11 @@ def plans_of(
         one has no plan.
     """
     found: dict[SyncerName, SyncerPlan] = {}
-    cluster = kubernetes.cluster
     owned, named = _indexed(eurekas)
     known = set(map(_name_of, kubernetes.syncers))
     for item in kubernetes.syncers:
         key = _name_of(item)
-        owner, eureka = str(ClusterOwner(cluster.name, *key)), connection_of(item)
+        owner, eureka = kubernetes.owner_of(key), connection_of(item)
         if eureka not in eurekas:
             continue
         there = owned[eureka, owner]
@@ -156,12 +175,11 @@ def plans_of(
         steps = plan_of_syncer(syncer, desired, there, named[eureka, syncer.application.upper()], owner)
         found[key] = _held(SyncerPlan(key, owner, eureka, steps), item, syncer, desired)
     for (eureka, owner), there in list(owned.items()):
-        orphan = cluster.syncer_of(owner)
-        key = (orphan.namespace, orphan.syncer) if orphan else ("", "")
-        if not orphan or key in known:
+        gone = kubernetes.syncer_of(owner)
+        if gone is None or gone in known:
             continue
-        if not kubernetes.namespaces or key[0] in kubernetes.namespaces:
-            found[key] = SyncerPlan(key, owner, eureka, plan((), there, owner), "there is no such syncer")
+        if not kubernetes.namespaces or gone[0] in kubernetes.namespaces:
+            found[gone] = SyncerPlan(gone, owner, eureka, plan((), there, owner), "there is no such syncer")
     return found
 
 
@@ -200,9 +218,9 @@ def compare(
     :param eurekas: the instances of each Eureka that was read, by the connection's name.
     """
     found = list(_of_syncers(kubernetes, eurekas)) if kubernetes else []
-    cluster = kubernetes.cluster.name if kubernetes else None
+    keeper = kubernetes.keeper_of if kubernetes else partial(keeper_of, cluster=None)
     known = {(one.eureka_name, one.keeper) for one in found}
-    beside = comparisons_beside(eurekas, cluster, known)
+    beside = comparisons_beside(eurekas, keeper, known)
     if kubernetes and kubernetes.namespaces:
         asked = {*kubernetes.namespaces, *kubernetes.unread_namespaces}
         beside = [one for one in beside if not _is_outside(one.keeper, asked)]
@@ -216,20 +234,20 @@ def _is_outside(keeper: Keeper, namespaces: Collection[str]) -> bool:
 
 def comparisons_beside(
     eurekas: Mapping[str, Iterable[Instance]],
-    cluster: str | None,
+    keeper: Callable[[Instance], Keeper],
     known: Collection[tuple[str, Keeper]] = (),
 ) -> list[Comparison]:
     """What Eureka has beside the syncers, by application and keeper: there is nothing to compare it with.
 
-    :param cluster: the name of the cluster that is looked at; None where none is.
+    :param keeper: tells who keeps an instance.
     :param known: the connections and keepers that are left out.
     """
     rest: dict[tuple[str, str, Keeper], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():
         for instance in instances:
-            keeper = keeper_of(instance, cluster)
-            if (name, keeper) not in known:
-                rest[name, instance.application, keeper].append(instance)
+            kept_by = keeper(instance)
+            if (name, kept_by) not in known:
+                rest[name, instance.application, kept_by].append(instance)
     return [_beside(*key, those) for key, those in rest.items()]
 
 
@@ -240,7 +258,7 @@ def _of_syncers(
     plans = plans_of(kubernetes, eurekas)
     for item in kubernetes.syncers:
         key, eureka = _name_of(item), connection_of(item)
-        there = owned[eureka, str(ClusterOwner(kubernetes.cluster.name, *key))] if eureka in eurekas else None
+        there = owned[eureka, kubernetes.owner_of(key)] if eureka in eurekas else None
         yield comparison_of_syncer(item, kubernetes.desired.get(key), there, plans.get(key))
     known = set(map(_name_of, kubernetes.syncers))
     for key, planned in plans.items():
@@ -338,22 +356,6 @@ def count_of(instances: Iterable[Instance]) -> Count:
 def connection_of(item: Object) -> str:
     """The name of the connection at which a syncer registers."""
     return str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
-
-
-def cluster_named(uid: str, instances: Iterable[Instance], namespaces: Collection[str] = ()) -> str | None:
-    """The name by which an operator calls a cluster, as its instances say; None where it has none there.
-
-    :param uid: of the cluster's kube-system namespace.
-    :param namespaces: those whose syncers are compared, empty for all: another operator may serve others,
-        under another name.
-    """
-    for one in instances:
-        owner = parse_owner(one.owner)
-        if not isinstance(owner, ClusterOwner) or one.metadata.get(CLUSTER_UID_KEY) != uid:
-            continue
-        if uid and (not namespaces or owner.namespace in namespaces):
-            return owner.cluster
-    return None
 
 
 def _name_of(item: Object) -> SyncerName:

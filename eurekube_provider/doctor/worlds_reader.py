@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
-from eurekube_provider.comparison.comparing import KubernetesWorld, cluster_named
+from eurekube_provider.comparison.cluster_names import cluster_named, names_by_syncer
+from eurekube_provider.comparison.comparing import KubernetesWorld
+from eurekube_provider.comparison.keeper import Keeper, keeper_of
 from eurekube_provider.comparison.mirror_explaining import MirrorWorld
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster
@@ -85,6 +87,10 @@ class Worlds:
         """The instances of each Eureka that could be read."""
         return {name: one.instances for name, one in self.eurekas.items() if not one.error}
 
+    def keeper_of(self, instance: Instance) -> Keeper:
+        """Who keeps an instance, as far as a cluster is at hand to tell."""
+        return self.kubernetes.keeper_of(instance) if self.kubernetes else keeper_of(instance, None)
+
     @property
     def is_complete(self) -> bool:
         """Whether both worlds were read, as far as they are known to exist."""
@@ -121,12 +127,10 @@ class WorldsReader:
         for peers in self.peers.values():
             peers.close()
 
-    def read(self, progress: Progress | None = None, about: str = "") -> Worlds:
+    def read(self, progress: Progress | None = None) -> Worlds:
         """Read all that is at hand.
 
         :param progress: told what is being read.
-        :param about: an application or instance: where operators call one cluster by several names, the name
-            that its instances carry is taken.
         """
         self._progress = progress or _quiet
         unread: list[str] = []
@@ -134,7 +138,6 @@ class WorldsReader:
         kubernetes, index, mirrors = None, Index(), MirrorWorld()
         if self.access is not None:
             everything = [one for read in eurekas.values() for one in read.instances]
-            everything.sort(key=lambda one: about.upper() not in (one.application, one.instance_id.upper()))
             try:
                 found = self._read_kubernetes(self.access, everything, unread)
                 kubernetes, index, mirrors = found if found is not None else (None, index, mirrors)
@@ -181,16 +184,18 @@ class WorldsReader:
         selected |= {item["metadata"]["namespace"] for item in mirrors}
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
             known.read(namespace, index)
-        desired = {
-            (syncer.namespace, syncer.name): _desired(syncer, cluster, index, known)
-            for syncer in map(asked, syncers)
-            if syncer is not None and known.has(syncer.selector.namespace)
-        }
         namespaces = [one for one, found in read.items() if one is not None and found is not None]
         mirrored = MirrorWorld(mirrors, known.mirrored, own_addresses(known.services, known.slices))
         unreadable = [one for one, found in read.items() if one is not None and found is None]
-        world = KubernetesWorld(cluster, syncers, desired, namespaces, unreadable)
-        return world, index, mirrored
+        names = names_by_syncer(cluster, instances)
+        world = KubernetesWorld(cluster, syncers, {}, namespaces, unreadable, names)
+        desired = {
+            key: _desired(syncer, world.cluster_of(key), index, known)
+            for syncer in map(asked, syncers)
+            if syncer is not None and known.has(syncer.selector.namespace)
+            for key in [(syncer.namespace, syncer.name)]
+        }
+        return replace(world, desired=desired), index, mirrored
 
     def _cluster(self, access: KubeAccess, instances: Sequence[Instance], unread: list[str]) -> Cluster:
         cluster = read_cluster(access, self._settings, unread)

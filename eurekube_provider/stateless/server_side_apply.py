@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from eurekube_provider.core.errors import KubernetesError
@@ -15,6 +15,8 @@ FIELD_MANAGER = "eurekube"
 
 _PATIENCE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_TOO_MANY_REQUESTS = 429
+
 _COMPUTED = ("managedFields", "resourceVersion", "generation")
 
 
@@ -29,10 +31,14 @@ class Effect(Enum):
 
 
 class Objects:
-    """The objects of one cluster, addressed by what their YAML says."""
+    """The objects of one cluster, addressed by what their YAML says.
 
-    def __init__(self, access: KubeAccess) -> None:
+    :param busy_seconds: for so long a read is repeated that the API server is too busy for.
+    """
+
+    def __init__(self, access: KubeAccess, busy_seconds: float = 30.0) -> None:
         self._access = access
+        self._busy_seconds = busy_seconds
         self._kinds: dict[str, dict[str, tuple[ApiResource, bool]]] = {}
 
     def apply(self, item: KubernetesObject) -> Effect:
@@ -78,7 +84,7 @@ class Objects:
             known = self._resources(api_version).get(kind)
             if known is None:
                 continue
-            listed = self._access.get(known[0].path(), {"labelSelector": f"{STACK_LABEL}={label}"})
+            listed = self._read(known[0].path(), {"labelSelector": f"{STACK_LABEL}={label}"})
             found += [{**item, "apiVersion": api_version, "kind": kind} for item in listed["items"]]
         return found
 
@@ -96,11 +102,25 @@ class Objects:
 
     def _find(self, path: str) -> KubernetesObject | None:
         try:
-            return self._access.get(path)
+            return self._read(path)
         except KubernetesError as error:
             if error.status_code == 404:
                 return None
             raise
+
+    def _read(self, path: str, query: Mapping[str, str] | None = None) -> KubernetesObject:
+        """Read; again while the API server is too busy, as it is for a kind whose CRD has just come.
+
+        :raises KubernetesError: as :meth:`KubeAccess.get`.
+        """
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                return self._access.get(path, query)
+            except KubernetesError as error:
+                if error.status_code != _TOO_MANY_REQUESTS or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_POLL_SECONDS)
 
     def _patch(self, path: str, item: KubernetesObject, query: dict[str, str]) -> KubernetesObject:
         query = {"fieldManager": FIELD_MANAGER, "force": "true", **query}
@@ -137,7 +157,7 @@ class Objects:
 
     def _wait_until_established(self, path: str, item: KubernetesObject) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
-        while conditions_of(self._access.get(path)).get("Established", {}).get("status") != "True":
+        while conditions_of(self._read(path)).get("Established", {}).get("status") != "True":
             if time.monotonic() >= deadline:
                 raise KubernetesError(
                     f"{describe(item)} is not established after {_PATIENCE_SECONDS:.0f} s;"

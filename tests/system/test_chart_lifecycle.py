@@ -6,9 +6,11 @@ variables and rights that the chart gives to their pods.
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,9 +23,9 @@ import yaml
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
 from lab import Lab
-from lab.programs import HELM, provide
+from lab.programs import HELM, HELM_4, provide
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import Operator, addresses, operator_environment
+from tests.system.conftest import ROOT, Operator, addresses, operator_environment
 from tests.system.operator_objects import CHART
 
 pytestmark = pytest.mark.lab
@@ -31,18 +33,19 @@ pytestmark = pytest.mark.lab
 DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
 CRDS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 ACCOUNT = "eurekube-operator"
+BEFORE_THE_FIRST_TAG = "f7c3d33"
 Helm = Callable[..., str]
 
 
 @pytest.fixture
 def helm(lab: Lab, tmp_path: Path) -> Helm:
-    """Runs helm against the lab's cluster, with a home of its own; what it printed."""
-    program = provide([HELM])[HELM]
+    """Runs helm 3, or 4, against the lab's cluster, with a home of its own; what it printed."""
+    programs = provide([HELM, HELM_4])
     environment = {"HOME": str(tmp_path), "KUBECONFIG": str(lab.kubeconfig)}
 
-    def run(*arguments: str, fails: bool = False) -> str:
+    def run(*arguments: str, fails: bool = False, program: str = HELM) -> str:
         done = subprocess.run(
-            [program, *arguments], env=environment, capture_output=True, text=True, timeout=120
+            [programs[program], *arguments], env=environment, capture_output=True, text=True, timeout=120
         )
         assert (done.returncode != 0) is fails, done.stdout + done.stderr
         return done.stdout + done.stderr
@@ -52,16 +55,29 @@ def helm(lab: Lab, tmp_path: Path) -> Helm:
 
 @pytest.fixture
 def former_chart(helm: Helm, tmp_path: Path) -> Path:
-    """The chart as a package of the version before.
+    """The chart of the last release as a package; before there is one, the first chart that was whole.
 
-    No release has had a chart. Once one has, its package stands here instead.
+    Where the history is not there, today's chart, as a version before.
     """
-    copy = tmp_path / "former"
-    shutil.copytree(CHART, copy)
-    chart = yaml.safe_load((copy / "Chart.yaml").read_text())
-    (copy / "Chart.yaml").write_text(yaml.safe_dump({**chart, "version": "0.0.9", "appVersion": "0.0.9"}))
-    helm("package", str(copy), "--destination", str(tmp_path))
-    return tmp_path / "eurekube-0.0.9.tgz"
+    tags = git("tag", "--list", "v*", "--sort=-version:refname", "--merged", "HEAD").decode().split()
+    former = tmp_path / "former"
+    if tree := git("archive", tags[0] if tags else BEFORE_THE_FIRST_TAG, "charts/eurekube"):
+        with tarfile.open(fileobj=io.BytesIO(tree)) as archive:
+            archive.extractall(former, filter="data")
+    else:
+        shutil.copytree(CHART, former / "charts" / "eurekube")
+    # Another version than today's also where nothing was released yet.
+    version = () if tags and tree else ("--version", "0.0.9", "--app-version", "0.0.9")
+    packed = tmp_path / "packed"
+    helm("package", str(former / "charts" / "eurekube"), "--destination", str(packed), *version)
+    (chart,) = packed.glob("*.tgz")
+    return chart
+
+
+def git(*words: str) -> bytes:
+    """What git answers; nothing where it does not know that."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
+    return b"" if done.returncode else done.stdout
 
 
 def run_as_pod(template: dict[str, Any], environment: dict[str, str], log: Path) -> Operator:
@@ -113,7 +129,10 @@ def test_installed_upgraded_and_uninstalled(
     former_chart: Path,
     tmp_path: Path,
 ) -> None:
-    """An uninstallation that would leave syncers alone is refused. Without any nothing hangs; CRDs stay."""
+    """An uninstallation that would leave syncers alone is refused. Without any nothing hangs; CRDs stay.
+
+    Helm 3 installs the release, and helm 4 ends it.
+    """
     home, app = f"{namespace}-home", f"{namespace}-app"
     values = tmp_path / "values.yaml"
     values.write_text(
@@ -163,13 +182,14 @@ def test_installed_upgraded_and_uninstalled(
             assert "STATUS: uninstalling" in helm("status", "eurekube", *where)
             helm("rollback", "eurekube", "2", *where)
             assert "STATUS: deployed" in helm("status", "eurekube", *where)
-            helm("upgrade", "eurekube", str(CHART), *where, "--reuse-values")
+            # Whoever moves on to helm 4 meanwhile goes on with the same release.
+            helm("upgrade", "eurekube", str(CHART), *where, "--reuse-values", program=HELM_4)
             assert len(addresses(eureka, app)) == 1
 
             cluster.delete(SYNCERS, app, namespace)
             wait_for(lambda: cluster.get(SYNCERS, app, namespace) is None, "the syncer's release")
             assert addresses(eureka, app) == {}
-            helm("uninstall", "eurekube", *where)
+            helm("uninstall", "eurekube", *where, program=HELM_4)
     finally:
         operator.stop()
         sys.stdout.write(operator.text())

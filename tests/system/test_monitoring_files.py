@@ -1,20 +1,28 @@
-"""Alerts and dashboard, checked and run by promtool."""
+"""Alerts and dashboard, checked and run by promtool; the dashboard's queries on what an operator exports."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import MIRRORS, REFRESHES
 from lab.programs import PROMTOOL, provide
-from tests.system.conftest import ROOT
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import ROOT, StartOperator
 from tests.system.operator_objects import NAMESPACE, chart_objects
+from tests.system.test_web import listening_port, page
 
 pytestmark = pytest.mark.lab
 
@@ -120,6 +128,96 @@ def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
         yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]})
     )
     promtool("check", "rules", "queries.yaml", folder=tmp_path)
+
+
+class Taken(BaseHTTPRequestHandler):
+    """A pipeline that takes every call."""
+
+    def do_POST(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def pipeline() -> Iterator[str]:
+    """Where a webhook leads."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Taken)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/hook"
+    server.shutdown()
+    server.server_close()
+
+
+def test_every_panel_draws_what_an_operator_exports(
+    cluster: Cluster,
+    eureka: Peers,
+    namespace: str,
+    start_operator: StartOperator,
+    pipeline: str,
+    tmp_path: Path,
+) -> None:
+    """Each query finds series among those that a running operator has, all of which grow here.
+
+    An operator whose watches never broke has no series of that: one is made here.
+    """
+    app, machine = f"{namespace}-app", f"{namespace}-machine"
+    cluster.deployment(namespace, app, 1)
+    cluster.service(namespace, app)
+    cluster.syncer(namespace, app)
+    eureka.register(Instance(machine, f"vm:{machine}", "192.0.2.77", "192.0.2.77", Port(8080)))
+    (tmp_path / "key").write_text("key")
+    target = {
+        "kind": "webhook",
+        "namespaces": [namespace],
+        "url": pipeline,
+        "secret-file": str(tmp_path / "key"),
+    }
+    (tmp_path / "operator.yaml").write_text(yaml.safe_dump({"targets": {"ci": target}}))
+    metadata = {"namespace": namespace, "name": "one"}
+    for kind, resource, spec in (
+        ("EurekaMirror", MIRRORS, {"application": machine}),
+        ("StackRefresh", REFRESHES, {"selector": {"app": app}, "action": "Up", "target": "ci"}),
+    ):
+        body = {"apiVersion": "eurekube.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        cluster.apply(resource, body)
+    operator = start_operator(
+        WEB_ADDRESS="127.0.0.1:0",
+        CONFIG=str(tmp_path / "operator.yaml"),
+        MIRRORS="true",
+        MIRROR_CIDRS="192.0.2.0/24",
+    )
+    port = wait_for(lambda: listening_port(operator.text()), "the web's port", 60.0)
+    late = ("eurekube_refresh_runs_total{", "eurekube_mirror_read_timestamp_seconds{", f'syncer="{namespace}')
+    wait_for(lambda: all(one in page(port, "/metrics") for one in late), "all series", 120.0)
+    series = {
+        f"{sample.name}{{{','.join(f'{name}={json.dumps(value)}' for name, value in labels.items())}}}"
+        for family in text_string_to_metric_families(page(port, "/metrics"))
+        for sample in family.samples
+        for labels in [{**sample.labels, "namespace": NAMESPACE}]
+        if sample.name.startswith("eurekube_")
+    }
+    restarts = f'eurekube_watch_restarts_total{{resource="services",reason="ended",namespace="{NAMESPACE}"}}'
+    cases = [
+        {
+            "name": title,
+            "interval": "30s",
+            "input_series": [{"series": one, "values": "1+1x20"} for one in sorted({*series, restarts})],
+            "promql_expr_test": [
+                {
+                    "expr": f"count({text}) > bool 0",
+                    "eval_time": "8m",
+                    "exp_samples": [{"labels": "{}", "value": 1}],
+                }
+            ],
+        }
+        for title, text in queries()
+    ]
+    assert len(cases) > 20
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump({"rule_files": [], "tests": cases}))
+    promtool("test", "rules", "tests.yaml", folder=tmp_path)
 
 
 def test_the_dashboard_s_panels_do_not_overlap() -> None:

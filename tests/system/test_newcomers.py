@@ -153,6 +153,29 @@ def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: P
         assert not addresses(eureka, "rating").keys() & ready.keys()
 
 
+def test_a_newcomer_with_kubectl(
+    lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
+) -> None:
+    """docs/start/kubectl.md: a pass registers the pods as the dry run said; another one takes them out."""
+    rating(cluster)
+    one = Newcomer("kubectl.md", empty(tmp_path), lab, wheel)
+    assert one.commands <= MOST_COMMANDS
+    install, resources, check, syncer, once = one.scripts
+    package, _, export = one.told(install).partition("\n")
+    assert package == "pip install 'eurekube-provider[cli,operator]'"
+    one.types("python3 -m venv eurekube\n" + one.installed("eurekube"))
+    one.environment["PATH"] = os.pathsep.join([str(one.folder / "eurekube/bin"), one.environment["PATH"]])
+    one.types(export + resources + check + syncer)
+    ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
+    dry, run = once.splitlines()
+    assert "2 to register" in one.types(export + dry)
+    assert not addresses(eureka, "rating").keys() & ready.keys()
+    one.types(export + run)
+    assert ready.items() <= addresses(eureka, "rating").items()
+    one.types(export + f"kubectl delete eurekasyncer rating --namespace shop --wait=false\n{run}")
+    assert not addresses(eureka, "rating").keys() & ready.keys()
+
+
 @pytest.mark.pulumi
 @needs_pulumi
 def test_a_newcomer_with_pulumi(

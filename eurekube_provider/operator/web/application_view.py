@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from eurekube_provider.comparison.comparing import comparisons_beside
@@ -22,9 +23,10 @@ def application_view(operator: RunningOperator, application: str) -> dict[str, A
     :param application: in any case.
     """
     name = application.upper()
+    kept_by = partial(keeper_of, cluster=operator.cluster.name)
     keys = sorted(operator.sources.syncers_of(name))
     known = {eureka: registry.known(application=name) for eureka, registry in operator.registries.items()}
-    kept = [(one, keeper_of(one, operator.cluster.name)) for instances in known.values() for one in instances]
+    kept = [(one, kept_by(one)) for instances in known.values() for one in instances]
     syncers = []
     for key in keys:
         keeper = Keeper(KeeperKind.SYNCER, "/".join(key))
@@ -36,7 +38,7 @@ def application_view(operator: RunningOperator, application: str) -> dict[str, A
         shown = [one.to_dict() for one in pairs[:MOST_PAIRS]]
         syncers.append({"syncer": keeper.name, "pairs": shown, "more": len(pairs) - len(shown)})
     own = {(eureka, Keeper(KeeperKind.SYNCER, "/".join(key))) for eureka in known for key in keys}
-    others = sorted(comparisons_beside(known, operator.cluster.name, own), key=lambda one: one.order)
+    others = sorted(comparisons_beside(known, kept_by, own), key=lambda one: one.order)
     beside = [
         {
             "keeper": str(one.keeper),
@@ -46,7 +48,7 @@ def application_view(operator: RunningOperator, application: str) -> dict[str, A
             "instances": [
                 {"instanceId": each.instance_id, "status": str(each.status), "address": each.ip_address}
                 for each in known[one.eureka_name]
-                if keeper_of(each, operator.cluster.name) == one.keeper
+                if kept_by(each) == one.keeper
             ][:MOST_INSTANCES],
         }
         for one in others

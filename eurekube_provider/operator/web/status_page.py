@@ -127,6 +127,8 @@ def html(data: Document, *, refreshes: bool = True) -> str:
             *(f"StackRefresh {_name(row)}" for row in data["stackRefreshes"]),
         }
         shown = [one for one in every if names.intersection(one["subjects"]) or not _is_of_objects(one)]
+        told = {_name(row): row["message" if not row["ready"] else "syncMessage"] for row in data["syncers"]}
+        shown = [_by_an_example(one, told) for one in shown]
     return _page().render(
         **data,
         boxes=shown[:MOST_TROUBLES],
@@ -143,6 +145,15 @@ def html(data: Document, *, refreshes: bool = True) -> str:
 
 def _name(row: Document) -> str:
     return f"{row['namespace']}/{row['name']}"
+
+
+def _by_an_example(trouble: Document, told: dict[str, str]) -> Document:
+    """The trouble with a syncer that is shown as its example, where the page does not show all of them."""
+    own = [one for one in trouble["subjects"] if one in told]
+    if not own or not trouble["message"].startswith("e.g. "):
+        return trouble
+    rest = [one for one in trouble["subjects"] if one not in told]
+    return {**trouble, "subjects": [*own, *rest], "message": f"e.g. {own[0]}: {told[own[0]]}"}
 
 
 def _is_of_objects(trouble: Document) -> bool:

@@ -78,13 +78,29 @@ def test_an_application_is_explained(site: WorldsSite, capsys: pytest.CaptureFix
 def test_two_operators_call_one_cluster_by_different_names(
     site: WorldsSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The name counts that the explained application carries, whatever another operator registered before."""
+    """For each syncer the name counts that its instances carry, whatever another operator registered."""
     uid = {"eurekube.cluster-uid": "uid-1"}
     site.instances.insert(0, instance("cart", 7, owner="cluster/other/else/cart", metadata=uid))
     for target, which in (("rating", 0), (site.instances[2].instance_id, 0)):
         found = asked(site, capsys, "explain", target)
         assert found["instances"][which]["facts"]["kept by"].startswith("syncer shop/rating")
         assert "is not ready" in found["instances"][which]["facts"]["why not UP"]
+    site.objects["eurekasyncers"].append(syncer("cart"))
+    site.objects["services"].append({"metadata": {"namespace": "shop", "name": "cart"}, "spec": {}})
+    site.objects["endpointslices"].append(endpoint_slice("cart", True))
+    site.instances[0] = instance(
+        "cart",
+        owner="cluster/other/shop/cart",
+        instance_id="cart-0.shop.other:cart:8080",
+        metadata=uid,
+    )
+    for words in (("status",), ("watch", "--count", "1")):
+        rows = asked(site, capsys, *words)["applications"]
+        syncers = {one["keeper"]["name"]: one["state"] for one in rows if one["keeper"]["kind"] == "syncer"}
+        assert syncers == {"shop/rating": "synced", "shop/cart": "synced"}
+        assert not [one for one in rows if one["keeper"]["kind"] == "other cluster"]
+    planned = {one["syncer"]: one for one in asked(site, capsys, "plan")["syncers"]}
+    assert planned["shop/cart"]["owner"] == "cluster/other/shop/cart"
 
 
 def test_nothing_is_left_behind_in_a_server(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.comparison.comparing import KubernetesWorld
@@ -56,11 +57,11 @@ def endpoint_slice(name: str, *ready: bool | None) -> dict[str, Any]:
     }
 
 
-def desired_of(item: dict[str, Any], *ready: bool | None) -> Desired:
+def desired_of(item: dict[str, Any], *ready: bool | None, cluster: Cluster = CLUSTER) -> Desired:
     """What a syncer wants whose Service has these endpoints."""
     name = item["metadata"]["name"]
     service = {"metadata": {"namespace": "shop", "name": name}, "spec": {}}
-    return desired_instances(Syncer.from_object(item), [service], [endpoint_slice(name, *ready)], CLUSTER)
+    return desired_instances(Syncer.from_object(item), [service], [endpoint_slice(name, *ready)], cluster)
 
 
 def instance(
@@ -88,12 +89,14 @@ def instance(
 
 def world(*items: dict[str, Any], ready: tuple[bool | None, ...] = (True,), **more: Any) -> KubernetesWorld:
     """A cluster with these syncers, each over endpoints that are ready or not."""
+    found = KubernetesWorld(CLUSTER, items, **more)
+    keys = [("shop", item["metadata"]["name"]) for item in items]
     desired = {
-        ("shop", item["metadata"]["name"]): desired_of(item, *ready)
-        for item in items
+        key: desired_of(item, *ready, cluster=found.cluster_of(key))
+        for key, item in zip(keys, items, strict=True)
         if "deletionTimestamp" not in item["metadata"]
     }
-    return KubernetesWorld(CLUSTER, items, desired, **more)
+    return replace(found, desired=desired)
 
 
 def mirror(name: str, status: Any = None, deleted: bool = False, **spec: Any) -> dict[str, Any]:

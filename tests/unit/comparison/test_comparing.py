@@ -10,7 +10,6 @@ from eurekube_provider.comparison.comparing import (
     Comparison,
     Count,
     KubernetesWorld,
-    cluster_named,
     compare,
     plans_of,
 )
@@ -200,20 +199,31 @@ def test_plans_and_what_holds_them(
     assert sorted(set(actions), key=actions.index) == sorted(set(changes), key=changes.index)
 
 
-def test_the_name_that_an_operator_gave_its_cluster() -> None:
-    """Its instances carry the cluster's UID, and the name in their owner."""
-    there = [instance("rating", metadata={"eurekube.cluster-uid": "uid-9"}), instance("order")]
-    assert cluster_named("uid-1", there) == "lab"
-    assert cluster_named("uid-2", there) is None
-    assert cluster_named("", there) is None
-
-
-def test_another_operators_name_of_the_same_cluster_does_not_count() -> None:
-    """It serves other namespaces."""
-    other = instance("order", owner="cluster/other/else/order")
-    there = [other, instance("rating")]
-    assert cluster_named("uid-1", there, ("shop",)) == "lab"
-    assert cluster_named("uid-1", there, ("nowhere",)) is None
+def test_two_operators_of_one_cluster_under_different_names() -> None:
+    """Each syncer is compared with what its own operator registered, not with what an older name left."""
+    renamed = [
+        instance(
+            "cart",
+            number,
+            owner="cluster/other/shop/cart",
+            instance_id=f"cart-{number}.shop.other:cart:8080",
+        )
+        for number in (0, 1)
+    ]
+    older = instance("rating", 7, owner="cluster/older/shop/rating", instance_id="o")
+    gone = instance("gone", owner="cluster/other/shop/gone")
+    there = {"default": [instance("rating"), instance("rating", 1), *renamed, older, gone]}
+    names = {("shop", "cart"): "other", ("shop", "gone"): "other"}
+    seen = world(syncer("rating"), syncer("cart"), ready=(True, True), names=names)
+    assert [(one.application, str(one.keeper), one.state, one.eureka) for one in compare(seen, there)] == [
+        ("GONE", "syncer shop/gone", SyncState.NOT_SYNCED, Count(1, 1)),
+        ("CART", "syncer shop/cart", SyncState.SYNCED, Count(2, 2)),
+        ("RATING", "syncer shop/rating", SyncState.SYNCED, Count(2, 2)),
+        ("RATING", "syncer shop/rating of cluster older", SyncState.NOT_COMPARED, Count(1, 1)),
+    ]
+    planned = plans_of(seen, there)
+    assert planned["shop", "cart"].owner == "cluster/other/shop/cart"
+    assert not planned["shop", "cart"].steps
 
 
 def test_everything_is_plain_json() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.generated_pages import ROOT, pages, put_table
+from scripts.measured import quoted_figures
 
 PAGES = pages()
 
@@ -16,6 +17,14 @@ def test_nothing_has_drifted(path: Path) -> None:
     """`make reference` would write the same bytes."""
     said = f"run make reference: {path.relative_to(ROOT)} is old"
     assert path.read_text(encoding="utf-8") == PAGES[path], said
+
+
+@pytest.mark.parametrize(
+    ("page", "figure"), [(page, one) for page, figures in quoted_figures().items() for one in figures]
+)
+def test_a_figure_in_a_sentence_is_what_was_measured_last(page: str, figure: str) -> None:
+    """A new measurement needs its new figure there."""
+    assert figure in (ROOT / "docs" / page).read_text(encoding="utf-8")
 
 
 def test_a_table_is_found_by_its_first_cell() -> None:

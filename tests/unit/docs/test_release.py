@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eurekube_provider import __version__
+from hatch_build import long_description
 from scripts import release
+from scripts.links import targets
 
 WORKFLOWS = sorted((release.ROOT / ".github" / "workflows").glob("*.yml"))
 
@@ -40,6 +43,32 @@ def test_each_disagreement_is_named(tree: Path) -> None:
     ]
 
 
+def test_a_release_is_refused_while_a_page_says_that_there_is_none(tree: Path) -> None:
+    """The readers of what is released would be told that it cannot be had. A trial of any tree goes on."""
+    (tree / "docs").mkdir()
+    (tree / "docs" / "page.md").write_text("No image is published yet.\n")
+    (tree / "README.md").write_text("Package and chart are not published yet.\n")
+    assert release.disagreements("v1.2.3", tree, "1.2.3") == [
+        "README.md says that something is not published yet",
+        "docs/page.md says that something is not published yet",
+    ]
+    assert release.disagreements("", tree, "1.2.3") == []
+
+
+@pytest.mark.parametrize("repository", ["", "https://forge.example.com/o/n"])
+def test_the_package_s_page_leads_nowhere_that_is_not_there(repository: str) -> None:
+    """Links of the README lead to the release's files where the repository is known; else they are words."""
+    readme = (release.ROOT / "README.md").read_text()
+    text = long_description(readme, repository, "1.2.3")
+    assert len(targets(readme)) > 30
+    assert [one for one in targets(text) if not one.startswith("https://")] == []
+    assert ("[Concepts](https://forge.example.com/o/n/blob/v1.2.3/docs/concepts.md)" in text) is bool(
+        repository
+    )
+    assert ("](https://forge.example.com/o/n/raw/v1.2.3/docs/images/demo.svg)" in text) is bool(repository)
+    assert "| Concepts |" in text or repository
+
+
 def test_this_tree_agrees_with_itself() -> None:
     """Whatever it is a version of; the heading of a changelog comes with the tag."""
     assert release.disagreements("") == []
@@ -62,6 +91,7 @@ def test_the_bill_of_materials_has_what_the_lock_has(tmp_path: Path) -> None:
     """Each package of the image, by name and version."""
     listed = json.loads(release.bill_of_materials(tmp_path).read_text())
     assert listed["bomFormat"] == "CycloneDX"
+    assert listed["metadata"]["component"]["version"] == __version__
     locked = set(re.findall(r"^([\w.-]+)==([\w.]+)", release.LOCK.read_text(), re.M))
     assert {(one["name"], one["version"]) for one in listed["components"]} == locked
 

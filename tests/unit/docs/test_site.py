@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts import site
+from scripts import site, site_links
 
 
 def named(nav: Any) -> set[str]:
@@ -54,3 +54,24 @@ def test_a_bar_in_code_of_a_table_has_no_backslash(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("| `a\\|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n")
     assert site.page_for_the_site(page) == "| `a|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n"
+
+
+def test_dead_links_of_the_built_site_are_found(tmp_path: Path) -> None:
+    """As the generator made them. A link may lead to the web; nothing may be loaded from there."""
+    (tmp_path / "start").mkdir()
+    (tmp_path / "style.css").touch()
+    (tmp_path / "start" / "index.html").write_text(
+        '<link rel="stylesheet" href="../style.css"><h2 id="here">Here</h2>'
+        '<a href="..">up</a><a href="#here">here</a><a href="#gone">gone</a><a href="/style.css">style</a>'
+    )
+    (tmp_path / "index.html").write_text(
+        '<script src="https://cdn.example.com/x.js"></script><img src="data:image/png;base64,AA">'
+        '<a href="https://example.com/">web</a><a href="start/#here">good</a>'
+        '<a href="start/#there">bad</a><img src="gone.png">'
+    )
+    assert site_links.complaints(tmp_path) == [
+        "index.html: gone.png is not there",
+        "index.html: https://cdn.example.com/x.js is loaded from elsewhere",
+        "index.html: start/#there names a heading that is not there",
+        "start/index.html: #gone names a heading that is not there",
+    ]

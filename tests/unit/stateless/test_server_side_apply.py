@@ -70,3 +70,29 @@ def test_a_namespace_of_the_stack_is(labels: dict[str, str] | None, effect: Effe
     api = Api(labels)
     assert Objects(api).apply(NAMESPACE) is effect
     assert api.written == ["PATCH"]
+
+
+class BusyApi(Api):
+    """One that is too busy for the first reads, as for a kind whose CRD has just come."""
+
+    def __init__(self, refusals: int) -> None:
+        super().__init__({STACK_LABEL: "eurekube.dev"})
+        self.refusals = refusals
+
+    def request(self, method: str, path: str, *arguments: Any, **more: Any) -> dict[str, Any]:
+        """The refusals, then what the other one answers; a list has the namespace alone."""
+        if self.refusals and path != "/api/v1":
+            self.refusals -= 1
+            raise KubernetesError("429: storage is (re)initializing", status_code=429)
+        if path == "/api/v1/namespaces":
+            return {"items": [{"metadata": NAMESPACE["metadata"]}]}
+        return super().request(method, path, *arguments, **more)
+
+
+def test_a_read_that_the_api_server_is_too_busy_for_is_repeated() -> None:
+    """Of an object and of a list; not for ever, and no other answer is."""
+    assert Objects(BusyApi(2)).apply(NAMESPACE) is Effect.UNCHANGED
+    (found,) = Objects(BusyApi(2)).of_stack("eurekube.dev", [("v1", "Namespace")])
+    assert found["kind"] == "Namespace"
+    with pytest.raises(KubernetesError, match="429"):
+        Objects(BusyApi(2), busy_seconds=0.0).of_stack("eurekube.dev", [("v1", "Namespace")])

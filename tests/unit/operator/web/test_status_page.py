@@ -475,6 +475,18 @@ def test_a_command_that_mends_it_is_shown_as_code() -> None:
     assert "wait ` &lt;b&gt;" in page
 
 
+def test_a_fault_of_several_is_told_by_the_one_that_is_shown() -> None:
+    """On the page of an application it is that one's sentence, and its name comes first."""
+    told = Told()
+    told.conflict(told.syncer("order"), "belongs to a stack")
+    told.conflict(told.syncer("rating"), "belongs to a machine")
+    boxes = html(seen(told)).partition("<h2>")[0]
+    assert "e.g. shop/order: belongs to a stack" in boxes
+    boxes = html(seen(told, application="rating")).partition("<h2>")[0]
+    assert "e.g. shop/rating: belongs to a machine" in boxes
+    assert boxes.index("shop/rating") < boxes.index("shop/order")
+
+
 def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
     """Nor of another one's mirror or StackRefresh; what is wrong with Eureka stands there."""
     told = Told()

@@ -1,0 +1,45 @@
+"""By which names the operators of one cluster call it, as their instances say.
+
+Instances carry the cluster's UID, and the name in their owner. Several operators may serve one cluster, each
+its own syncers, under names of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
+from eurekube_provider.core.model import Instance
+
+SyncerName = tuple[str, str]
+"""Namespace and name."""
+
+
+def cluster_named(uid: str, instances: Iterable[Instance], namespaces: Collection[str] = ()) -> str | None:
+    """The name by which an operator calls a cluster; None where it has no instance there.
+
+    :param uid: of the cluster's kube-system namespace.
+    :param namespaces: those whose syncers are compared, empty for all.
+    """
+    owners = _owners(uid, instances)
+    return next((one.cluster for one in owners if not namespaces or one.namespace in namespaces), None)
+
+
+def names_by_syncer(cluster: Cluster, instances: Iterable[Instance]) -> dict[SyncerName, str]:
+    """The name of the cluster for each syncer that has instances under another one only.
+
+    :param cluster: with the name that counts where instances have several.
+    """
+    found: dict[SyncerName, str] = {}
+    for owner in _owners(cluster.uid, instances):
+        key = (owner.namespace, owner.syncer)
+        found[key] = cluster.name if owner.cluster == cluster.name else found.get(key, owner.cluster)
+    return {key: name for key, name in found.items() if name != cluster.name}
+
+
+def _owners(uid: str, instances: Iterable[Instance]) -> Iterator[ClusterOwner]:
+    """The owners of the instances of one cluster; of none where its UID is not known."""
+    for one in instances:
+        owner = parse_owner(one.owner)
+        if uid and isinstance(owner, ClusterOwner) and one.metadata.get(CLUSTER_UID_KEY) == uid:
+            yield owner

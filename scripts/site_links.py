@@ -1,0 +1,75 @@
+"""Finds links of the built site that lead nowhere, and what it loads from elsewhere: a part of `make site`.
+
+`scripts/links.py` looks at the pages as they are written; this, at what the generator made of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+SITE = Path(__file__).parents[1] / "site"
+
+
+class _Page(HTMLParser):
+    """The places of a page that a link may name, and where it leads itself."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.places: set[str] = set()
+        self.links: set[str] = set()
+        self.loaded: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value for name, value in attrs if value}
+        self.places |= {found[name] for name in ("id", "name") if name in found}
+        leads = {found[name] for name in ("href", "src") if name in found}
+        self.links |= leads
+        if tag != "a":
+            self.loaded |= leads
+
+
+def complaints(site: Path = SITE) -> list[str]:
+    """A sentence for each link that leads nowhere, and for each thing that a page loads from elsewhere."""
+    pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
+    found = []
+    for path, page in pages.items():
+        where = path.relative_to(site)
+        for link in sorted(page.links):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                if link in page.loaded and parts.scheme in ("", "http", "https"):
+                    found.append(f"{where}: {link} is loaded from elsewhere")
+                continue
+            target = _target(site, path, unquote(parts.path))
+            if not target.exists():
+                found.append(f"{where}: {link} is not there")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].places:
+                found.append(f"{where}: {link} names a heading that is not there")
+    return found
+
+
+def _target(site: Path, page: Path, path: str) -> Path:
+    """The file that a path of the site means."""
+    if not path:
+        return page
+    target = site / path.lstrip("/") if path.startswith("/") else (page.parent / path).resolve()
+    return target / "index.html" if target.is_dir() else target
+
+
+def main() -> int:
+    """Say all of them."""
+    if not (SITE / "index.html").is_file():
+        print("site: there is none to look at", file=sys.stderr)
+        return 1
+    found = complaints()
+    for sentence in found:
+        print(f"site: {sentence}", file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

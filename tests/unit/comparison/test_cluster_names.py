@@ -1,0 +1,37 @@
+"""The names that operators give one cluster are read from what they registered."""
+
+from __future__ import annotations
+
+from eurekube_provider.comparison.cluster_names import cluster_named, names_by_syncer
+from eurekube_provider.core.identity import Cluster
+from tests.unit.comparison.samples import CLUSTER, instance
+
+
+def test_the_name_that_an_operator_gave_its_cluster() -> None:
+    """Its instances carry the cluster's UID, and the name in their owner."""
+    there = [instance("rating", metadata={"eurekube.cluster-uid": "uid-9"}), instance("order")]
+    assert cluster_named("uid-1", there) == "lab"
+    assert cluster_named("uid-2", there) is None
+    assert cluster_named("", there) is None
+
+
+def test_another_operators_name_of_the_same_cluster_does_not_count() -> None:
+    """It serves other namespaces."""
+    other = instance("order", owner="cluster/other/else/order")
+    there = [other, instance("rating")]
+    assert cluster_named("uid-1", there, ("shop",)) == "lab"
+    assert cluster_named("uid-1", there, ("nowhere",)) is None
+
+
+def test_syncers_of_an_operator_with_another_name() -> None:
+    """Those that are registered under it alone; not those of another UID, nor a stack's."""
+    there = [
+        instance("rating", owner="cluster/older/shop/rating"),
+        instance("rating"),
+        instance("cart", owner="cluster/other/else/cart"),
+        instance("order", owner="cluster/far/shop/order", metadata={"eurekube.cluster-uid": "uid-9"}),
+        instance("vm", owner="stack/acme/shop/dev/vm"),
+    ]
+    assert names_by_syncer(CLUSTER, there) == {("else", "cart"): "other"}
+    assert names_by_syncer(CLUSTER, reversed(there)) == {("else", "cart"): "other"}
+    assert names_by_syncer(Cluster("lab", ""), there) == {}
