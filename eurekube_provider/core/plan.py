@@ -104,7 +104,7 @@ class Refusal:
 
     @property
     def problem(self) -> str:
-        """The same without what to do."""
+        """What is wrong, without what to do."""
         if self.reason is RefusalReason.SELF_REGISTERED:
             return f"{self.in_the_way} registered itself"
         return f"{self.in_the_way} {whose(self.actual)} and was left as it is"

@@ -162,7 +162,6 @@ class _Wire:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,  # noqa: ARG002 - a lost answer takes its time in the model
     ) -> transport.EurekaResponse:
-        """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
         if data is not None:
             document = json.loads(data)
         elif document is not None:

@@ -361,7 +361,6 @@ class _Wire:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> transport.EurekaResponse:
-        """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
         segments = tuple(unquote(one) for one in path.split("/") if one)
         body = document if data is None else json.loads(data)
         if body is not None and data is None:
@@ -397,7 +396,6 @@ def _send(
     _content_type: str,
     timeout: Any,
 ) -> _Reply:
-    """See :meth:`KubeAccess._send`."""
     world, process = _Wire.world, self._client.process  # type: ignore[attr-defined]
     try:
         if query is not None and "watch" in query:
@@ -425,7 +423,6 @@ class _Client:
 
 
 def _load(*_: object, **__: object) -> KubeAccess:
-    """See :meth:`KubeAccess.load`."""
     assert _Wire.world.scheduler.current is not None
     access = KubeAccess(_Client(_Wire.world.scheduler.current.process), _NAMESPACE)  # type: ignore[arg-type]
     access.is_in_cluster = True

@@ -56,7 +56,7 @@ class FakeCluster:
         return {"metadata": {"uid": self.uid}}
 
     def of_metadata(self) -> FakeCluster:
-        """The same, for less."""
+        """The cluster itself: it answers with little anyway."""
         return self
 
     def knows(self, resource: ApiResource, timeout_seconds: float) -> bool:
