@@ -370,10 +370,23 @@ def as_found(want: Instance, have: Instance) -> Instance:
     return _still_leaving(want, have) if _is_out_by_us(have) else want
 
 
-def handed_over(want: Instance, have: Instance) -> Instance:
-    """``have`` as its heir wants it, but for the status: whoever owns it from now on decides about that."""
-    kept = replace(want, status=have.status, overridden_status=have.overridden_status)
-    return _still_leaving(kept, have)
+def handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
+    """Give instances to whoever wants them next, but for the status: about that their new owner decides.
+
+    :param pairs: each as it is wanted, and as it stands.
+    """
+    return Plan(
+        tuple(
+            Change(
+                Action.UPDATE,
+                _still_leaving(
+                    replace(want, status=have.status, overridden_status=have.overridden_status), have
+                ),
+                have,
+            )
+            for want, have in pairs
+        )
+    )
 
 
 def _place(instance: Instance) -> tuple[str, str, int]:

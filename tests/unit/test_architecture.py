@@ -118,3 +118,12 @@ def test_each_docstring_begins_with_a_sentence_that_stands_alone(folder: str) ->
         for leaning in LEANING.finditer(path.read_text())
     }
     assert found == set()
+
+
+def test_nothing_but_the_plan_decides_what_is_changed() -> None:
+    """No change of an instance is made elsewhere, but to be put into words."""
+    making = re.compile(r"\bChange\(Action\.\w+(?:[^()]|\([^()]*\))*\)(?!\.describe\(\))")
+    found = {
+        str(path.relative_to(PACKAGE)) for path in MODULES if making.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"core/plan.py"}
