@@ -371,22 +371,17 @@ def as_found(want: Instance, have: Instance) -> Instance:
 
 
 def handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
-    """Give instances to whoever wants them next, but for the status: about that their new owner decides.
+    """Give instances to whoever wants them next.
 
     :param pairs: each as it is wanted, and as it stands.
     """
-    return Plan(
-        tuple(
-            Change(
-                Action.UPDATE,
-                _still_leaving(
-                    replace(want, status=have.status, overridden_status=have.overridden_status), have
-                ),
-                have,
-            )
-            for want, have in pairs
-        )
-    )
+    return Plan(tuple(Change(Action.UPDATE, _handed_over(want, have), have) for want, have in pairs))
+
+
+def _handed_over(want: Instance, have: Instance) -> Instance:
+    """``have`` as its heir wants it, but for the status: whoever owns it from now on decides about that."""
+    kept = replace(want, status=have.status, overridden_status=have.overridden_status)
+    return _still_leaving(kept, have)
 
 
 def _place(instance: Instance) -> tuple[str, str, int]:
