@@ -55,7 +55,7 @@ class Contestant:
         self.stop()
 
     def require_alive(self) -> None:
-        """See that it still runs.
+        """Refuse to go on once it has ended.
 
         :raises RuntimeError: it ended; carries the end of its log.
         """

@@ -202,7 +202,7 @@ class RawWatch(RawSlices):
         return (change["object"] for change in self.changes(on_start))
 
     def changes(self, on_start: Callable[[], None]) -> Iterator[dict[str, Any]]:
-        """The same, each object with the type of its change."""
+        """List, watch, call ``on_start``; then each change of an object, with its type."""
         version = "0"
         for page in self.pages(self._namespace):
             version = page["metadata"]["resourceVersion"]

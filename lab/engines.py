@@ -54,7 +54,6 @@ class PulumiEngine:
         }
 
     def up(self) -> None:
-        """See Engine."""
         self._run("stack", "init", self._stack)
         for key, value in self._config.items():
             self._run("config", "set", key, value)
@@ -62,7 +61,6 @@ class PulumiEngine:
             self._run("up", "--yes", "--skip-preview")
 
     def destroy(self) -> None:
-        """See Engine."""
         self._run("destroy", "--yes", "--skip-preview")
 
     def _run(self, *arguments: str) -> None:
@@ -85,11 +83,9 @@ class RenderEngine:
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
 
     def up(self) -> None:
-        """See Engine."""
         self._run("apply")
 
     def destroy(self) -> None:
-        """See Engine."""
         self._run("remove")
 
     def _run(self, command: str) -> None:

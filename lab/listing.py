@@ -84,7 +84,7 @@ def wait_listed(url: str, instances: Iterable[Instance]) -> None:
 
 
 def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
-    """The same in one answer, for who lists hundreds of instances many times a second.
+    """What a server holds, in one answer: for who lists hundreds of instances many times a second.
 
     Only for a server with ``quick_view=True`` that ends with its test: the list is one for a region that
     nobody asked for before, and the server keeps each of them, for good where it has its read-only cache.

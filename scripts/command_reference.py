@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 import click
 
 from eurekube_provider.cli.click_program import command_of
+from eurekube_provider.cli.commands import COMMANDS
 from eurekube_provider.cli.comparison_blocks import blocks_of, status_of
-from eurekube_provider.cli.main import COMMANDS
 from eurekube_provider.cli.output import text
 from scripts.sample_worlds import sample_worlds
 

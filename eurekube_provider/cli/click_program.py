@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from eurekube_provider import __version__
-from eurekube_provider.cli.main import COMMANDS, module_of
+from eurekube_provider.cli.commands import COMMANDS, module_of
 
 
 class Program(click.Group):

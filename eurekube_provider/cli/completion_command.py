@@ -8,7 +8,7 @@ import click
 from click.shell_completion import ShellComplete, get_completion_class, shell_complete
 
 from eurekube_provider.cli.click_program import program
-from eurekube_provider.cli.main import COMPLETION_VARIABLE
+from eurekube_provider.cli.commands import COMPLETION_VARIABLE
 from eurekube_provider.cli.terminal import put
 
 SHELLS = ("bash", "zsh", "fish")

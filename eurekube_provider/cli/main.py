@@ -11,39 +11,11 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from types import ModuleType
 
 from eurekube_provider import __version__
+from eurekube_provider.cli.commands import COMMANDS, COMPLETION_VARIABLE, module_of
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.runtime.extras import needing
-
-COMMANDS = {
-    "status": "show both worlds side by side, differences first",
-    "watch": "the same, again and again",
-    "plan": "show what the operator would do now, and do nothing",
-    "instances": "list what Eureka holds, and whose it is",
-    "explain": "explain an application or an instance: whose, who renews it, why it is not UP, what if ...",
-    "doctor": "find what would cost callers an answer, and how it is mended",
-    "drain": "put an application or an instance out of service, and say when nobody calls it",
-    "undrain": "put it back",
-    "render": "print what a stack's program makes",
-    "apply": "make cluster and Eureka as a stack's program says, without Pulumi",
-    "remove": "remove what eurekube apply made",
-    "import": "print a program that takes over what an application has in Eureka",
-    "summary": "tell what a preview means for discovery, for a pull request or for machines",
-    "drift": "look for what was changed behind a stack's back",
-    "keepalive": "renew what stacks registered, where no operator does",
-    "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
-    "crds": "print the CustomResourceDefinitions, for kubectl apply",
-    "completion": "print the completion script of a shell",
-}
-"""Each is a module ``<name>_command`` beside this one. One for people has a click command, ``command``; one
-that machines run as well has ``add_to(parser)`` and ``run(options)``, for argparse, which starts sooner."""
-
-
-COMPLETION_VARIABLE = "_EUREKUBE_COMPLETE"
-"""In this variable the completion script of a shell asks."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,11 +52,6 @@ def _run(words: Sequence[str]) -> int:
     from eurekube_provider.cli.click_program import run_program
 
     return run_program(words)
-
-
-def module_of(command: str) -> ModuleType:
-    """The module of a command, loaded."""
-    return import_module(f"eurekube_provider.cli.{command}_command")
 
 
 def parser(command: str) -> argparse.ArgumentParser:

@@ -104,7 +104,7 @@ class MirrorExplanation:
     instances: tuple[ShownInstance, ...]
 
     def of_instances(self, ids: Iterable[str]) -> MirrorExplanation:
-        """The same, of these instances alone."""
+        """Explain these instances alone."""
         wanted = set(ids)
         return replace(self, instances=tuple(one for one in self.instances if one.instance_id in wanted))
 

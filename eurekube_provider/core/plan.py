@@ -104,7 +104,7 @@ class Refusal:
 
     @property
     def problem(self) -> str:
-        """The same without what to do."""
+        """What is wrong, without what to do."""
         if self.reason is RefusalReason.SELF_REGISTERED:
             return f"{self.in_the_way} registered itself"
         return f"{self.in_the_way} {whose(self.actual)} and was left as it is"
@@ -370,7 +370,15 @@ def as_found(want: Instance, have: Instance) -> Instance:
     return _still_leaving(want, have) if _is_out_by_us(have) else want
 
 
-def handed_over(want: Instance, have: Instance) -> Instance:
+def handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
+    """Give instances to whoever wants them next.
+
+    :param pairs: each as it is wanted, and as it stands.
+    """
+    return Plan(tuple(Change(Action.UPDATE, _handed_over(want, have), have) for want, have in pairs))
+
+
+def _handed_over(want: Instance, have: Instance) -> Instance:
     """``have`` as its heir wants it, but for the status: whoever owns it from now on decides about that."""
     kept = replace(want, status=have.status, overridden_status=have.overridden_status)
     return _still_leaving(kept, have)

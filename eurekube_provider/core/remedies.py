@@ -58,7 +58,7 @@ REFRESH_REMEDIES: Mapping[str, str] = {
     RefreshReason.NOT_ALLOWED: "have whoever runs the operator allow it, or change what the message names",
     RefreshReason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
 }
-"""The same of a StackRefresh. Of a run that failed, the run's own message says what to do."""
+"""What mends each condition and reason of a StackRefresh. A failed run's own message says what to do."""
 
 
 def mended(name: str, message: str, remedies: Mapping[str, str] = REMEDIES) -> str:

@@ -216,7 +216,7 @@ class Peer:
         return self._status({})
 
     def parting_status(self) -> ServerStatus:
-        """The same, and the connection is closed behind the answer."""
+        """What the server says of itself and of its peers, over a connection that ends with the answer."""
         return self._status({"Connection": "close"})
 
     def _status(self, headers: dict[str, str]) -> ServerStatus:

@@ -1,13 +1,14 @@
 """Whether an operator may go: not while it serves EurekaSyncers or EurekaMirrors of others.
 
 Without it the syncers' instances leave Eureka within minutes, the mirrors' Services grow old, and finalizers
-hold both for ever.
+hold both for ever. A stack asks before it removes the operator that it made; the chart asks the operator
+itself before it is uninstalled.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ _OUTCOMES = {
 }
 _SHOWN = 5
 _SECONDS = 10.0
+_UNINSTALL = "`helm uninstall --no-hooks` goes on all the same"
 _FORCE = f"set {FORCE_VARIABLE}=true for this run, or force_destroy on the operator and run up before"
 
 
@@ -102,6 +104,31 @@ def refuse_while_needed(
         )
 
 
+def uninstall_refusal(access: KubeAccess, namespaces: Collection[str]) -> str | None:
+    """Why the operator that asks must stay; None where it may go. Each request has a time-out of 10 s.
+
+    :param namespaces: those that it watches; empty for all.
+    :returns: one sentence that says which syncers and mirrors there are, or that nobody can tell, and what
+        to do.
+    """
+    try:
+        found = {
+            # One that serves no mirrors may not list them: these have no finalizers of this operator.
+            kind: sorted(map(_name, _listed(access, resource, namespaces, lambda kind: kind is MIRRORS)))
+            for kind, resource in _KINDS.items()
+        }
+    except KubernetesError as error:
+        return f"nobody can tell whether the operator is still needed: {error}. {_UNINSTALL}"
+    needing = [f"{kind[:-1]} {listed(names, _SHOWN)}" for kind, names in found.items() if names]
+    if not needing:
+        return None
+    return (
+        f"the operator is still needed by {' and '.join(needing)}. Nobody would renew the instances, which"
+        " would leave Eureka within minutes, and what is deleted would wait for ever. Delete them first,"
+        f" while the operator runs; {_UNINSTALL}"
+    )
+
+
 def _untold(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
     return OperatorStillNeeded(
         f"whether the operator in the namespace {operator.namespace} still serves EurekaSyncers or"
@@ -140,25 +167,41 @@ def _foreign(operator: GuardedOperator, access: KubeAccess) -> dict[str, list[st
 
 def _foreign_of(resource: ApiResource, operator: GuardedOperator, access: KubeAccess) -> list[str]:
     """Namespace and name of each of one kind."""
-    namespaces = () if operator.owns_crds else operator.watch_namespaces
-    found = []
+    return sorted(
+        _name(metadata)
+        for metadata in _listed(
+            access,
+            resource,
+            () if operator.owns_crds else operator.watch_namespaces,
+            lambda kind: not access.knows(kind, timeout_seconds=_SECONDS),
+        )
+        if (metadata.get("labels") or {}).get(STACK_LABEL) != operator.stack_label
+    )
+
+
+def _listed(
+    access: KubeAccess,
+    resource: ApiResource,
+    namespaces: Collection[str],
+    is_none_served: Callable[[ApiResource], bool],
+) -> Iterator[Mapping[str, Any]]:
+    """The metadata of all of one kind; where the kind is not there, there is none of it.
+
+    :param namespaces: empty for all.
+    :param is_none_served: asked where they may not be listed: whether that means that there are none.
+    """
     for path in [resource.path(namespace) for namespace in namespaces] or [resource.path()]:
         try:
             pages = list(access.of_metadata().pages(path, timeout_seconds=_SECONDS))
         except KubernetesError as error:
-            # Where the kind is not there, there is none of it.
-            if error.status_code == 404 or (
-                error.status_code == 403 and not access.knows(resource, timeout_seconds=_SECONDS)
-            ):
+            if error.status_code == 404 or (error.status_code == 403 and is_none_served(resource)):
                 continue
             raise
-        found += [
-            f"{item['metadata']['namespace']}/{item['metadata']['name']}"
-            for page in pages
-            for item in page.get("items") or ()
-            if (item["metadata"].get("labels") or {}).get(STACK_LABEL) != operator.stack_label
-        ]
-    return sorted(found)
+        yield from (item["metadata"] for page in pages for item in page.get("items") or ())
+
+
+def _name(metadata: Mapping[str, Any]) -> str:
+    return f"{metadata['namespace']}/{metadata['name']}"
 
 
 def _kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:

@@ -17,11 +17,11 @@ from eurekube_provider.runtime.signals import stopping
 try:
     with needing("operator", "the operator"):
         from eurekube_provider.kube.access import KubeAccess
+        from eurekube_provider.kube.syncer_guard import uninstall_refusal
         from eurekube_provider.operator import selfcheck
         from eurekube_provider.operator.dry_run import Ledger, as_json
         from eurekube_provider.operator.run import run
         from eurekube_provider.operator.settings import Settings, add_settings, settings_from
-        from eurekube_provider.operator.uninstall_check import uninstall_check
 except MissingExtra as missing:
     if __name__ != "__main__":
         raise
@@ -117,7 +117,7 @@ def _check_removal(settings: Settings) -> int:
     except EurekubeError as error:
         print(f"eurekube operator: {error}", file=sys.stderr)
         return 1
-    why = uninstall_check(access, settings.watch_namespaces)
+    why = uninstall_refusal(access, settings.watch_namespaces)
     print(why or "no EurekaSyncer and no EurekaMirror needs the operator")
     return int(why is not None)
 

@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import Action, Change, Outcome, Plan, handed_over
+from eurekube_provider.core.plan import Change, Outcome, Plan, handover
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
@@ -184,12 +184,7 @@ class OwnershipTransfer:
         successors = self.successors(key, name, leaves)
         if not successors:
             return Transferred()
-        steps = Plan(
-            tuple(
-                Change(Action.UPDATE, handed_over(want, there[one]), there[one])
-                for one, (_, want) in successors.items()
-            )
-        )
+        steps = handover((want, there[one]) for one, (_, want) in successors.items())
         outcome = registries.apply(name, steps, owner)
         if outcome.done:
             _log.info(

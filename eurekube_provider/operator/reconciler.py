@@ -16,7 +16,7 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError, Lea
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy
+from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy, plan
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import Syncer, claimed_names
 from eurekube_provider.core.syncer_plan import plan_of_syncer
@@ -154,7 +154,7 @@ class Reconciler:
             waiting = len(rest) + sum(map(len, strays.values()))
         leaves = {}
         if not wanted.is_open and syncer.policy is Policy.SYNC:
-            leaves = {one.key: Change(Action.DEREGISTER, one, one) for at in strays.values() for one in at}
+            leaves = {one.instance.key: one for at in strays.values() for one in plan((), at, owner).changes}
         return self._braked(
             Decision(wanted, registries, steps, differing, offered, strays, leaves, waiting=waiting)
         )
@@ -321,7 +321,7 @@ class Reconciler:
     ) -> Result:
         """Take out what was seen terminating or ended unseen, keep the rest, and say why that is all."""
         owner, outcome = self._owner(key), Outcome()
-        retained = self._retention.of_refused(item, registries.owned(owner))
+        retained = self._retention.of_refused(item, owner, registries.owned(owner))
         leaves = Plan(tuple(one for parts in retained.values() for one in parts.leaves.changes))
         allowed, hold = self._brake.check(key, item, leaves, owner)
         going = {id(one) for one in allowed.changes}

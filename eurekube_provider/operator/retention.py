@@ -54,7 +54,9 @@ class Retention:
         self._access = access
         self._sources = sources
 
-    def of_refused(self, syncer: Object, owned: Mapping[str, Collection[Instance]]) -> dict[str, Retained]:
+    def of_refused(
+        self, syncer: Object, owner: str, owned: Mapping[str, Collection[Instance]]
+    ) -> dict[str, Retained]:
         """Divide what a syncer has at each registry.
 
         :param syncer: the custom resource, of which only the two fields that limit removals are believed.
@@ -70,7 +72,7 @@ class Retention:
         for name, there in owned.items():
             gone = tuple(one for one in there if one.instance_id in may_go)
             stays = tuple(one for one in there if one.instance_id not in may_go)
-            leaves = Plan(tuple(Change(Action.DEREGISTER, one, one) for one in gone if removes))
+            leaves = plan((), gone, owner) if removes else Plan()
             found[name] = Retained(leaves, () if removes else gone, stays)
         return found
 

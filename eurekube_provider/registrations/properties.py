@@ -270,12 +270,12 @@ INSTANCE_DERIVED: Mapping[str, tuple[str, ...]] = {
 """What the check of an EurekaInstance derives, and from what: a secret where one of those is one."""
 
 APPLICATION_DERIVED: Mapping[str, tuple[str, ...]] = {"zone": ("metadata",), SECRET_ID: ("application",)}
-"""The same of an EurekaApplication, of which only what was written is in the state."""
+"""What the check of an EurekaApplication derives, and from what. Only what was written is in its state."""
 
 MEMBER_DERIVED: Mapping[str, tuple[str, ...]] = {
     name: INSTANCE_DERIVED[name] for name in ("ip_address", "zone")
 }
-"""The same of one of its instances."""
+"""What the check of one of an EurekaApplication's instances derives, and from what."""
 
 
 def contains_unknown(value: Any) -> bool:

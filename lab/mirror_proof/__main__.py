@@ -58,7 +58,7 @@ class Play:
             old.stop()
 
     def _roll_unseen(self) -> None:
-        """The same for all machines at once, and nobody brings the slices in line."""
+        """Replace all machines at once, while nobody brings the slices in line."""
         leaving, following = self._running(REVIEW), self._stage.machines_for(REVIEW)
         self._stage.operator.stop()
         began = time.time()

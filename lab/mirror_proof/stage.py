@@ -8,12 +8,8 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-
-import yaml
+from typing import Any
 
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
@@ -31,7 +27,7 @@ from lab.progress import Stopwatch, say
 from lab.proof.calls import tally
 from lab.sandbox import Sandbox
 from lab.service_proxy import ServiceProxy
-from lab.spring import SpringClient
+from lab.staging import Staged
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 
 NAMESPACE, HOME, LEASE = "shop", "eurekube-system", "eurekube"
@@ -50,6 +46,10 @@ MARGIN_SECONDS = 4
 DRAIN_SECONDS = SHOWN_SECONDS + TTL_SECONDS + MARGIN_SECONDS
 """For so long a machine serves after it left Eureka: until the last answer of the DNS is forgotten."""
 
+_SPRING_SETTINGS = {
+    "eureka.client.registry-fetch-interval-seconds": str(FETCH_SECONDS),
+    "spring.cloud.loadbalancer.cache.ttl": f"{BALANCER_SECONDS}s",
+}
 _CALLER_ADDRESS = "10.0.254.1"
 _ROOT = Path(__file__).parents[2]
 _WEB, _HTTP_CALLER = _ROOT / "lab" / "web.py", _ROOT / "lab" / "http_caller.py"
@@ -57,50 +57,24 @@ _CALM_SECONDS = 2.0
 _PATIENCE_SECONDS = 90.0
 
 
-class Stage:
+class Stage(Staged):
     """Everything that stands ready before something happens: `with Stage() as stage:`.
 
     :ivar machines: all that ever were registered, in that order; ``lives`` theirs.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.machines: list[Machine] = []
         self.lives: list[Life] = []
-        self.call_files: list[Path] = []
-        self._stack = ExitStack()
         self._starts = 0
         self._stopwatch = Stopwatch()
-
-    def __enter__(self) -> Self:
-        settings = {"eureka.server.response-cache-update-interval-ms": str(SERVER_CACHE_SECONDS * 1000)}
-        try:
-            self.lab = self._stack.enter_context(
-                Lab(eureka=1, nodes=1, pods="real", eureka_settings=settings)
-            )
-            self.eureka = Peers(Connection.parse(self.lab.eureka_urls))
-            self._stack.callback(self.eureka.close)
-            self.cluster = Cluster(self.lab.kubeconfig)
-            self.proxy = ServiceProxy(self.lab.kubeconfig)
-            self._stack.callback(self.proxy.stop)
-            self._prepare()
-        except BaseException:
-            self._stack.__exit__(*sys.exc_info())
-            raise
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(error_type, error, traceback)
 
     def machines_for(self, application: str) -> list[Machine]:
         """Further machines of an application, which answer, and of which nobody knows."""
         started = [Machine(application, self.eureka, self.lab.directory / "logs") for _ in range(MACHINES)]
         for machine in started:
-            self._stack.callback(machine.close)
+            self.ends.callback(machine.close)
         with ThreadPoolExecutor(MACHINES) as pool:
             list(pool.map(Machine.start, started))
         return started
@@ -127,7 +101,7 @@ class Stage:
             MIRROR_CIDRS=MACHINE_NETWORK,
             RESYNC_SECONDS=str(RESYNC_SECONDS),
         )
-        self._stack.callback(self.operator.kill)
+        self.ends.callback(self.operator.kill)
         self.operator.start()
 
     def is_calm(self) -> bool:
@@ -144,14 +118,21 @@ class Stage:
         self.spring.end_calls()
         self._inside.kill()
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
+        """Start servers, machines, an operator and callers."""
+        settings = {"eureka.server.response-cache-update-interval-ms": str(SERVER_CACHE_SECONDS * 1000)}
+        self.lab = self.ends.enter_context(Lab(eureka=1, nodes=1, pods="real", eureka_settings=settings))
+        self.eureka = Peers(Connection.parse(self.lab.eureka_urls))
+        self.ends.callback(self.eureka.close)
+        self.cluster = Cluster(self.lab.kubeconfig)
+        self.proxy = ServiceProxy(self.lab.kubeconfig)
+        self.ends.callback(self.proxy.stop)
         dns = CoreDns(self.lab.kubeconfig, self.lab.directory)
-        self._stack.callback(dns.kill)
+        self.ends.callback(dns.kill)
         dns.launch()
         self.proxy.start()
-        self._start_spring()
-        for path in (_ROOT / "crds").glob("*.yaml"):
-            self.cluster.install_crd(yaml.safe_load(path.read_text()))
+        self.spring = self.caller(self.lab, "caller", **_SPRING_SETTINGS)
+        self.install_crds()
         for name in (HOME, NAMESPACE):
             self.cluster.namespace(name)
         self.account = Account.made(
@@ -182,17 +163,6 @@ class Stage:
         }
         self.cluster.apply(MIRRORS, body)
 
-    def _start_spring(self) -> None:
-        settings = {
-            "eureka.client.register-with-eureka": "false",
-            "eureka.client.registry-fetch-interval-seconds": str(FETCH_SECONDS),
-            "spring.cloud.loadbalancer.cache.ttl": f"{BALANCER_SECONDS}s",
-        }
-        logs = self.lab.directory / "logs"
-        self.spring = SpringClient(self.lab.eureka_urls, name="caller", log_directory=logs, settings=settings)
-        self._stack.callback(self.spring.close)
-        self.spring.launch()
-
     def _start_calls(self) -> None:
         """Outside, Spring by application; inside, a client by URL: both ways to each form of the mirror."""
         self.spring.wait_until_ready()
@@ -212,7 +182,7 @@ class Stage:
             LEGACY: f"http://{LEGACY}/",
         }
         orders = [f"{way},{name},{url}" for name, url in urls.items() for way in ("new", "open")]
-        sandbox = self._stack.enter_context(Sandbox(_CALLER_ADDRESS))
+        sandbox = self.ends.enter_context(Sandbox(_CALLER_ADDRESS))
         caller = [sys.executable, "-I", "-S", str(_HTTP_CALLER), str(self.call_files[1])]
         files = resolver_files(NAMESPACE, self.lab.directory)
         self._inside = Process(
@@ -221,7 +191,7 @@ class Stage:
             log=self.lab.directory / "logs" / "http-caller.log",
             environment={"PATH": os.environ.get("PATH", "")},
         )
-        self._stack.callback(self._inside.kill)
+        self.ends.callback(self._inside.kill)
         self._inside.launch()
         wait_for(self.is_calm, "every call to be answered", _PATIENCE_SECONDS)
         say(f"all applications are being called after {self._stopwatch}")

@@ -1,16 +1,11 @@
 """The stage: a lab with real pods, an Eureka or two, operators and callers, with the form's settings."""
 
 import itertools
-import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import requests
-import yaml
 
 from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NODES
 from lab.lab import Lab
@@ -21,55 +16,38 @@ from lab.progress import say
 from lab.proof.form import Form
 from lab.proof.subjects import POOL_LABEL, PORT, Scenario, Subject
 from lab.spring import SpringClient
+from lab.staging import Staged
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 
 NODES_BY_POOL = {"common": ("node-1", "node-2"), "drained": ("node-3", "node-4")}
-_CRDS = Path(__file__).parents[2] / "crds"
 _PEERS = 2
 _numbers = itertools.count(1)
 
 
-class Stage:
+class Stage(Staged):
     """Everything that stands ready before something happens: `with Stage(form) as stage:`."""
 
     def __init__(self, form: Form) -> None:
+        super().__init__()
         self.form = form
-        self.call_files: list[Path] = []
-        self._stack = ExitStack()
         self._operators: dict[str, Process] = {}
         self._callers: list[SpringClient] = []
 
-    def __enter__(self) -> Self:
+    def prepare(self) -> None:
+        """Start servers, operators, applications and callers."""
         settings = {
             "eureka_settings": self.form.eureka_settings,
             "register_with_eureka": True,
         }
         nodes = sum(len(names) for names in NODES_BY_POOL.values())
-        try:
-            self.lab = Lab(eureka=_PEERS, nodes=nodes, pods="real", **settings)  # type: ignore[arg-type]
-            self._stack.enter_context(self.lab)
-            self.disturbed = self.lab
-            if not self.form.is_shared:
-                self.disturbed = Lab(eureka=_PEERS, kubernetes=False, **settings)  # type: ignore[arg-type]
-                self._stack.enter_context(self.disturbed)
-            self.cluster = Cluster(self.lab.kubeconfig)
-            self._prepare()
-        except BaseException:
-            self._stack.__exit__(*sys.exc_info())
-            raise
-        return self
-
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(error_type, error, traceback)
-
-    def _prepare(self) -> None:
-        for path in _CRDS.glob("*.yaml"):
-            self.cluster.install_crd(yaml.safe_load(path.read_text()))
+        self.lab = Lab(eureka=_PEERS, nodes=nodes, pods="real", **settings)  # type: ignore[arg-type]
+        self.ends.enter_context(self.lab)
+        self.disturbed = self.lab
+        if not self.form.is_shared:
+            self.disturbed = Lab(eureka=_PEERS, kubernetes=False, **settings)  # type: ignore[arg-type]
+            self.ends.enter_context(self.disturbed)
+        self.cluster = Cluster(self.lab.kubeconfig)
+        self.install_crds()
         for pool, names in NODES_BY_POOL.items():
             for name in names:
                 labels = {"metadata": {"labels": {POOL_LABEL: pool}}}
@@ -100,7 +78,7 @@ class Stage:
         }
         operator = operator_process(name, log, **told)
         self._operators[name] = operator
-        self._stack.callback(operator.kill)
+        self.ends.callback(operator.kill)
         operator.start()
 
     def eureka_urls(self) -> list[str]:
@@ -154,7 +132,8 @@ class Stage:
             pairs: Iterable[tuple[list[str], list[str]]] = [(names, names)]
             if not self.form.is_shared:
                 pairs = [(names, []), ([], names)]
-            started = [(self._client(eureka), *pair) for pair in pairs]
+            settings = self.form.client_settings
+            started = [(self.caller(eureka, f"caller-{next(_numbers)}", **settings), *pair) for pair in pairs]
             for client, balanced, feign in started:
                 client.wait_until_ready()
                 for name in names:
@@ -164,18 +143,6 @@ class Stage:
                 self.call_files.append(file)
                 self._callers.append(client)
         say("all applications are being called")
-
-    def _client(self, eureka: Lab) -> SpringClient:
-        settings = {"eureka.client.register-with-eureka": "false", **self.form.client_settings}
-        client = SpringClient(
-            eureka.eureka_urls,
-            name=f"caller-{next(_numbers)}",
-            log_directory=self.lab.directory / "logs",
-            settings=settings,
-        )
-        self._stack.callback(client.close)
-        client.launch()
-        return client
 
     def _knows(self, client: SpringClient, name: str) -> Callable[[], bool]:
         return lambda: len(client.get(f"/instances/{name}").json()) == self.form.replicas

@@ -51,7 +51,7 @@ def document(app: str, instance_id: str = "", /, **fields: Any) -> Document:
 
 
 def rating(app: str, instance_id: str = "", /, **fields: Any) -> Instance:
-    """The same as our model."""
+    """An instance of our model, with what :func:`document` has."""
     return Instance(app, instance_id or one(app), "10.0.0.1", "10.0.0.1", Port(8080), **fields)
 
 

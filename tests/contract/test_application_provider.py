@@ -99,7 +99,7 @@ def news(two: Lab, unique_name: str) -> Properties:
 
 
 def with_instances(news: Properties, **instances: Properties) -> Properties:
-    """The same with other instances."""
+    """The properties with other instances."""
     return {**news, "instances": instances}
 
 
@@ -116,7 +116,7 @@ def held(eureka: Peers, news: Properties) -> dict[str, Instance]:
 
 
 def addresses(eureka: Peers, news: Properties) -> dict[str, str]:
-    """The same, their addresses only."""
+    """The addresses that either server holds of the application, by the part of the id that is the key."""
     return {key: each.ip_address for key, each in held(eureka, news).items()}
 
 

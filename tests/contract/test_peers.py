@@ -28,6 +28,7 @@ from lab.listing import listed_now
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
+from tests.recording_observer import RecordingObserver
 
 pytestmark = pytest.mark.lab
 
@@ -72,46 +73,11 @@ def register_until_seen(peers: Peers, instance: Instance) -> Sighting:
     return sightings[-1]
 
 
-class Record:
-    """An observer that remembers what it was told."""
-
-    def __init__(self, *, all_is_new: bool = False) -> None:
-        self.told: list[tuple[str, str]] = []
-        self._all_is_new = all_is_new
-
-    def registered(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("registered", instance.instance_id))
-
-    def leaving(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("leaving", instance.instance_id))
-
-    def found(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("found", instance.instance_id))
-
-    def gone(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("gone", instance.instance_id))
-
-    def is_known(self, owner: str) -> bool:
-        """What it was told."""
-        return self._all_is_new and bool(owner)
-
-    def is_new(self, key: tuple[str, str]) -> bool:
-        """What it was told."""
-        return self._all_is_new and bool(key)
-
-    def lost_override(self, key: tuple[str, str]) -> Status:
-        """Nothing was lost."""
-        assert key
-        return Status.UNKNOWN
-
-
-def synced(peers: Peers, desired: list[Instance], owner: str = OURS, policy: Policy = Policy.SYNC) -> Record:
+def synced(
+    peers: Peers, desired: list[Instance], owner: str = OURS, policy: Policy = Policy.SYNC
+) -> RecordingObserver:
     """Bring the servers to what is desired, by what they really hold; nothing may fail."""
-    record = Record()
+    record = RecordingObserver()
     app = desired[0].application
     actual = listed_now(peers.peers[0].url, application=app)
     outcome = apply(plan(desired, actual, owner, policy), owner, peers, record)
@@ -229,7 +195,7 @@ def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) ->
     wait_level(peers, foreign)
     mine = owned(app, ip_address="10.0.0.9")
     for stale in (plan([mine], [], OURS), plan([mine], [owned(app)], OURS), plan([], [owned(app)], OURS)):
-        record = Record()
+        record = RecordingObserver()
         outcome = apply(stale, OURS, peers, record)
         assert outcome.done == ()
         (failure,) = outcome.failures
@@ -249,7 +215,7 @@ def test_a_registration_of_an_id_that_was_never_seen_gives_way(peers: Peers, app
     assert peers.set_status(foreign, Status.OUT_OF_SERVICE)
     wait_level(peers, foreign, status=Status.OUT_OF_SERVICE)
     before = held(peers, foreign)
-    record = Record(all_is_new=True)
+    record = RecordingObserver(all_is_new=True)
     mine = owned(app, ip_address="10.0.0.9", home_page_url="http://mine/")
     (failure,) = apply(plan([mine], [], OURS), OURS, peers, record).failures
     assert isinstance(failure.error, OwnershipConflict)
@@ -272,7 +238,7 @@ def test_an_id_that_was_never_seen_takes_one_write(peers: Peers, app: str) -> No
         register(instance)
 
     peers.register = count  # type: ignore[method-assign]
-    record = Record(all_is_new=True)
+    record = RecordingObserver(all_is_new=True)
     assert apply(plan([instance], [], OURS), OURS, peers, record).failures == ()
     assert (len(writes), record.told) == (1, [("registered", instance.instance_id)])
     wait_level(peers, instance, status=Status.UP)
@@ -337,7 +303,7 @@ def test_an_instance_that_stands_as_wanted_is_not_written(peers: Peers, app: str
     instance = owned(app)
     synced(peers, [instance])
     before = peers.read(*instance.key)
-    record = Record()
+    record = RecordingObserver()
     apply(plan([instance], [], OURS), OURS, peers, record)
     after = peers.read(*instance.key)
     assert before is not None
@@ -387,7 +353,7 @@ def test_many_changes(three: Lab, app: str, mode: BatchMode) -> None:
     peers.register(foreign)
     wait_level(peers, foreign)
     with ThreadPoolExecutor(8) as pool:
-        record = Record()
+        record = RecordingObserver()
         outcome = apply(plan(desired, [], OURS), OURS, peers, record, pool)
         assert [failure.change.instance.key for failure in outcome.failures] == [foreign.key]
         assert len(outcome.done) == count - 1
@@ -409,7 +375,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
     that somebody else has stays as it is, and a person's status over an instance, too.
     """
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
-    coalescer, record, count = Coalescer(peers), Record(all_is_new=True), 60
+    coalescer, record, count = Coalescer(peers), RecordingObserver(all_is_new=True), 60
     owners = [f"cluster/eks/shop/{app.lower()}-{number}" for number in range(count)]
     wanted = [owned(f"{app}-{number}", owner=owner) for number, owner in enumerate(owners)]
     foreign = owned(wanted[0].application, wanted[0].instance_id, owner=THEIRS)
@@ -444,7 +410,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
     chosen = wanted[7]
     peers.set_status(chosen, Status.OUT_OF_SERVICE)
     wait_level(peers, chosen, status=Status.OUT_OF_SERVICE)
-    record = Record()
+    record = RecordingObserver()
     record.is_known = bool  # type: ignore[assignment, method-assign]
     changed = [replace(one, ip_address="10.0.0.2") for one in wanted[1:]]
     assert all(outcome.failures == () for outcome in carry(changed, wanted[1:]))
@@ -533,7 +499,7 @@ class Operator:
         self.sweeper.start()
         self._leases = leases
         self._coalescer = Coalescer(self.peers)
-        self._record = Record(all_is_new=True)
+        self._record = RecordingObserver(all_is_new=True)
         self._record.gone = self._gone  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:

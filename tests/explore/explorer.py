@@ -72,7 +72,8 @@ class Explored:
         tool: Callable[[World], Tool] = Engine,
         settled: Settled | None = None,
     ) -> None:
-        self._edit, self._faults = edit if servers == 1 else at_two_servers(edit), faults
+        self._given, self._faults = edit, faults
+        self._edit = edit if servers == 1 else at_two_servers(edit)
         self.cluster = Cluster([URL, SECOND_URL][:servers])
         self.world = World(self.cluster, aliases={OTHER_SPELLING: URL, SECOND_SPELLING: SECOND_URL})
         self._tool, self._settled = tool, settled
@@ -83,17 +84,32 @@ class Explored:
     def run(self) -> Outcome:
         """Run it."""
         with owned(self.world):
-            self.others.register(FOREIGN, "10.9.9.9")
-            engine = self._tool(self.world)
-            first = engine.up(self._edit.first)
-            assert first.ended_well, f"{self._edit.name}: the first run fails: {first.error}"
-            if self._edit.is_old:
-                self._age(engine)
+            engine = self._begin()
             engine.aliases = self._edit.aliases
-            self._wait()
             self._disturb(engine)
             self._settle(engine)
         return self.outcome
+
+    def _begin(self) -> Tool:
+        """The first run, which nothing disturbs; or what it left, where that is known."""
+        engine = self._tool(self.world)
+        how = (len(self.cluster.urls), self._tool)
+        kept = self._settled and self._settled.start(self._given, how)
+        if kept:
+            self.cluster, self.others, self.world.chance, state = kept
+            self.world.cluster, self.world.act = self.cluster, self.others.act
+            vars(engine).update(state)
+            return engine
+        self.others.register(FOREIGN, "10.9.9.9")
+        first = engine.up(self._edit.first)
+        assert first.ended_well, f"{self._edit.name}: the first run fails: {first.error}"
+        if self._edit.is_old:
+            self._age(engine)
+        self._wait()
+        if self._settled is not None:
+            state = {name: each for name, each in vars(engine).items() if name not in ("world", "aliases")}
+            self._settled.keep_start(self._given, how, (self.cluster, self.others, self.world.chance, state))
+        return engine
 
     def _age(self, engine: Tool) -> None:
         """Have state and Eureka be what 0.1.0 left."""

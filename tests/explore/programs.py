@@ -59,7 +59,7 @@ class Edit:
 
 
 def at_two_servers(edit: Edit) -> Edit:
-    """The same where two servers hold one registry."""
+    """An edit where two servers hold one registry."""
 
     def both(program: Program) -> Program:
         return {urn: each if each is FAILS else {**each, **_urls(each)} for urn, each in program.items()}
@@ -171,7 +171,7 @@ def _back(name: str, first: Program, middle: Program, **how: Any) -> Edit:
 
 
 def _unseen(name: str, first: Program, middle: Program, **how: Any) -> Edit:
-    """The same without a refresh, which is needed only where the process was killed."""
+    """An edit without a refresh, which is needed only where the process was killed."""
     edit = _back(name, first, middle, is_refreshed=False, **{"faults": _LOSSES, **how})
     return replace(edit, name=f"{edit.name}, not refreshed")
 

@@ -4,11 +4,15 @@ Most faults leave one of a few states behind. What follows is decided by that st
 disturbs, a comparison, a refresh and one more run. As model checkers do, the explorer goes that way once from
 each state, and counts as equal what differs by times and by the random marks of incarnations only. Times keep
 their order among servers, by which a server decides whose word is newer.
+
+All sequences of an edit begin alike, too: with a run that nothing disturbs. What it leaves is kept as well,
+and each sequence goes on from a copy.
 """
 
 from __future__ import annotations
 
 import hashlib
+import pickle
 import re
 from collections.abc import Sequence
 from itertools import count
@@ -21,12 +25,28 @@ _TIMES = re.compile(r"'(?:created|last_updated)': '[^']*'")
 _INCARNATION = re.compile(r"(incarnation': ')([0-9a-f]+)")
 
 
+MOST_STARTS = 100
+"""Of so many edits what their first runs left is kept, some kilobytes each."""
+
+
 class Settled:
     """What is known of one process' sequences."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
+        self._starts: dict[tuple[Any, ...], tuple[object, bytes]] = {}
         self.skipped = 0
+
+    def start(self, edit: object, how: tuple[Any, ...]) -> Any:
+        """A copy of what was kept of an edit's start, in a sequence of that kind; None where nothing was."""
+        kept = self._starts.get((id(edit), *how))
+        return None if kept is None else pickle.loads(kept[1])  # noqa: S301 - our own
+
+    def keep_start(self, edit: object, how: tuple[Any, ...], left: Any) -> None:
+        """Keep what the start of an edit left."""
+        if len(self._starts) >= MOST_STARTS:
+            self._starts.clear()
+        self._starts[id(edit), *how] = (edit, pickle.dumps(left))
 
     def knows(self, state: bytes) -> bool:
         """Whether the end was well from here."""

@@ -101,7 +101,7 @@ class DynamicShell:
         self._provider.configure(ConfigureRequest(_Config(values)))  # type: ignore[arg-type]
 
     def check(self, olds: Properties, news: Properties) -> Properties:
-        """See :class:`Shell`. A program hands over the owner, and whether it is an update."""
+        """Check what a program hands over, with the owner, and whether it is an update."""
         owned = {**carried(news), "owner": f"{PREFIX}{self._name}", IN_UPDATE: True}
         checked = self._provider.check(carried(olds), owned)
         if checked.failures:
@@ -109,26 +109,21 @@ class DynamicShell:
         return dict(checked.inputs)
 
     def diff(self, outputs: Properties, news: Properties) -> Difference:
-        """See :class:`Shell`."""
         found = self._provider.diff("", carried(outputs), carried(news))
         return Difference(bool(found.changes), bool(found.replaces), bool(found.delete_before_replace))
 
     def create(self, news: Properties) -> tuple[str, Properties]:
-        """See :class:`Shell`."""
         created = self._provider.create(carried(news))
         return created.id, created.outs or {}
 
     def read(self, id_: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
-        """See :class:`Shell`."""
         found = self._provider.read(id_, carried(outputs))
         return (found.outs or {}, {**inputs, **(found.inputs or {})}) if found.id else None
 
     def update(self, id_: str, outputs: Properties, news: Properties) -> Properties:
-        """See :class:`Shell`."""
         return self._provider.update(id_, carried(outputs), carried(news)).outs or {}
 
     def delete(self, id_: str, outputs: Properties) -> None:
-        """See :class:`Shell`."""
         self._provider.delete(id_, carried(outputs))
 
 
@@ -148,7 +143,7 @@ class NativeShell:
         self._ask("Configure", proto.ConfigureRequest(args=_struct(config), name="default"))
 
     def check(self, olds: Properties, news: Properties) -> Properties:
-        """See :class:`Shell`. The servers are the configuration's."""
+        """Check what a program hands over; the servers are the configuration's."""
         written = renamed({key: each for key, each in news.items() if key != "service_url"}, camel)
         request = proto.CheckRequest(olds=_struct(olds), news=_struct(written), **self._named)
         answer = self._ask("Check", request)
@@ -157,19 +152,16 @@ class NativeShell:
         return _properties(answer.inputs)
 
     def diff(self, outputs: Properties, news: Properties) -> Difference:
-        """See :class:`Shell`."""
         request = proto.DiffRequest(id="x", olds=_struct(outputs), news=_struct(news), **self._named)
         answer = self._ask("Diff", request)
         some = proto.DiffResponse.DIFF_SOME
         return Difference(answer.changes == some, bool(answer.replaces), answer.deleteBeforeReplace)
 
     def create(self, news: Properties) -> tuple[str, Properties]:
-        """See :class:`Shell`."""
         answer = self._ask("Create", proto.CreateRequest(properties=_struct(news), **self._named))
         return answer.id, _properties(answer.properties)
 
     def read(self, id_: str, inputs: Properties, outputs: Properties) -> tuple[Properties, Properties] | None:
-        """See :class:`Shell`."""
         request = proto.ReadRequest(
             id=id_, properties=_struct(outputs), inputs=_struct(inputs), **self._named
         )
@@ -177,12 +169,10 @@ class NativeShell:
         return (_properties(answer.properties), _properties(answer.inputs)) if answer.id else None
 
     def update(self, id_: str, outputs: Properties, news: Properties) -> Properties:
-        """See :class:`Shell`."""
         request = proto.UpdateRequest(id=id_, olds=_struct(outputs), news=_struct(news), **self._named)
         return _properties(self._ask("Update", request).properties)
 
     def delete(self, id_: str, outputs: Properties) -> None:
-        """See :class:`Shell`."""
         self._ask("Delete", proto.DeleteRequest(id=id_, properties=_struct(outputs), **self._named))
 
     def _ask(self, method: str, request: Any) -> Any:

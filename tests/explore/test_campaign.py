@@ -9,6 +9,7 @@ import shlex
 import pytest
 
 from tests.explore import campaign, generated, part, programs, sides
+from tests.explore.campaign import SHELLS
 from tests.explore.explorer import Explored, tried
 from tests.explore.fleet import Fleet, News, Order
 from tests.explore.operator import campaign as of_clusters
@@ -64,6 +65,21 @@ def test_the_end_is_gone_to_once_from_each_state() -> None:
         assert settled.skipped == servers
     lost = Explored(changed, {0: Fault.LOST_BEFORE}, settled=settled).run()
     assert not lost.violations
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("name", ["another id", "application: one more, one less", "status enforced"])
+def test_a_start_that_is_gone_on_from_is_the_one_that_is_run(name: str, servers: int) -> None:
+    """Each request, answer and violation after it is the same; and a copy is left as it was."""
+    changed, settled = programs.edit(name), Settled()
+    for tool in SHELLS:
+        for faults in ({}, {0: Fault.SLOW}, {2: Fault.KILLED_AFTER}, {2: Fault.KILLED_AFTER}):
+            anew = Explored(changed, faults, servers, tool).run()
+            going_on = Explored(changed, faults, servers, tool, settled).run()
+            shown = len(going_on.trace)  # the end of one is gone to once
+            assert shown >= anew.requests
+            assert going_on.trace == anew.trace[:shown]
+            assert going_on.violations == anew.violations
 
 
 def test_states_differ_by_more_than_times_and_incarnations() -> None:

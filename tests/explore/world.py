@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import marshal
 import random
 import secrets
@@ -19,7 +18,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.errors import DrainInterrupted
 from eurekube_provider.eureka import peer, peers, transport
@@ -28,7 +26,8 @@ from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import Checked
 from tests.explore.others import Act
 from tests.model.cluster import Cluster, NoAnswer
-from tests.model.wire import Request
+from tests.model.played_transport import PlayedTransport
+from tests.model.wire import Request, Response
 
 
 class Killed(BaseException):
@@ -115,7 +114,7 @@ class World:
             raise NoAnswer(what)
         return result
 
-    def exchange(self, url: str, request: Request) -> transport.EurekaResponse:
+    def exchange(self, url: str, request: Request) -> Response:
         """One request to a server, as our transport sends it.
 
         :raises TimedOut: no answer came.
@@ -124,11 +123,11 @@ class World:
         given_up_ms = self.cluster.clock.now_ms + TIMEOUT_MS
         what = f"{request.method} {url} /{'/'.join(request.path)} {_shown(request)}"
         try:
-            answer = self.point(what, lambda: self.cluster.request(server, request))
+            answer: Response = self.point(what, lambda: self.cluster.request(server, request))
         except NoAnswer:
             self.cluster.clock.advance(max(0, given_up_ms - self.cluster.clock.now_ms))
             raise transport.TimedOut("no answer") from None
-        return transport.EurekaResponse(answer.status_code, {}, answer.text.encode())
+        return answer
 
 
 def _shown(request: Request) -> str:
@@ -140,41 +139,13 @@ def _shown(request: Request) -> str:
     return " ".join(f"{key}={value}" for key, value in request.query.items())
 
 
-class _Wire:
+class _Wire(PlayedTransport):
     """In place of the transport: the same door, and the world behind it."""
 
     world: World
 
-    def __init__(self, url: str, _connection: object) -> None:
-        self._url = url
-        self._base = urlsplit(url).path
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None = None,
-        document: Any = None,
-        data: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_seconds: float | None = None,  # noqa: ARG002 - a lost answer takes its time in the model
-    ) -> transport.EurekaResponse:
-        """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
-        if data is not None:
-            document = json.loads(data)
-        elif document is not None:
-            document = json.loads(json.dumps(document))
-        return self.world.exchange(
-            self._url, Request(method, _segments(path), dict(params or {}), dict(headers or {}), document)
-        )
-
-
-@functools.lru_cache(maxsize=10_000)
-def _segments(path: str) -> tuple[str, ...]:
-    return tuple(unquote(one) for one in path.split("/") if one)
+    def answer(self, request: Request, timeout_seconds: float) -> Response:  # noqa: ARG002 - a lost answer takes its time in the model
+        return self.world.exchange(self._url, request)
 
 
 class InlinePeerExecutor:

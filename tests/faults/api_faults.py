@@ -26,16 +26,13 @@ class ApiRestarted:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(scale.draw(random, 0, 10))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         world.lab.api_server.kill()
         return world.lab.api_server.start
 
@@ -50,16 +47,13 @@ class ApiAway:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - always for as long as was agreed
-        """See Fault."""
         return cls(scale.away_seconds)
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         world.lab.api_server.kill()
         return world.lab.api_server.start
 
@@ -74,16 +68,13 @@ class EtcdPaused:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         world.lab.etcd.pause()
 
         def end() -> None:
@@ -103,21 +94,17 @@ class WatchesCut:
 
     @property
     def seconds(self) -> float:
-        """See Fault."""
         return 0.0
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_source(EAST_CLUSTER, RELIST_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
-        """See Fault."""
         return cls(random.randint(1, 6))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         for _ in range(self.times):
             for operator in world.east_operators:
                 operator.tcp_proxy.cut()
@@ -135,16 +122,13 @@ class WatchesSilent:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_source(EAST_CLUSTER, RELIST_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(round(random.uniform(scale.silent_seconds / 3, scale.silent_seconds), 1))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         for operator in world.east_operators:
             operator.tcp_proxy.mute()
 
@@ -164,21 +148,17 @@ class WatchesExpired:
 
     @property
     def seconds(self) -> float:
-        """See Fault."""
         return 0.0
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - nothing to choose
-        """See Fault."""
         return cls()
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         for operator in world.east_operators:
             operator.tcp_proxy.refuse()
         note = {"metadata": {"annotations": {"noted-at": str(time.monotonic())}}}

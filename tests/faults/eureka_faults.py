@@ -25,16 +25,13 @@ class PeerKilled:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_server(self.number)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(random.randrange(SERVERS), random.choice([0.0, scale.draw(random, 1, 40)]))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         server = world.eureka.servers[self.number]
         world.witness.begins_anew(self.number)
         server.kill()
@@ -53,16 +50,13 @@ class PeerPaused:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_server(self.number)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(random.randrange(SERVERS), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         server = world.eureka.servers[self.number]
         server.pause()
         return server.resume
@@ -79,16 +73,13 @@ class PeerSplit:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_peers()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(random.randrange(SERVERS), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         world.eureka.split(self.number)
         return _healing(world.eureka.links_of(self.number))
 
@@ -105,17 +96,14 @@ class PeerSlow:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_server(self.number)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         delay = round(random.uniform(0.1, 4.0), 1)
         return cls(random.randrange(SERVERS), delay, scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         ways = [world.eureka.fronts[self.number], *world.eureka.links_of(self.number)]
         for way in ways:
             way.delay(self.delay_seconds)
@@ -143,16 +131,13 @@ class PeerOutOfReach:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_server(self.number)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(random.randrange(SERVERS), random.choice(list(cls.WAYS)), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         front = world.eureka.fronts[self.number]
         self.WAYS[self.how](front)
         return front.heal
@@ -176,16 +161,13 @@ class NamedEurekaAway:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return tuple(replace(one, server=NAMED_NUMBER) for one in without_server(NAMED_NUMBER))
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(random.choice(["paused", *NAMED_WAYS]), scale.draw(random, 10, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         server, front = world.named.server, world.named.front
         if self.how == "paused":
             server.pause()

@@ -37,16 +37,13 @@ class OperatorKilled:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(_draw_replica(random), scale.draw(random, 0, 30))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         operator = _replica(world, self.replica)
         operator.kill()
         return operator.launch
@@ -63,7 +60,6 @@ class OperatorPaused:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return (
             *without_leader(EAST_CLUSTER),
             Excuse(Explains.LOSS, cluster=EAST_CLUSTER, margin_seconds=KNOWLEDGE_SECONDS),
@@ -71,11 +67,9 @@ class OperatorPaused:
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(_draw_replica(random), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         operator = _replica(world, self.replica)
         operator.pause()
         return operator.resume
@@ -91,16 +85,13 @@ class LeaderStopped:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(scale.draw(random, 0, 10))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         operator = _replica(world, LEADER)
         operator.stop()
         return operator.launch
@@ -117,16 +108,13 @@ class LeaderCutOff:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(random.random() < 0.5, scale.draw(random, 8, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         tcp_proxy = _replica(world, LEADER).tcp_proxy
         if self.hangs:
             tcp_proxy.hang()
@@ -145,16 +133,13 @@ class AllOperatorsKilled:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_operators(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(scale.draw(random, 1, 25))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         for operator in world.east_operators:
             operator.kill()
 
@@ -177,17 +162,14 @@ class ClockStepped:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         step = random.choice([60, 3600, 86400 * 400]) * random.choice([-1, 1])
         return cls(_draw_replica(random), step, scale.draw(random, 5, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         operator = _replica(world, self.replica)
         operator.step_clock(self.step_seconds)
         return lambda: operator.step_clock(0)

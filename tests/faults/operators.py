@@ -76,7 +76,6 @@ class Operator(Process):
         self.tcp_proxy.start()
 
     def launch(self) -> None:
-        """See Process."""
         if self.pid is None and self.log.exists():
             self._ready_after = self.log.stat().st_size
         super().launch()

@@ -39,17 +39,14 @@ class PodsUnready:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         app = random.choice(["rating", "catalog", "front", ELSEWHERE])
         return cls(app, random.randint(1, APPS[SHOP][app][0]), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         pods = world.insist(lambda: world.east.pods(SHOP, self.app))[: self.count]
         names = {pod["metadata"]["name"] for pod in pods}
         world.unready |= names
@@ -74,18 +71,15 @@ class RolledOut:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(
             random.choice(["rating", "catalog", ELSEWHERE]), random.randint(0, 8), scale.draw(random, 2, 20)
         )
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         replicas, version = APPS[SHOP][self.app][0], f"v{time.monotonic_ns()}"
 
         def scale(number: int) -> None:
@@ -105,21 +99,17 @@ class MassDelete:
 
     @property
     def seconds(self) -> float:
-        """See Fault."""
         return 0.0
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
-        """See Fault."""
         return cls(random.choice(["rating", "catalog"]))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         query = {"labelSelector": f"app={self.app}"}
         world.insist(lambda: world.east.access.request("DELETE", PODS.path(SHOP), query))
         return nothing
@@ -136,16 +126,13 @@ class NodeLost:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(random.randint(1, 2), scale.draw(random, 5, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         node = f"node-{self.number}"
         world.insist(lambda: world.east.delete(NODES, node))
         for pod in world.insist(lambda: world.east.access.get(PODS.path())["items"]):
@@ -167,16 +154,13 @@ class ServiceDeleted:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(random.choice(["rating", "front"]), scale.draw(random, 2, 80))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         world.insist(lambda: world.east.delete(SERVICES, self.app, SHOP))
         return lambda: world.insist(lambda: world.east.service(SHOP, self.app))
 
@@ -191,23 +175,20 @@ class NamespaceDeleted:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(scale.draw(random, 0, 5))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         world.insist(lambda: world.east.delete(NAMESPACES, GUEST))
         return lambda: _namespace_returns(world)
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceDeletedUnseen:
-    """The same while no operator is there: it waits for one, which takes all out and lets it go."""
+    """A namespace is deleted while no operator is there: it waits for one, which takes all out."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS, OPERATORS})
@@ -215,16 +196,13 @@ class NamespaceDeletedUnseen:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_operators(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(scale.draw(random, 3, 25))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         for operator in world.east_operators:
             operator.kill()
         world.insist(lambda: world.east.delete(NAMESPACES, GUEST))
@@ -248,17 +226,14 @@ class SyncerEdited:
 
     @property
     def seconds(self) -> float:
-        """See Fault."""
         return 0.0
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time of its own
-        """See Fault."""
         edits = [
             (random.choice(["blue", "green"]), random.choice(["pod", "service"]))
             for _ in range(random.randint(2, 8))
@@ -266,7 +241,6 @@ class SyncerEdited:
         return cls(tuple(edits), round(random.uniform(0.0, 1.5), 2))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
 
         def edit(app: str, mode: str) -> None:
             world.witness.unsettle("east", EDITED)
@@ -289,16 +263,13 @@ class WestLost:
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """See Fault."""
         return without_operators(WEST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        """See Fault."""
         return cls(scale.draw(random, 0, 20))
 
     def begin(self, world: World) -> Callable[[], None]:
-        """See Fault."""
         operator = world.west_operator
         operator.kill()
         operator.may_take_over(False)

@@ -33,16 +33,21 @@ def main() -> int:
 def _show(change: Change, copy: Copy, *, each: bool) -> int:
     """Print one change; how much is wrong with it."""
     failures = copy.tried(change)
-    print(f"{change.title}: {len(change.sources)} files ({change.example})")
+    print(f"{change.title}: {_counted(change)} ({change.example})")
     wrong = 1 if failures else 0
-    for file, lines in change.sources.items():
-        note = ""
+    for file, lines in change.files.items():
+        note = f"  written by `{change.written[file]}`" if file in change.written else ""
         if each and not failures and not copy.tried(change.without(file)):
-            note, wrong = "  NO TEST MISSES IT", wrong + 1
+            note, wrong = f"{note}  NO TEST MISSES IT", wrong + 1
         print(f"  {file:<58} {lines:3} lines{note}", flush=True)
     if failures:
         print(f"  ITS TESTS FAIL:\n{failures}")
     return wrong
+
+
+def _counted(change: Change) -> str:
+    count = len(change.sources)
+    return f"{count} {'file' if count == 1 else 'files'}"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,7 @@ class Change:
     :ivar example: what the edits add.
     :ivar edits: all of them, the tests' included.
     :ivar tests: pytest's ids: they pass with all edits, and one fails where those of any file are left out.
+    :ivar written: files that nobody edits, by path, each with the command that writes it from the others.
     """
 
     name: str
@@ -58,10 +59,16 @@ class Change:
     example: str
     edits: tuple[Edit, ...]
     tests: tuple[str, ...]
+    written: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def sources(self) -> Mapping[str, int]:
-        """The files that are no tests, each with how many lines are new in it."""
+        """The files that somebody must edit and that are no tests, each with how many lines are new in it."""
+        return {file: count for file, count in self.files.items() if file not in self.written}
+
+    @property
+    def files(self) -> Mapping[str, int]:
+        """The sources, and the files that a command writes."""
         lines = Counter[str]()
         for edit in self.edits:
             if not edit.file.startswith("tests/"):
@@ -72,7 +79,7 @@ class Change:
     def without(self, file: str) -> Change:
         """Return the change without its edits of one file."""
         kept = tuple(edit for edit in self.edits if edit.file != file)
-        return Change(self.name, self.title, self.example, kept, self.tests)
+        return replace(self, edits=kept)
 
     def applied(self, read: Callable[[str], str]) -> dict[str, str]:
         """Return the new text of each file.
@@ -98,4 +105,5 @@ def changes(folder: Path = FOLDER) -> list[Change]:
 def _read(path: Path) -> Change:
     written = tomllib.loads(path.read_text(encoding="utf-8"))
     edits = tuple(Edit(one["file"], one.get("old", ""), one["new"]) for one in written["edits"])
-    return Change(path.stem, written["title"], written["example"], edits, tuple(written["tests"]))
+    tests, by_command = tuple(written["tests"]), written.get("written", {})
+    return Change(path.stem, written["title"], written["example"], edits, tests, by_command)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.map.change import ROOT, Change
+from tests.mutants.workplace import HALF_WRITTEN
 
 COPIED = ("crds", "docs", "eurekube_provider", "tests")
 """Everything else that tests may read is linked."""
@@ -27,7 +28,7 @@ class Copy:
         self._folder = folder
         for path in ROOT.iterdir():
             if path.name in COPIED:
-                shutil.copytree(path, folder / path.name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(path, folder / path.name, ignore=HALF_WRITTEN)
             elif not path.name.startswith("."):
                 (folder / path.name).symlink_to(path)
 
@@ -44,6 +45,8 @@ class Copy:
                     before.setdefault(path, path.read_text(encoding="utf-8") if path.exists() else None)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(text, encoding="utf-8")
+                    times = path.stat()
+                    os.utime(path, (times.st_atime, times.st_mtime + 10))  # its bytecode is of another text
             return self._failures(dict.fromkeys(test for change in changes for test in change.tests))
         finally:
             for path, original in before.items():

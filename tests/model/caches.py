@@ -54,7 +54,7 @@ class Caches:
         self._rendered_until: dict[Key, int] = {}
         self.read_only: dict[Key, str] = {}
         self.rendered = 0
-        self._end: Callable[[], None] = lambda: None
+        self._end: Callable[[], None] | None = None
         self._uses_read_only = use_read_only
         if use_read_only:
             first = (clock.now_ms // READ_ONLY_INTERVAL_MS + 1) * READ_ONLY_INTERVAL_MS
@@ -62,7 +62,8 @@ class Caches:
 
     def close(self) -> None:
         """The server has ended."""
-        self._end()
+        if self._end is not None:
+            self._end()
 
     def get(self, key: Key) -> str:
         """The answer; empty for what is not there, which is kept as well."""

@@ -1,9 +1,11 @@
-"""Virtual time: it passes only when somebody says so, and what is due runs in its order."""
+"""Virtual time: it passes only when somebody says so, and what is due runs in its order.
+
+A clock can be pickled, with all that is due, where that is methods of things that can.
+"""
 
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,18 +25,37 @@ class Timer:
         self.cancelled = True
 
 
+@dataclass(slots=True, eq=False)
+class _Recurring:
+    """Something that is due again and again."""
+
+    clock: Clock
+    interval_ms: int
+    action: Callable[[], None]
+    timer: Timer | None = None
+
+    def run(self) -> None:
+        self.timer = self.clock.after(self.interval_ms, self.run)
+        self.action()
+
+    def end(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+
 class Clock:
     """The time of everything in one model."""
 
     def __init__(self, now_ms: int = EPOCH_MS) -> None:
         self.now_ms = now_ms
         self._timers: list[tuple[int, int, Timer]] = []  # when, a number, and what
-        self._numbers = itertools.count()
+        self._count = 0
 
     def at(self, at_ms: int, action: Callable[[], None]) -> Timer:
         """Run ``action`` at this moment; what is due at the same moment runs in the order of these calls."""
         timer = Timer(action)
-        heapq.heappush(self._timers, (at_ms, next(self._numbers), timer))
+        self._count += 1
+        heapq.heappush(self._timers, (at_ms, self._count, timer))
         return timer
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
@@ -43,18 +64,9 @@ class Clock:
 
     def every(self, first_ms: int, interval_ms: int, action: Callable[[], None]) -> Callable[[], None]:
         """Run ``action`` at ``first_ms`` and then again and again; returns what ends it."""
-        current: list[Timer] = []
-
-        def run() -> None:
-            current[:] = [self.after(interval_ms, run)]
-            action()
-
-        current[:] = [self.at(first_ms, run)]
-
-        def end() -> None:
-            current[0].cancel()
-
-        return end
+        recurring = _Recurring(self, interval_ms, action)
+        recurring.timer = self.at(first_ms, recurring.run)
+        return recurring.end
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass, and run what becomes due."""

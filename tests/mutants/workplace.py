@@ -14,6 +14,9 @@ from pathlib import Path
 
 from tests.mutants.mutant import ROOT, DoesNotApply, Mutant
 
+HALF_WRITTEN = shutil.ignore_patterns("*.pyc.*")
+"""Bytecode is copied as well: it knows the time and size of its text. What is just being written is not."""
+
 COPIED = ("eurekube_provider", "tests")
 """Everything else that tests may read is linked."""
 
@@ -57,8 +60,7 @@ class Workplace:
         self._folder = folder
         for path in ROOT.iterdir():
             if path.name in COPIED:
-                ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(path, folder / path.name, ignore=ignored)
+                shutil.copytree(path, folder / path.name, ignore=HALF_WRITTEN)
             elif not path.name.startswith("."):
                 (folder / path.name).symlink_to(path)
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 from unittest import mock
-from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.eureka import peer, transport
+from eurekube_provider.eureka import peer
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peer import Peer
 from lab.waiting import wait_until
 from tests.model import cluster as model
-from tests.model.wire import Request
+from tests.model.played_transport import PlayedTransport
+from tests.model.wire import Request, Response
 from tests.registries.memory import MemoryConnection, MemoryRegistry
 
 CLUSTER = Cluster("lab", "uid-1")
@@ -61,36 +60,17 @@ class Memory:
         return self._connection.held.get(key)
 
 
-class _Wire:
+class _Wire(PlayedTransport):
     """In place of the transport: the model's servers, one request after the other."""
 
     lock = threading.RLock()
     servers: model.Cluster
 
-    def __init__(self, url: str, _connection: object) -> None:
-        self._url, self._base = url, urlsplit(url).path
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None = None,
-        document: Any = None,
-        data: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_seconds: float | None = None,
-    ) -> transport.EurekaResponse:
+    def answer(self, request: Request, timeout_seconds: float) -> Response:
         """Ask the model."""
-        assert timeout_seconds is None or timeout_seconds > 0
-        body = json.loads(data) if data is not None else json.loads(json.dumps(document))
-        segments = tuple(unquote(one) for one in path.split("/") if one)
+        assert timeout_seconds > 0
         with self.lock:
-            asked = Request(method, segments, dict(params or {}), dict(headers or {}), body)
-            answer = self.servers.request(self._url, asked)
-        return transport.EurekaResponse(answer.status_code, {}, answer.text.encode())
+            return self.servers.request(self._url, request)
 
 
 class Eureka:

@@ -15,7 +15,7 @@ import pytest
 import requests
 import yaml
 
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -144,6 +144,30 @@ def run_commands(commands: str, directory: Path, environment: Mapping[str, str])
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def running(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
+    """A Deployment and its Service with so many ready endpoints; their addresses."""
+    cluster.deployment(namespace, name, replicas)
+    cluster.service(namespace, name)
+    return ready(cluster, namespace, name, replicas)
+
+
+def ready(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
+    """Wait for so many ready endpoints; their addresses."""
+
+    def found() -> list[str] | None:
+        addresses = cluster.ready_addresses(namespace, name)
+        return addresses if len(addresses) == replicas else None
+
+    return wait_for(found, f"{replicas} ready endpoints of {name}")
+
+
+def of_a_machine(cluster: Cluster, namespace: str, application: str, cluster_name: str) -> Instance:
+    """An instance of somebody else, under the id that an operator gives to the first pod."""
+    pod = cluster.pods(namespace, application)[0]["metadata"]["name"]
+    id_ = f"{pod}.{namespace}.{cluster_name}:{application}:8080"
+    return Instance(application, id_, "192.0.2.18", "192.0.2.18", Port(8080))
 
 
 def addresses(eureka: Peers, application: str) -> dict[str, str]:

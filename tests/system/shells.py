@@ -105,7 +105,7 @@ SHELLS = (DYNAMIC, NATIVE)
 
 
 def with_options(wanted: Wanted, **options: Any) -> Wanted:
-    """The same with options of a resource."""
+    """What is wanted, with options of a resource."""
     return {**wanted, "options": {**wanted.get("options", {}), **options}}
 
 
@@ -262,7 +262,7 @@ def held(eureka: Peer, application: str) -> dict[str, Instance]:
 
 
 def hosts(eureka: Peer, application: str) -> dict[str, str]:
-    """The same, their host names only."""
+    """The host names that Eureka holds of an application at this moment, by the beginning of the id."""
     return {key: each.host_name for key, each in held(eureka, application).items()}
 
 

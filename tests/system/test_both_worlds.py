@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from eurekube_provider.cli.main import main
-from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.model import EurekaLease, Status
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
 from lab.listing import wait_listed
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import StartOperator, instances
+from tests.system.conftest import StartOperator, instances, of_a_machine, running
 from tests.system.test_web import document, listening_port
 
 pytestmark = pytest.mark.lab
@@ -44,15 +45,9 @@ def test_both_worlds_as_they_are(
     """What is in sync, what somebody else has, and what is not ready; the page has the same order."""
     good, taken = f"{namespace}-good", f"{namespace}-taken"
     for name, replicas in ((good, 2), (taken, 1)):
-        cluster.deployment(namespace, name, replicas)
-        cluster.service(namespace, name)
-        wait_for(
-            lambda name=name, count=replicas: len(cluster.ready_addresses(namespace, name)) == count,  # type: ignore[misc]
-            f"the endpoints of {name}",
-            WAIT_SECONDS,
-        )
-    foreign = f"{cluster.pods(namespace, taken)[0]['metadata']['name']}.{namespace}.{CLUSTER}:{taken}:8080"
-    eureka.register(Instance(taken, foreign, "vm-1", "192.0.2.18", Port(8080), lease=EurekaLease(30, 300)))
+        running(cluster, namespace, name, replicas)
+    foreign = replace(of_a_machine(cluster, namespace, taken, CLUSTER), lease=EurekaLease(30, 300))
+    eureka.register(foreign)
     operator = start_operator("--cluster-name", CLUSTER, "--web-address", "127.0.0.1:0")
     port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)
     for name in (good, taken):
@@ -97,7 +92,7 @@ def test_both_worlds_as_they_are(
         (f"{namespace}/{taken}", 0, 1),
     ]
     _, listed = asked(capsys, lab, "instances", taken, "--kept-by", "itself")
-    assert [one["instanceId"] for one in listed["instances"]] == [foreign]
+    assert [one["instanceId"] for one in listed["instances"]] == [foreign.instance_id]
 
     pod = cluster.pods(namespace, good)[0]
     cluster.set_ready(pod, ready=False)

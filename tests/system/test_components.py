@@ -168,7 +168,7 @@ def secured() -> Iterator[Lab]:
 
 @pytest.fixture
 def eureka(secured: Lab) -> Iterator[Peers]:
-    """The same, as somebody who has the password may talk to it."""
+    """The servers, as somebody who has the password may talk to them."""
     peers = Peers(Connection(tuple(secured.eureka_urls), EUREKA_USER, EUREKA_PASSWORD))
     yield peers
     peers.close()

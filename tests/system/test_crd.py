@@ -130,7 +130,7 @@ REFRESH_RULES: list[tuple[Object, str]] = [
     ({**REFRESH, "minIntervalSeconds": 86401}, "less than or equal to 86400"),
     ({"selector": {"app": "rating"}, "action": "Up"}, "spec.target: Required value"),
 ]
-"""The same for a StackRefresh."""
+"""StackRefreshes that the API server refuses, and what it says."""
 
 MIRROR: Object = {"application": "review"}
 ALL: Object = {"pattern": "SHOP-*", "allow": ["SHOP-REVIEW"]}
@@ -158,7 +158,7 @@ MIRROR_RULES: list[tuple[Object, str]] = [
     ({**MIRROR, "zones": {"dc1": "a b"}}, "must be a zone of nodes, such as eu-central-1a"),
     ({**MIRROR, "holdSeconds": 29}, "greater than or equal to 30"),
 ]
-"""The same for an EurekaMirror."""
+"""EurekaMirrors that the API server refuses, and what it says."""
 
 _LONG_NAME = "the name must have at most 63 characters, since it becomes a label's value"
 

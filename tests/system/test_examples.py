@@ -15,7 +15,7 @@ from eurekube_provider.eureka.peers import Peers
 from lab import Lab
 from lab.programs import find_kubectl
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import addresses, instances, run_commands
+from tests.system.conftest import addresses, instances, ready, run_commands
 from tests.system.stacks import ROOT, Example, endpoints_example, needs_pulumi, own_pulumi
 
 pytestmark = [
@@ -43,19 +43,18 @@ def test_a_stack_follows_the_endpoints(
     target = Target("dev", stack.project)
     for replicas in (2, 5, 1):
         cluster.scale(namespace, service, replicas)
-        wait_for(lambda: len(cluster.ready_addresses(namespace, service)) == replicas, "endpoints")  # noqa: B023
+        pods = ready(cluster, namespace, service, replicas)
         run = up(target)
         assert run.outcome is Outcome.CHANGED, run
-        ready = cluster.ready_addresses(namespace, service)
-        assert addresses(eureka, service) == dict.fromkeys(ready, "UP")
-        assert stack.outputs()["addresses"] == ready
+        assert addresses(eureka, service) == dict.fromkeys(pods, "UP")
+        assert stack.outputs()["addresses"] == pods
     assert up(target).outcome is Outcome.UNCHANGED
     cluster.scale(namespace, service, 0)
     wait_for(lambda: not cluster.ready_addresses(namespace, service), "no endpoints")
     run = up(target)
     assert run.outcome is Outcome.FAILED
     assert f"Service {namespace}/{service} has 0 ready endpoints, fewer than" in run.message
-    assert addresses(eureka, service) == dict.fromkeys(ready, "UP")
+    assert addresses(eureka, service) == dict.fromkeys(pods, "UP")
     stack.destroy()
     assert addresses(eureka, service) == {}
 

@@ -14,8 +14,8 @@ import pytest
 import eurekube_provider
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab
-from lab.workloads import Cluster, wait_for
-from tests.system.conftest import ROOT, addresses
+from lab.workloads import Cluster
+from tests.system.conftest import ROOT, addresses, running
 from tests.system.stacks import Example, needs_pulumi, own_pulumi
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi]
@@ -86,16 +86,14 @@ def test_a_foreign_program_registers_the_endpoints_it_looks_up(
     stack.up()
     assert addresses(eureka, service) == {}
 
-    cluster.deployment(namespace, service, 2)
-    cluster.service(namespace, service)
-    ready = wait_for(lambda: two(cluster, namespace, service), "two endpoints", 60.0)
+    pods = running(cluster, namespace, service, 2)
     program = stack.project / "__main__.py"
     program.write_text(program.read_text() + PLAIN)
     stack.refresh("--expect-no-changes")  # which does not run the program
     stack.up()
-    assert addresses(eureka, service) == dict.fromkeys(ready, "UP")
+    assert addresses(eureka, service) == dict.fromkeys(pods, "UP")
     outputs = json.loads(stack.pulumi("stack", "output", "--json"))
-    assert sorted(outputs["plain"]) == ready
+    assert sorted(outputs["plain"]) == pods
     assert len(outputs["instanceIds"]) == 2
     stack.environment["EUREKUBE_OFFLINE"] = "1"
     stack.pulumi("preview")
@@ -115,12 +113,6 @@ def test_a_foreign_program_registers_the_endpoints_it_looks_up(
     stack.destroy()
     assert not (tomorrow / "eurekube_provider" / "used").exists()
     assert addresses(eureka, service) | addresses(eureka, f"{service}-legacy") == {}
-
-
-def two(cluster: Cluster, namespace: str, service: str) -> list[str]:
-    """The addresses of the Service's two ready endpoints; none before."""
-    ready = cluster.ready_addresses(namespace, service)
-    return ready if len(ready) == 2 else []
 
 
 def api_port(lab: Lab) -> str:

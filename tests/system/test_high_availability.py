@@ -21,8 +21,7 @@ from eurekube_provider.operator.deletion import FINALIZER, FORCE_DELETE_ANNOTATI
 from lab import Lab
 from lab.proxy import Proxy
 from lab.workloads import Cluster, Object, wait_for
-from tests.system.conftest import ROOT, Operator, StartOperator, addresses, instances, renewed_at
-from tests.system.test_operator import running
+from tests.system.conftest import ROOT, Operator, StartOperator, addresses, instances, renewed_at, running
 
 pytestmark = pytest.mark.lab
 

@@ -23,8 +23,7 @@ from lab import Lab
 from lab.accounts import Account
 from lab.ports import free_ports
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import Operator, addresses, operator_environment, with_crds
-from tests.system.test_operator import running
+from tests.system.conftest import Operator, addresses, operator_environment, running, with_crds
 from tests.system.test_rights import HOME, LEASE
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]

@@ -18,7 +18,7 @@ from eurekube_provider.kube.access import EVENTS, SYNCERS, ApiResource
 from eurekube_provider.kube.rights import CLUSTER, WORK, Rule, election
 from lab import Lab
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import ROOT, StartOperator, addresses
+from tests.system.conftest import ROOT, StartOperator, addresses, running
 
 pytestmark = pytest.mark.lab
 
@@ -56,13 +56,9 @@ def operator(lab: Lab, namespace: str) -> OperatorCommand:
 
 def published(cluster: Cluster, namespace: str, app: str, replicas: int) -> list[str]:
     """A Deployment, its Service and its syncer; the ready addresses."""
-    cluster.deployment(namespace, app, replicas)
-    cluster.service(namespace, app)
+    found = running(cluster, namespace, app, replicas)
     cluster.syncer(namespace, app)
-    return wait_for(
-        lambda: len(found := cluster.ready_addresses(namespace, app)) == replicas and found,
-        f"{replicas} ready endpoints",
-    )
+    return found
 
 
 def touched(cluster: Cluster, namespace: str, app: str) -> tuple[Any, Any, list[Any]]:

@@ -17,26 +17,17 @@ from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.listing import wait_listed
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import StartOperator, addresses, instances, renewed_at
+from tests.system.conftest import (
+    StartOperator,
+    addresses,
+    instances,
+    of_a_machine,
+    ready,
+    renewed_at,
+    running,
+)
 
 pytestmark = pytest.mark.lab
-
-
-def running(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
-    """A Deployment and its Service with so many ready endpoints; their addresses."""
-    cluster.deployment(namespace, name, replicas)
-    cluster.service(namespace, name)
-    return ready(cluster, namespace, name, replicas)
-
-
-def ready(cluster: Cluster, namespace: str, name: str, replicas: int) -> list[str]:
-    """Wait for so many ready endpoints; their addresses."""
-
-    def found() -> list[str] | None:
-        addresses = cluster.ready_addresses(namespace, name)
-        return addresses if len(addresses) == replicas else None
-
-    return wait_for(found, f"{replicas} ready endpoints of {name}")
 
 
 def condition(cluster: Cluster, namespace: str, name: str, kind: str = "Ready") -> dict[str, str]:
@@ -196,14 +187,7 @@ def test_conflict_is_shown(
     app = f"{namespace}-app"
     start_operator("--cluster-name", "lab")
     running(cluster, namespace, app, 1)
-    pod = cluster.pods(namespace, app)[0]["metadata"]["name"]
-    foreign = Instance(
-        application=app,
-        instance_id=f"{pod}.{namespace}.lab:{app}:8080",
-        host_name="192.0.2.18",
-        ip_address="192.0.2.18",
-        port=Port(8080),
-    )
+    foreign = of_a_machine(cluster, namespace, app, "lab")
     eureka.register(foreign)
     before = eureka.read(*foreign.key)
     cluster.syncer(namespace, app)

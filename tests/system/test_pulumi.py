@@ -102,7 +102,7 @@ def held(peer: Peer, stack: Bridge) -> Instance | None:
 
 
 def must_hold(peer: Peer, stack: Bridge) -> Instance:
-    """The same, and it is there."""
+    """What Eureka holds of the stack's registration, which must be there."""
     instance = held(peer, stack)
     assert instance is not None
     return instance

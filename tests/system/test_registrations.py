@@ -210,7 +210,7 @@ def all_of(eureka: Peer) -> list[Instance]:
 
 
 def below(component: str, wanted: Wanted) -> Wanted:
-    """The same, moved below a component without an alias: for Pulumi another resource of the same name."""
+    """What is wanted, below a component without an alias: for Pulumi another resource of that name."""
     return {**wanted, "component": f"{component}-{wanted['name']}", "options": {}}
 
 

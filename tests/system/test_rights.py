@@ -26,9 +26,11 @@ from tests.system.conftest import (
     addresses,
     instances,
     operator_environment,
+    ready,
     renewed_at,
+    running,
 )
-from tests.system.test_operator import condition, ready, running
+from tests.system.test_operator import condition
 
 pytestmark = pytest.mark.lab
 

@@ -36,7 +36,7 @@ from eurekube_provider.operator.triggers.webhook import (
 )
 from lab import Lab
 from lab.workloads import CRDS, Cluster, wait_for
-from tests.system.conftest import StartOperator, addresses
+from tests.system.conftest import StartOperator, addresses, ready, running
 from tests.system.stacks import endpoints_example
 from tests.system.test_web import document, listening_port, page
 
@@ -179,11 +179,10 @@ def test_a_stack_follows_the_endpoints_by_itself(
     refresh = Refresh(cluster, namespace, service)
 
     def agree(expected: int, extra: int = 0) -> Object:
-        wait_for(lambda: len(cluster.ready_addresses(namespace, service)) == expected, "endpoints")
+        pods = ready(cluster, namespace, service, expected)
         status = refresh.wait_served(expected + extra)
-        ready = cluster.ready_addresses(namespace, service)
-        assert addresses(eureka, service) == dict.fromkeys(ready, "UP")
-        assert json.loads(stack.pulumi("stack", "output", "--json"))["addresses"] == ready
+        assert addresses(eureka, service) == dict.fromkeys(pods, "UP")
+        assert json.loads(stack.pulumi("stack", "output", "--json"))["addresses"] == pods
         return status
 
     # 2: a new StackRefresh runs at once.
@@ -387,9 +386,7 @@ def test_webhooks_and_stacks_of_pulumis_operator(
             pko={"kind": "pulumiStack", "namespaces": "*", "stack": f"{other}/prod", **pace},
         ),
     )
-    cluster.deployment(namespace, app, 1)
-    cluster.service(namespace, app)
-    wait_for(lambda: len(cluster.ready_addresses(namespace, app)) == 1, "an endpoint")
+    running(cluster, namespace, app, 1)
     asked = {"selector": {"app": app}, "action": "Up", "debounceSeconds": 1, "minIntervalSeconds": 1}
     hook, stack, foreign = (
         Refresh(cluster, namespace, "hook"),
@@ -427,7 +424,7 @@ def test_webhooks_and_stacks_of_pulumis_operator(
 
     # A change reaches both, once.
     cluster.scale(namespace, app, 2)
-    wait_for(lambda: len(cluster.ready_addresses(namespace, app)) == 2, "two endpoints")
+    ready(cluster, namespace, app, 2)
     seen.add(acknowledge(cluster, other, seen, "succeeded"))
     stack.wait_served(2)
     hook.wait_served(2)
@@ -447,8 +444,7 @@ def test_webhooks_and_stacks_of_pulumis_operator(
     assert run["outcome"] == "Running"
     cluster.scale(namespace, app, 4)
     wait_for(lambda: len(addresses(eureka, app)) == 4, "four instances", RUN_SECONDS)
-    ready = cluster.ready_addresses(namespace, app)
-    assert (addresses(eureka, app), len(ready)) == (dict.fromkeys(ready, "UP"), 4)
+    assert addresses(eureka, app) == dict.fromkeys(ready(cluster, namespace, app, 4), "UP")
     port = wait_for(lambda: listening_port(operator.text()), "the web's port")
     shown = {row["name"]: row for row in document(port)["stackRefreshes"]}
     assert [shown["hook"][key] for key in ("target", "outcome", "lastRunAt", "syncReason")] == [

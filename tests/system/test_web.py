@@ -10,14 +10,13 @@ import pytest
 import requests
 from prometheus_client.parser import text_string_to_metric_families
 
-from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.ports import HOST
 from lab.proxy import Proxy
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import StartOperator, instances
+from tests.system.conftest import StartOperator, instances, of_a_machine, running
 
 pytestmark = pytest.mark.lab
 
@@ -75,21 +74,8 @@ def test_tells_what_is_in_eureka(
     """Ready once everything was read; counts as in Eureka; a conflict with both sides; gone when it is."""
     good, taken = f"{namespace}-good", f"{namespace}-taken"
     for name, replicas in ((good, 3), (taken, 1)):
-        cluster.deployment(namespace, name, replicas)
-        cluster.service(namespace, name)
-        wait_for(
-            lambda name=name, count=replicas: len(cluster.ready_addresses(namespace, name)) == count,  # type: ignore[misc]
-            f"the endpoints of {name}",
-            WAIT_SECONDS,
-        )
-    pod = cluster.pods(namespace, taken)[0]["metadata"]["name"]
-    foreign = Instance(
-        application=taken,
-        instance_id=f"{pod}.{namespace}.lab:{taken}:8080",
-        host_name="192.0.2.18",
-        ip_address="192.0.2.18",
-        port=Port(8080),
-    )
+        running(cluster, namespace, name, replicas)
+    foreign = of_a_machine(cluster, namespace, taken, "lab")
     eureka.register(foreign)
     operator = start_operator("--cluster-name", "lab", "--web-address", "127.0.0.1:0")
     port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)

@@ -1,4 +1,7 @@
-"""The documents for contributors name the packages and modules that there are, each name once."""
+"""The documents for contributors name the packages and modules that there are, each name once.
+
+What they promise of sizes and first sentences holds as well.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,16 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "eurekube_provider"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+
+MOST_LINES = 400
+MOST_MODULES_OF_OPERATOR = 25
+"""In its own folder: `web`, `triggers` and `mirror` are folders of their own."""
+
+LEANING = re.compile(
+    r'^ *r?"""(See\b|The same([,.;:]| (with|of|where|for|as|without|in|to|until|at|while|over|when|by)\b))',
+    re.MULTILINE,
+)
+"""How a docstring begins that says nothing without another one."""
 
 
 def layers() -> list[set[str]]:
@@ -67,3 +80,50 @@ def test_no_two_modules_have_one_name() -> None:
     """Whoever searches for a file finds one."""
     counts = Counter(path.name for path in MODULES if not path.name.startswith("__"))
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_no_module_is_longer_than_a_reader_takes_in() -> None:
+    """As CONTRIBUTING says."""
+    lines = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
+
+
+def test_the_operator_has_few_modules() -> None:
+    """What is one more thing for it to do gets a folder."""
+    names = {path.stem for path in (PACKAGE / "operator").glob("*.py")} - {"__init__", "__main__"}
+    assert len(names) <= MOST_MODULES_OF_OPERATOR, sorted(names)
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_leaning"),
+    [
+        ("The same, read.", True),
+        ("The same of a StackRefresh.", True),
+        ("See Fault.", True),
+        ("The same faults give the same sequence.", False),
+        ("Seen from a client.", False),
+    ],
+)
+def test_which_docstrings_lean_on_another_one(docstring: str, is_leaning: bool) -> None:
+    """By their first words."""
+    assert (LEANING.search(f'def f() -> int:\n    """{docstring}"""\n') is not None) == is_leaning
+
+
+@pytest.mark.parametrize("folder", ["bench", "eurekube_provider", "lab", "scripts", "tests"])
+def test_each_docstring_begins_with_a_sentence_that_stands_alone(folder: str) -> None:
+    """None needs the one before it, or another module, to be understood."""
+    found = {
+        f"{path.relative_to(ROOT)}: {leaning[0]}"
+        for path in (ROOT / folder).rglob("*.py")
+        for leaning in LEANING.finditer(path.read_text())
+    }
+    assert found == set()
+
+
+def test_nothing_but_the_plan_decides_what_is_changed() -> None:
+    """No change of an instance is made elsewhere, but to be put into words."""
+    making = re.compile(r"\bChange\(Action\.\w+(?:[^()]|\([^()]*\))*\)(?!\.describe\(\))")
+    found = {
+        str(path.relative_to(PACKAGE)) for path in MODULES if making.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"core/plan.py"}

@@ -24,6 +24,13 @@ def test_a_change_without_one_of_its_files_fails(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.py") if path.is_file()} == before
 
 
+def test_a_property_of_an_instance_touches_at_most_four_sources() -> None:
+    """And a registry one line outside of its own folder. What a command writes is no source."""
+    sources = {change.name: change.sources for change in changes()}
+    assert len(sources["instance_property"]) <= 4
+    assert list(sources["registry"].values()) == [1]
+
+
 @pytest.mark.parametrize("times", [0, 2])
 def test_an_edit_that_does_not_fit_says_so(times: int) -> None:
     """It never changes anything but the lines that it was written for."""

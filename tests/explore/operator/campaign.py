@@ -144,7 +144,7 @@ def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
 
 
 def _shorter(sequence: tuple[Edit, Faults, Setup]) -> Iterator[tuple[Edit, Faults, Setup]]:
-    """The same with a fault, an edit, a replica or a server less."""
+    """A sequence with a fault, an edit, a replica or a server less."""
     edit, faults, setup = sequence
     for fewer in without_one(faults):
         yield edit, fewer, setup

@@ -26,7 +26,6 @@ class Interleaved(Stepwise):
     """Lets time pass in place where the loop waits, and the writers run meanwhile."""
 
     def go_on(self, until_ms: int) -> bool:
-        """See :meth:`Stepwise.go_on`."""
         while self._doomed:
             self._bury(self._doomed.pop())
         if self._ready:
@@ -61,7 +60,6 @@ class Interleaved(Stepwise):
         return woken
 
     def wake(self, waiter: Waiter) -> bool:
-        """See :meth:`Scheduler.wake`."""
         if waiter.task in waiter.task.process.tasks:
             return Scheduler.wake(self, waiter)
         return super().wake(waiter)

@@ -68,7 +68,7 @@ HEAL_MS = 100_000
 """So long a server that has lost its memory, or was frozen, may lack something or show it."""
 
 UNTIL_REFRESHED_MS = 300_000
-"""The same where nobody knows any more what it held."""
+"""So long it may lack something or show it where nobody knows any more what it held."""
 
 READ_MS = 1_000
 """So long a keepalive may take to read what there is when it starts."""

@@ -152,7 +152,6 @@ class MirrorReplica:
                 reflector.take(type_, change.item)
 
     def _service_changed(self, item: Mapping[str, Any]) -> None:
-        """See :meth:`Mirrors._service_changed`."""
         metadata = item["metadata"]
         opted_in = (metadata.get("annotations") or {}).get(ATTACH_ANNOTATION)
         if opted_in:

@@ -348,11 +348,9 @@ class _Listener:
     name: str
 
     def owner_changed(self, owner: str) -> None:
-        """See :class:`~eurekube_provider.core.registry.RegistryListener`."""
         self.replica.owner_changed(owner)
 
     def condition_changed(self) -> None:
-        """See :class:`~eurekube_provider.core.registry.RegistryListener`."""
         self.replica.registry_changed(self.name)
 
 

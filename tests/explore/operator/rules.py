@@ -32,7 +32,7 @@ SETTLED_MS = 10_000
 """What has served for as long must go on to."""
 
 BEHIND_MS = 40_000
-"""The same where the API server may have told of it late."""
+"""What has served for as long must go on to where the API server may have told of it late."""
 
 LISTED_MS = 45_000
 """From a write until the operator has read it in a list."""

@@ -142,7 +142,7 @@ class _InPlace:
 
 
 def _renew_all_soon(renewals: Renewals, _: Peer) -> None:
-    """See :meth:`Renewals.renew_all_now`, whose senders are threads."""
+    """Plays :meth:`Renewals.renew_all_now`, whose senders are threads."""
     renewals.renew_soon([one.key for one in renewals.held()])
 
 

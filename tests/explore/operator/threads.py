@@ -201,7 +201,7 @@ def use(scheduler: Scheduler) -> None:
 
 
 class Lock:
-    """See :class:`threading.Lock`."""
+    """Plays :class:`threading.Lock`."""
 
     __slots__ = ("_is_held", "_waiters")
 
@@ -210,7 +210,6 @@ class Lock:
         self._waiters: deque[Waiter] | None = None
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """See :meth:`threading.Lock.acquire`."""
         if not self._is_held:
             self._is_held = True
             return True
@@ -221,14 +220,13 @@ class Lock:
         return _current.wait(self._waiters, None if timeout < 0 else timeout)
 
     def release(self) -> None:
-        """See :meth:`threading.Lock.release`; who waits first has it next."""
+        """Give it to who waits first."""
         while self._waiters:
             if _current.wake(self._waiters.popleft()):
                 return
         self._is_held = False
 
     def locked(self) -> bool:
-        """See :meth:`threading.Lock.locked`."""
         return self._is_held
 
     def __enter__(self) -> bool:
@@ -247,7 +245,7 @@ class Lock:
 
 
 class RLock:
-    """See :class:`threading.RLock`."""
+    """Plays :class:`threading.RLock`."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -255,7 +253,6 @@ class RLock:
         self._count = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """See :meth:`threading.Lock.acquire`."""
         if self._count and self._owner is _current.current:
             self._count += 1
             return True
@@ -265,7 +262,6 @@ class RLock:
         return got
 
     def release(self) -> None:
-        """See :meth:`threading.Lock.release`."""
         self._count -= 1
         if self._count <= 0:
             self._owner, self._count = None, 0
@@ -279,7 +275,7 @@ class RLock:
 
 
 class Condition:
-    """See :class:`threading.Condition`."""
+    """Plays :class:`threading.Condition`."""
 
     def __init__(self, lock: Lock | RLock | None = None) -> None:
         self._lock = lock if lock is not None else RLock()
@@ -293,14 +289,12 @@ class Condition:
         self._lock.__exit__()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """See :meth:`threading.Condition.wait`."""
         self._lock.release()
         woken = _current.wait(self._waiters, timeout)
         self._lock.acquire()
         return woken
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """See :meth:`threading.Condition.wait_for`."""
         until = None if timeout is None else monotonic() + timeout
         result = predicate()
         while not result:
@@ -312,59 +306,51 @@ class Condition:
         return result
 
     def notify(self, n: int = 1) -> None:
-        """See :meth:`threading.Condition.notify`."""
         while n > 0 and self._waiters:
             n -= _current.wake(self._waiters.popleft())
 
     def notify_all(self) -> None:
-        """See :meth:`threading.Condition.notify_all`."""
         self.notify(len(self._waiters))
 
 
 class Event:
-    """See :class:`threading.Event`."""
+    """Plays :class:`threading.Event`."""
 
     def __init__(self) -> None:
         self._is_set = False
         self._waiters: deque[Waiter] = deque()
 
     def is_set(self) -> bool:
-        """See :meth:`threading.Event.is_set`."""
         return self._is_set
 
     def set(self) -> None:
-        """See :meth:`threading.Event.set`."""
         self._is_set = True
         while self._waiters:
             _current.wake(self._waiters.popleft())
 
     def clear(self) -> None:
-        """See :meth:`threading.Event.clear`."""
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """See :meth:`threading.Event.wait`."""
         if not self._is_set:
             _current.wait(self._waiters, timeout)
         return self._is_set
 
 
 class Semaphore:
-    """See :class:`threading.Semaphore`."""
+    """Plays :class:`threading.Semaphore`."""
 
     def __init__(self, value: int = 1) -> None:
         self._value = value
         self._waiters: deque[Waiter] = deque()
 
     def acquire(self) -> bool:
-        """See :meth:`threading.Semaphore.acquire`."""
         if self._value > 0:
             self._value -= 1
             return True
         return _current.wait(self._waiters)
 
     def release(self) -> None:
-        """See :meth:`threading.Semaphore.release`."""
         while self._waiters:
             if _current.wake(self._waiters.popleft()):
                 return
@@ -378,7 +364,7 @@ class Semaphore:
 
 
 class Thread:
-    """See :class:`threading.Thread`."""
+    """Plays :class:`threading.Thread`."""
 
     def __init__(
         self,
@@ -395,27 +381,23 @@ class Thread:
 
     @property
     def ident(self) -> int | None:
-        """See :attr:`threading.Thread.ident`."""
         return self._task.ident if self._task else None
 
     def start(self) -> None:
-        """See :meth:`threading.Thread.start`."""
         process = process_of_task()
         if not process.is_dead:
             self._task = _current.spawn(process, self.name, self._work)
 
     def is_alive(self) -> bool:
-        """See :meth:`threading.Thread.is_alive`."""
         return self._task is not None and not self._task.is_over
 
     def join(self, timeout: float | None = None) -> None:
-        """See :meth:`threading.Thread.join`."""
         if self._task is not None and not self._task.is_over:
             _current.wait(self._task.ended, timeout)
 
 
 class Local:
-    """See :class:`threading.local`."""
+    """Plays :class:`threading.local`."""
 
     def _values(self) -> dict[str, Any]:
         task = _current.current
@@ -446,13 +428,11 @@ class Threading:
 
     @staticmethod
     def current_thread() -> Task:
-        """See :func:`threading.current_thread`."""
         assert _current.current is not None
         return _current.current
 
     @staticmethod
     def get_ident() -> int:
-        """See :func:`threading.get_ident`."""
         assert _current.current is not None
         return _current.current.ident
 
@@ -463,7 +443,6 @@ def monotonic() -> float:
 
 
 def sleep(seconds: float) -> None:
-    """See :func:`time.sleep`."""
     _current.sleep(seconds)
 
 
@@ -480,7 +459,6 @@ class Datetime(real_datetime):
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> Datetime:
-        """See :meth:`datetime.datetime.now`."""
         return cls.fromtimestamp(monotonic(), tz)
 
 
@@ -489,22 +467,19 @@ class Randomness:
 
     @staticmethod
     def uniform(low: float, high: float) -> float:
-        """See :func:`random.uniform`."""
         return process_of_task().random.uniform(low, high)
 
     @staticmethod
     def randint(low: int, high: int) -> int:
-        """See :func:`random.randint`."""
         return process_of_task().random.randint(low, high)
 
     @staticmethod
     def random() -> float:
-        """See :func:`random.random`."""
         return process_of_task().random.random()
 
 
 class SimpleQueue:
-    """See :class:`queue.SimpleQueue`."""
+    """Plays :class:`queue.SimpleQueue`."""
 
     def __init__(self) -> None:
         self._items: deque[Any] = deque()
@@ -514,13 +489,11 @@ class SimpleQueue:
         return cls
 
     def put(self, item: Any) -> None:
-        """See :meth:`queue.SimpleQueue.put`."""
         self._items.append(item)
         while self._waiters and not _current.wake(self._waiters.popleft()):
             pass
 
     def get(self, timeout: float | None = None) -> Any:
-        """See :meth:`queue.SimpleQueue.get`."""
         until = None if timeout is None else monotonic() + timeout
         while not self._items:
             left = None if until is None else until - monotonic()
@@ -530,7 +503,6 @@ class SimpleQueue:
         return self._items.popleft()
 
     def empty(self) -> bool:
-        """See :meth:`queue.SimpleQueue.empty`."""
         return not self._items
 
 
@@ -549,7 +521,6 @@ class Future:
         self.error: BaseException | None = None
 
     def result(self) -> Any:
-        """See :meth:`concurrent.futures.Future.result`."""
         self.is_done.wait()
         if self.error is not None:
             raise self.error
@@ -571,7 +542,6 @@ class Pool:
         self.shutdown()
 
     def submit(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Future:
-        """See :meth:`concurrent.futures.Executor.submit`."""
         future = Future()
         self._work.append((future, lambda: function(*arguments, **named)))
         if self._threads < self._most:
@@ -580,12 +550,10 @@ class Pool:
         return future
 
     def map(self, function: Callable[..., Any], *iterables: Iterable[Any]) -> Iterator[Any]:
-        """See :meth:`concurrent.futures.Executor.map`."""
         futures = [self.submit(function, *one) for one in zip(*iterables, strict=False)]
         return (future.result() for future in futures)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """See :meth:`concurrent.futures.Executor.shutdown`."""
         if cancel_futures:
             self._work.clear()
         if wait:

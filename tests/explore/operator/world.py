@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 from unittest import mock
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.eureka import peer, renewals, resync, transport
@@ -44,6 +44,7 @@ from tests.explore.operator.kube import Kube, Path, Refused
 from tests.explore.operator.threads import Killed, Process, Scheduler
 from tests.model.clock import Clock
 from tests.model.cluster import Cluster, NoAnswer
+from tests.model.played_transport import PlayedTransport
 from tests.model.registry import Document
 from tests.model.wire import Request, Response
 
@@ -337,39 +338,18 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or url
 
 
-class _Wire:
+class _Wire(PlayedTransport):
     """In place of the transport: the same door, and the world behind it."""
 
     world: World
 
     def __init__(self, url: str, connection: Connection) -> None:
-        self._url, self._base = url, urlsplit(url).path
-        self._seconds = connection.read_timeout_seconds
+        super().__init__(url, connection)
         assert self.world.scheduler.current is not None
         self._process = self.world.scheduler.current.process
 
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None = None,
-        document: Any = None,
-        data: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_seconds: float | None = None,
-    ) -> transport.EurekaResponse:
-        """See :meth:`eurekube_provider.eureka.transport.Transport.request`."""
-        segments = tuple(unquote(one) for one in path.split("/") if one)
-        body = document if data is None else json.loads(data)
-        if body is not None and data is None:
-            body = json.loads(json.dumps(body))
-        request = Request(method, segments, dict(params or {}), dict(headers or {}), body)
-        seconds = min(self._seconds, timeout_seconds or self._seconds)
-        answer = self.world.exchange(self._process, self._url, request, seconds)
-        return transport.EurekaResponse(answer.status_code, {}, answer.text.encode())
+    def answer(self, request: Request, timeout_seconds: float) -> Response:
+        return self.world.exchange(self._process, self._url, request, timeout_seconds)
 
 
 class _Reply:
@@ -397,7 +377,6 @@ def _send(
     _content_type: str,
     timeout: Any,
 ) -> _Reply:
-    """See :meth:`KubeAccess._send`."""
     world, process = _Wire.world, self._client.process  # type: ignore[attr-defined]
     try:
         if query is not None and "watch" in query:
@@ -425,7 +404,6 @@ class _Client:
 
 
 def _load(*_: object, **__: object) -> KubeAccess:
-    """See :meth:`KubeAccess.load`."""
     assert _Wire.world.scheduler.current is not None
     access = KubeAccess(_Client(_Wire.world.scheduler.current.process), _NAMESPACE)  # type: ignore[arg-type]
     access.is_in_cluster = True

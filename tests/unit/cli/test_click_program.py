@@ -11,7 +11,8 @@ import pytest
 
 from eurekube_provider.cli import completion_command
 from eurekube_provider.cli.click_program import command_of
-from eurekube_provider.cli.main import COMMANDS, COMPLETION_VARIABLE, main
+from eurekube_provider.cli.commands import COMMANDS, COMPLETION_VARIABLE
+from eurekube_provider.cli.main import main
 from scripts.command_reference import commands_page
 
 ROOT = Path(__file__).parents[3]
@@ -76,7 +77,7 @@ def test_the_page_of_the_commands_is_up_to_date() -> None:
 def test_only_people_pay_for_click() -> None:
     """What machines run, the operator above all, loads neither click nor rich."""
     program = (
-        "import sys\nfrom eurekube_provider.cli.main import module_of\nmodule_of('operator')\n"
+        "import sys\nfrom eurekube_provider.cli.commands import module_of\nmodule_of('operator')\n"
         "module_of('keepalive')\nsys.exit(bool({'click', 'rich'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

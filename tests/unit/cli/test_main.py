@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.cli.main import COMMANDS, main
+from eurekube_provider.cli.commands import COMMANDS
+from eurekube_provider.cli.main import main
 
 ROOT = Path(__file__).parents[3]
 

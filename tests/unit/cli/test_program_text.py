@@ -52,7 +52,7 @@ def test_a_native_program_has_nothing_but_keywords_and_values(properties: dict[s
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
 @given(PROPERTIES)
 def test_a_dynamic_program_has_nothing_but_a_dictionary(properties: dict[str, Any]) -> None:
-    """The same, without the SDK."""
+    """Its values come back as they were, without the SDK."""
     (_, call) = ast.parse(dynamic_python(made(properties))).body
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)

@@ -19,7 +19,7 @@ from eurekube_provider.core.plan import (
     Policy,
     RefusalReason,
     differences,
-    handed_over,
+    handover,
     plan,
     same_contents,
 )
@@ -264,7 +264,9 @@ def test_what_passes_to_another_syncer_passes_as_it_stands(is_ours: bool) -> Non
     mark = {LEAVING_KEY: "true"} if is_ours else {}
     have = replace(RATING, metadata={"eurekube.owner": OURS, **mark}, **out)  # type: ignore[arg-type]
     want = replace(RATING, metadata={"eurekube.owner": THEIRS})
-    passed = handed_over(want, have)
+    (change,) = handover([(want, have)]).changes
+    assert (change.action, change.actual) == (Action.UPDATE, have)
+    passed = change.instance
     assert (passed.owner, passed.is_leaving) == (THEIRS, is_ours)
     assert (passed.status, passed.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
 

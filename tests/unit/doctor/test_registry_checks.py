@@ -37,7 +37,7 @@ def item(mode: str = "pod", conditions: Any = None, **spec: Any) -> dict[str, An
 
 
 def syncer(mode: str = "pod", **spec: Any) -> Syncer:
-    """The same, read."""
+    """A syncer as it is read."""
     return Syncer.from_object(item(mode, **spec))
 
 

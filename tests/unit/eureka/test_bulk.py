@@ -24,6 +24,7 @@ from eurekube_provider.eureka.peers import Peers
 from lab.waiting import wait_until
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
+from tests.recording_observer import RecordingObserver
 
 URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
@@ -41,43 +42,7 @@ class InlineExecutor:
         return True
 
 
-class Seen:
-    """An observer that has seen no id before, and what it was told of each."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def registered(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("registered", instance.instance_id))
-
-    def leaving(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("leaving", instance.instance_id))
-
-    def found(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("found", instance.instance_id))
-
-    def gone(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("gone", instance.instance_id))
-
-    def is_known(self, owner: str) -> bool:
-        """It is."""
-        return bool(owner)
-
-    def is_new(self, key: tuple[str, str]) -> bool:
-        """It is."""
-        return bool(key)
-
-    def lost_override(self, key: tuple[str, str]) -> Status:
-        """Nothing was lost."""
-        assert key
-        return Status.UNKNOWN
-
-
-class Known(Seen):
+class Known(RecordingObserver):
     """An observer to which no id is new."""
 
     def is_new(self, key: tuple[str, str]) -> bool:
@@ -159,7 +124,7 @@ def test_an_id_that_another_client_took_a_moment_ago(
     if is_split:
         cluster.cut = {(one, other) for one in URLS for other in URLS if at in (one, other)}
     before = cluster.clock.now_ms - age_seconds * 1000
-    world, seen, held = World(cluster), Seen(), set[str | None]()
+    world, seen, held = World(cluster), RecordingObserver(all_is_new=True), set[str | None]()
     world.watch = lambda _: held.update(owner_on(cluster, url, number) for url in URLS)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
@@ -178,7 +143,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
     """It comes after the look, to one server: theirs stays, the others hear of it, and so do we."""
     cluster = Cluster(URLS)
     cluster.clock.advance(3_600_000)
-    world, seen = World(cluster), Seen()
+    world, seen = World(cluster), RecordingObserver(all_is_new=True)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         theirs = instance(THEIRS, number, cluster.clock.now_ms)
@@ -209,7 +174,7 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         wanted = [instance(OURS, each) for each in (0, 1)]
         owners = {one.key: OURS for one in wanted}
-        assert not change_many(peers, wanted, (), owners, Seen())
+        assert not change_many(peers, wanted, (), owners, RecordingObserver(all_is_new=True))
         cluster.cut = {(one, other) for one in URLS for other in URLS}
         peers.peers[2].deregister(*wanted[1].key)  # which one server alone heard of
         world.trace.clear()
@@ -228,11 +193,11 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() ->
         marked = replace(instance(OURS, 0), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
         standing = [marked, instance(OURS, 1)]
         owners = {one.key: OURS for one in standing}
-        assert not change_many(peers, standing, (), owners, Seen())
+        assert not change_many(peers, standing, (), owners, RecordingObserver(all_is_new=True))
         for one in standing:
             peers.peers[0].set_status(one, Status.OUT_OF_SERVICE)
         wanted = [replace(instance(OURS, each), health_check_url="http://a/") for each in (0, 1)]
-        assert not change_many(peers, wanted, (), owners, Known())
+        assert not change_many(peers, wanted, (), owners, Known(all_is_new=True))
         found = [peers.peers[0].read(*one.key) for one in standing]
     assert [one.is_leaving for one in found if one] == [True, False]
     assert all(one and one.health_check_url for one in found)

@@ -296,7 +296,7 @@ class Following:
     def changes_unless(
         self, fingerprint: bytes, held: Mapping[InstanceKey, Instance] = NOTHING_HELD
     ) -> tuple[bytes, Delta | None] | None:
-        """The same of the delta."""
+        """Answer with the delta unless it is as it was."""
         self.asked.append("delta")
         if self.delta_fails:
             failure = self.delta_fails.pop(0)
@@ -346,7 +346,7 @@ class Following:
         self.cluster.clock.advance(int(seconds * 1000))
 
     def anchored(self) -> Following:
-        """The same with two instances, and deltas that are followed."""
+        """A fetcher that holds two instances, and follows deltas."""
         self.register("a")
         self.register("b")
         assert self.ids() == ["a", "b"]

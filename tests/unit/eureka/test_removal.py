@@ -57,19 +57,15 @@ class Servers:
         return {url: info for url, info in held.items() if info is not None}
 
     def registered(self, instance: Instance) -> None:
-        """See :class:`Observer`."""
         self.told.append(f"registered {instance.status}")
 
     def leaving(self, _: Instance) -> None:
-        """See :class:`Observer`."""
         self.told.append("leaving")
 
     def found(self, _: Instance) -> None:
-        """See :class:`Observer`."""
         self.told.append("found")
 
     def gone(self, _: Instance) -> None:
-        """See :class:`Observer`."""
         self.told.append("gone")
 
     def is_known(self, _: str) -> bool:
@@ -81,7 +77,6 @@ class Servers:
         return False
 
     def lost_override(self, _: tuple[str, str]) -> Status:
-        """See :class:`Observer`."""
         return self.lost
 
 

@@ -46,7 +46,7 @@ class Server:
         return self.held.get((application, instance_id))
 
     def find(self, instance_id: str) -> Instance | None:
-        """The same, in whatever application."""
+        """What is there under an id, in whatever application."""
         return next((one for key, one in self.held.items() if key[1] == instance_id), None)
 
     def deregister(self, application: str, instance_id: str) -> bool:

@@ -11,7 +11,7 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, OperatorStillNeeded
 from eurekube_provider.kube.access import MIRRORS, ApiResource
-from eurekube_provider.kube.syncer_guard import GuardedOperator, reach, refuse_while_needed
+from eurekube_provider.kube.syncer_guard import GuardedOperator, reach, refuse_while_needed, uninstall_refusal
 
 OPERATOR = GuardedOperator("bridge", "uid-1", "shop.dev")
 
@@ -56,7 +56,7 @@ class FakeCluster:
         return {"metadata": {"uid": self.uid}}
 
     def of_metadata(self) -> FakeCluster:
-        """The same, for less."""
+        """The cluster itself: it answers with little anyway."""
         return self
 
     def knows(self, resource: ApiResource, timeout_seconds: float) -> bool:
@@ -68,6 +68,8 @@ class FakeCluster:
         """One syncer a page."""
         assert timeout_seconds <= 10
         self.asked.append(path)
+        if self.error is not None:
+            raise self.error
         if path == "/apis/eurekube.io/v1alpha1/namespaces/forbidden/eurekasyncers":
             raise KubernetesError("GET: answered 403: forbidden", status_code=403)
         if path.endswith(MIRRORS.plural) and not self.is_allowed:
@@ -215,3 +217,42 @@ def test_the_way_to_the_cluster_is_the_kubernetes_providers(
         with pytest.raises(ConfigurationError) as raised:
             reach(GuardedOperator("bridge", "u", "s", kubeconfig=broken))
         assert "hidden" not in str(raised.value)
+
+
+def uninstalled(cluster: FakeCluster, *namespaces: str) -> str | None:
+    """Why the operator that asks must stay."""
+    return uninstall_refusal(cluster, namespaces)  # type: ignore[arg-type]
+
+
+def test_an_operator_that_nobody_needs_may_be_uninstalled() -> None:
+    """There is none of either kind, or no such kind; or it serves no mirrors, and so may not list them."""
+    assert uninstalled(FakeCluster()) is None
+    assert uninstalled(FakeCluster(has_mirrors=False), "gone") is None
+    assert uninstalled(FakeCluster(mirrors=(syncer("shop/review"),), is_allowed=False)) is None
+
+
+def test_who_needs_an_operator_that_would_be_uninstalled_is_named() -> None:
+    """Of many the first five, whoever made them, and what to do."""
+    syncers = [syncer(f"shop/s{number}", "shop.dev") for number in range(7)]
+    assert uninstalled(FakeCluster(*syncers, mirrors=(syncer("shop/legacy"),))) == (
+        "the operator is still needed by EurekaSyncer shop/s0, shop/s1, shop/s2, shop/s3, shop/s4 and 2 more"
+        " and EurekaMirror shop/legacy. Nobody would renew the instances, which would leave Eureka within"
+        " minutes, and what is deleted would wait for ever. Delete them first, while the operator runs;"
+        " `helm uninstall --no-hooks` goes on all the same"
+    )
+
+
+def test_what_an_operator_does_not_watch_does_not_keep_it() -> None:
+    """It lists the namespaces that it watches, and no other."""
+    cluster = FakeCluster(syncer("else/cart"))
+    assert uninstalled(cluster, "shop", "stage") is None
+    assert len(cluster.asked) == 4
+    assert uninstalled(cluster, "else") is not None
+
+
+@pytest.mark.parametrize("status", [None, 403, 500])
+def test_an_operator_stays_where_nobody_can_tell(status: int | None) -> None:
+    """Do no harm: it is refused, with the reason."""
+    said = uninstalled(FakeCluster(error=KubernetesError("no answer", status_code=status)))
+    assert said is not None
+    assert said.startswith("nobody can tell whether the operator is still needed: no answer.")

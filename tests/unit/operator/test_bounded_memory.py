@@ -28,7 +28,7 @@ class Clock:
         return self.now
 
     def time(self) -> float:
-        """The same."""
+        """Seconds, which here begin at the same moment."""
         return self.now
 
 

@@ -53,7 +53,7 @@ class Server:
         return self.held.get((application, instance_id))
 
     def read_everywhere(self, application: str, instance_id: str) -> Sighting:
-        """The same."""
+        """What is there, at every server."""
         return Sighting({"http://a/eureka": self.read(application, instance_id)}, {})
 
     def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:

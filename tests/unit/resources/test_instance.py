@@ -178,8 +178,6 @@ from pulumi.runtime.stack import run_pulumi_func
 from eurekube_provider import EurekaInstance
 from eurekube_provider.registrations.defaults import FIXED
 from eurekube_provider.resources.instance import InstanceProvider
-from scripts.reference import table
-from scripts.reference import table
 
 class Echo(pulumi.runtime.Mocks):
     def new_resource(self, args):

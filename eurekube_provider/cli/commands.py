@@ -1,0 +1,38 @@
+"""The commands of ``eurekube``, of which each is loaded when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+COMMANDS = {
+    "status": "show both worlds side by side, differences first",
+    "watch": "the same, again and again",
+    "plan": "show what the operator would do now, and do nothing",
+    "instances": "list what Eureka holds, and whose it is",
+    "explain": "explain an application or an instance: whose, who renews it, why it is not UP, what if ...",
+    "doctor": "find what would cost callers an answer, and how it is mended",
+    "drain": "put an application or an instance out of service, and say when nobody calls it",
+    "undrain": "put it back",
+    "render": "print what a stack's program makes",
+    "apply": "make cluster and Eureka as a stack's program says, without Pulumi",
+    "remove": "remove what eurekube apply made",
+    "import": "print a program that takes over what an application has in Eureka",
+    "summary": "tell what a preview means for discovery, for a pull request or for machines",
+    "drift": "look for what was changed behind a stack's back",
+    "keepalive": "renew what stacks registered, where no operator does",
+    "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
+    "crds": "print the CustomResourceDefinitions, for kubectl apply",
+    "completion": "print the completion script of a shell",
+}
+"""Each is a module ``<name>_command`` beside this one. One for people has a click command, ``command``; one
+that machines run as well has ``add_to(parser)`` and ``run(options)``, for argparse, which starts sooner."""
+
+
+COMPLETION_VARIABLE = "_EUREKUBE_COMPLETE"
+"""In this variable the completion script of a shell asks."""
+
+
+def module_of(command: str) -> ModuleType:
+    """The module of a command, loaded."""
+    return import_module(f"eurekube_provider.cli.{command}_command")

@@ -1,0 +1,59 @@
+"""What stands in place of `eureka/transport.py`: the same door, and no network behind it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.transport import EurekaResponse
+from tests.model.wire import Request, Response
+
+
+class PlayedTransport(ABC):
+    """Has each request answered by :meth:`answer`, as the model's servers read it."""
+
+    def __init__(self, url: str, connection: Connection) -> None:
+        self._url, self._base = url, urlsplit(url).path
+        self._longest_seconds = connection.read_timeout_seconds
+
+    @abstractmethod
+    def answer(self, request: Request, timeout_seconds: float) -> Response:
+        """Answer a request of this server, within so many seconds.
+
+        :raises TransportError: no answer came.
+        """
+
+    def close(self) -> None:  # noqa: B027 - there is no more to do
+        """Nothing is open."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        document: Any = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> EurekaResponse:
+        """Send one request; what is sent and what comes back share nothing."""
+        body = document
+        if data is not None:
+            body = json.loads(data)
+        elif document is not None:
+            body = json.loads(json.dumps(document))
+        answer = self.answer(
+            Request(method, _segments(path), dict(params or {}), dict(headers or {}), body),
+            min(self._longest_seconds, timeout_seconds or self._longest_seconds),
+        )
+        return EurekaResponse(answer.status_code, {}, answer.text.encode())
+
+
+@functools.lru_cache(maxsize=10_000)
+def _segments(path: str) -> tuple[str, ...]:
+    return tuple(unquote(one) for one in path.split("/") if one)
