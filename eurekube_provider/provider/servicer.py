@@ -48,7 +48,7 @@ def _telling(method: _Method) -> _Method:
         try:
             return method(self, request, context)
         except EurekubeError as error:
-            _abort(context, as_written(str(error)), error)
+            _abort(context, printable(as_written(str(error))), error)
         except Exception:
             if context.is_active():
                 context.abort(grpc.StatusCode.UNKNOWN, traceback.format_exc())

@@ -61,3 +61,11 @@ def test_what_cannot_be_used_is_refused(values: dict[str, str], property_: str, 
 def test_what_is_not_known_yet_is_not_refused() -> None:
     """A URL may be that of a server which the same program makes."""
     assert Configuration({"url": UNKNOWN, "password": UNKNOWN}, is_default=False).problems() == []
+
+
+def test_what_is_not_known_within_an_object_is_not_refused() -> None:
+    """A named Eureka may be one that the same program makes."""
+    values = {"url": URL, "connections": {"eu": {"url": UNKNOWN}}, "abandonedUrls": [UNKNOWN]}
+    configuration = Configuration(values, is_default=False)
+    assert configuration.problems() == []
+    assert configuration("connections") is None

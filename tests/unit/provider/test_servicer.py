@@ -174,6 +174,29 @@ def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
     assert failures.keys() == {"hostNam", "securePort"}
 
 
+@pytest.mark.parametrize("connection", [5, True, ["eu"], {"eu": "x"}])
+def test_a_connection_that_is_no_text_is_told_in_a_sentence(stub: Any, connection: Any) -> None:
+    """Python and JavaScript let a program write anything."""
+    news = sent({**GIVEN, "connection": connection})
+    (failure,) = stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
+    assert (failure.property, failure.reason) == (
+        "connection",
+        "connection must be a text: the name of a connection",
+    )
+    args = sent({"name": "old", "connection": connection})
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
+    assert raised.value.details() == failure.reason
+
+
+def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
+    """A terminal obeys what is not printable."""
+    args = sent({"name": "old", "connection": "e\nu\x1b[1m"})
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
+    assert raised.value.details().isprintable()
+
+
 def test_the_organization_of_a_state_stays(stub: Any) -> None:
     """A stack that comes from the dynamic provider goes on as the owner that it was."""
     olds = sent({**GIVEN, "owner": "stack/acme/shop/dev/billing"})
