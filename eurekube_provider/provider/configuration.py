@@ -104,6 +104,17 @@ class Configuration:
         said = (self("offline"), os.environ.get(OFFLINE_VARIABLE))
         return any(text and text.lower() in ("true", "1") for text in said)
 
+    def secret_keys(self) -> frozenset[str]:
+        """The keys whose values hold a credential, also where a program or a file wrote that in clear."""
+        found = {key for key in self.values if key in KEYS and KEYS[key].is_secret}
+        if "@" in json.dumps(self.values.get("url"), default=str):
+            found.add("url")
+        named = self.values.get("connections")
+        said = named if isinstance(named, str) else json.dumps(named, default=str)
+        if "@" in said or any(f'"{key}"' in said for key, each in KEYS.items() if each.is_secret):
+            found.add("connections")
+        return frozenset(found)
+
     def problems(self) -> list[CheckFailure]:
         """What cannot be used, and what would be right; no message repeats a secret."""
         found = [

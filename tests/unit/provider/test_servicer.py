@@ -23,6 +23,8 @@ from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.values import UNKNOWN
+from tests.contract.plugin import sentence
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 
 URL = "http://eureka:8761/eureka"
@@ -174,6 +176,17 @@ def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
     assert failures.keys() == {"hostNam", "securePort"}
 
 
+def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
+    """What the check of a configuration answers goes into the state."""
+    urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
+    written = {"url": "http://me:hidden@eureka:8761/eureka", "token": UNKNOWN, "zone": "zone-a"}
+    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(written)))
+    found = received(checked.inputs)
+    assert found.properties == written
+    assert found.secrets == {("url",)}
+    assert not checked.failures
+
+
 @pytest.mark.parametrize("connection", [5, True, ["eu"], {"eu": "x"}])
 def test_a_connection_that_is_no_text_is_told_in_a_sentence(stub: Any, connection: Any) -> None:
     """Python and JavaScript let a program write anything."""
@@ -186,7 +199,7 @@ def test_a_connection_that_is_no_text_is_told_in_a_sentence(stub: Any, connectio
     args = sent({"name": "old", "connection": connection})
     with pytest.raises(grpc.RpcError) as raised:
         stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
-    assert raised.value.details() == failure.reason
+    assert sentence(raised) == failure.reason
 
 
 def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
@@ -194,7 +207,7 @@ def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
     args = sent({"name": "old", "connection": "e\nu\x1b[1m"})
     with pytest.raises(grpc.RpcError) as raised:
         stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
-    assert raised.value.details().isprintable()
+    assert sentence(raised).isprintable()
 
 
 def test_the_organization_of_a_state_stays(stub: Any) -> None:
