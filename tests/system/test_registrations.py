@@ -108,7 +108,12 @@ def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, p
     row = stack.state()["row"]
     assert len(json.dumps([row["inputs"], row["outputs"]])) < 1_500
     assert len(row["outputs"].get("__provider", "")) < 150
+    # What was registered can be looked up and exported, by the program that registers it as well.
+    stack.wants(*program(changed=False), shell.lookup("listed", "row"), shell.lookup("nobody", "nobody"))
     stack.unchanged()
+    hosts_listed = {each.get("hostName", each.get("host_name")) for each in stack.outputs()["listed"]}
+    assert hosts_listed == {"192.0.2.1", "192.0.2.2"}
+    assert stack.outputs()["nobody"] == []
 
     before = {name: held(plain, name)[name] for name in ("drifted", "vanished", "overridden", "enforced")}
     drifted = {**before["drifted"].metadata, "tier": "99", "added": "by-hand"}
