@@ -111,7 +111,9 @@ class Shell:
         return {"shell": self.name, "kind": "Lookup", "name": name, "application": application}
 
     def moved_here(self, wanted: Wanted) -> Wanted:
-        """What another shell has made, as this one's by an alias."""
+        """What another shell has made, as this one's by an alias; the native provider's SDK has its own."""
+        if self.name == "native":
+            return {**wanted, "shell": self.name, "options": {}}
         (other,) = (each for each in SHELLS if each.name == wanted["shell"])
         return {**wanted, "shell": self.name, "options": {"alias": {"type_": other.types[wanted["kind"]]}}}
 
