@@ -331,6 +331,17 @@ def test_several_are_made_at_a_time_each_for_its_own_stack(engine: FakeEngine) -
             {"namespace": "shop"},
             "Syncer 'eurekube': app or matchLabels must say which Service is meant",
         ),
+        (OPERATOR, {"eurekaUrls": ["a", 5]}, "Operator 'eurekube': eurekaUrls[1] must be a text"),
+        (OPERATOR, {"eurekaUrls": URLS, "clusterName": [1]}, "clusterName must be a text"),
+        (OPERATOR, {"eurekaUrls": URLS, "password": {"a": "b"}}, "password must be a text"),
+        (OPERATOR, {"eurekaUrls": URLS, "environment": {"A": 1}}, "environment.A must be a text"),
+        (OPERATOR, {"eurekaUrls": URLS, "tolerations": {}}, "tolerations must be a list"),
+        (
+            OPERATOR,
+            {"eurekaUrls": URLS, "connections": {"eu": {"urls": "x"}}},
+            "connections.eu.urls must be a list",
+        ),
+        (SYNCER, {"namespace": secret(["s"]), "app": "rating"}, "namespace must be a text"),
         ("eurekube:index:Nothing", {}, "there is no component 'eurekube:index:Nothing'"),
     ],
 )
