@@ -354,7 +354,7 @@ def test_servers_and_credentials_change(
         respelt = provider({"url": in_clear, "connections": {"old": known}})
         stack.wants(*staying(1), *moving("eu"), *respelt)
         with Watch(secured, "there"):
-            told += stack.preview().text + stack.up("--diff")
+            told += stack.preview().text + stack.up("--diff") + stack.state_text()
         assert stack.states()["there"]["service_url"] == aliased
         assert f"{EUREKA_PASSWORD}@" not in told
         stack.wants(*staying(1), *moving("eu"), *respelt[:1])
