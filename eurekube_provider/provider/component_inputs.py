@@ -87,7 +87,8 @@ class ComponentInputs:
             raise ConfigurationError(
                 f"{where} must not be a secret: it stands in clear in objects of the cluster, or names them"
             )
-        return _whole(_deserialized(value))
+        read = _whole(_deserialized(value))
+        return str(read) if shape.kind == "string" and kind == "number_value" else read
 
     def _inner(self, shape: Shape, message: Any, where: str, *, within_secret: bool) -> Any:
         """A value in one that is known."""
@@ -104,7 +105,7 @@ class ComponentInputs:
 
 
 _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "string": ("a text", ("string_value",)),
+    "string": ("a text", ("string_value", "number_value")),  # YAML lets a program leave out the quotes
     "integer": ("a whole number", ("number_value",)),
     "boolean": ("true or false", ("bool_value",)),
     "port": ("a number or a name", ("number_value", "string_value")),
