@@ -9,6 +9,7 @@ import subprocess
 import sys
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -58,6 +59,9 @@ for number in range(int(os.environ["BENCH_COUNT"])):
     )
 """
 
+IN_YAML = "the same without a programming language"
+"""In place of a program's text: as many instances of the native provider, in Pulumi.yaml itself."""
+
 _EMPTY_PLUGIN = f"#!/bin/sh\nexec '{sys.executable}' -m bench.peers.empty_native \"$@\"\n"
 
 
@@ -73,9 +77,25 @@ def install_empty_plugin(folder: Path) -> Path:
     return folder
 
 
+def _instances(application: str, resources: int) -> dict[str, Any]:
+    """What :data:`NATIVE` makes, as a program in YAML has it."""
+    return {
+        f"r{number}": {
+            "type": "eurekube:Instance",
+            "properties": {
+                "application": f"{application}-{number // 100}",
+                "hostName": f"10.1.{number // 250}.{number % 250 + 1}",
+                "port": 8080,
+            },
+        }
+        for number in range(resources)
+    }
+
+
 class Stack:
     """A stack that is made for one sample.
 
+    :param program: the text of ``__main__.py``, or :data:`IN_YAML`.
     :param modules: a folder with modules that its program may import beside ours.
     :param plugins: a folder with plugins that are taken in place of ours.
     """
@@ -93,11 +113,15 @@ class Stack:
         self._resources = resources
         self._project = directory / application
         self._project.mkdir()
-        (self._project / "__main__.py").write_text(program)
-        shutil.copy(PEER_MODULE, self._project)
-        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
-        (self._project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "bench", "runtime": runtime}))
-        (self._project / ".venv").symlink_to(sys.prefix)
+        if program == IN_YAML:
+            described = {"name": "bench", "runtime": "yaml", "resources": _instances(application, resources)}
+        else:
+            (self._project / "__main__.py").write_text(program)
+            shutil.copy(PEER_MODULE, self._project)
+            runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
+            described = {"name": "bench", "runtime": runtime}
+            (self._project / ".venv").symlink_to(sys.prefix)
+        (self._project / "Pulumi.yaml").write_text(yaml.safe_dump(described))
         self._backend = directory / f"{application}-backend"
         self._backend.mkdir()
         foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_")

@@ -17,6 +17,8 @@ from google.protobuf import empty_pb2, struct_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from eurekube_provider.provider.served_schema import served_schema
+
 _INPUTS = {
     "owner": "stack/organization/bench/bench/{name}",
     "renewer": "eurekube",
@@ -43,6 +45,10 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
     def GetPluginInfo(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Any version."""
         return plugin_pb2.PluginInfo(version="1.0.0")
+
+    def GetSchema(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """That of the native provider, which a program in YAML is read by."""
+        return proto.GetSchemaResponse(schema=served_schema())
 
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """As it is."""

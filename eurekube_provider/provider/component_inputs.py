@@ -41,12 +41,15 @@ class ComponentInputs:
         :param kind: the class of the component's arguments.
         :param message: the inputs as the engine sent them.
         :param later: the same as the SDK reads them: with outputs.
-        :raises ConfigurationError: something that stands in clear in the objects is a secret.
+        :raises ConfigurationError: something is of another kind than its argument, or is a secret and stands
+            in clear in the objects.
         """
         shapes = {camel_case(each.name): each.shape for each in arguments_of(kind)}
         found = cls()
         for name, value in message.fields.items():
             shape = shapes.get(name)
+            if shape is not None:
+                _refuse_another_kind(shape, value, name)
             if shape is None or shape.is_later:
                 found.given[name] = later.get(name)
             else:
@@ -84,7 +87,8 @@ class ComponentInputs:
             raise ConfigurationError(
                 f"{where} must not be a secret: it stands in clear in objects of the cluster, or names them"
             )
-        return _whole(_deserialized(value))
+        read = _whole(_deserialized(value))
+        return str(read) if shape.kind == "string" and kind == "number_value" else read
 
     def _inner(self, shape: Shape, message: Any, where: str, *, within_secret: bool) -> Any:
         """A value in one that is known."""
@@ -98,6 +102,41 @@ class ComponentInputs:
         if within_secret and read is not None:
             return pulumi.Output.secret(read)
         return _whole(read)
+
+
+_KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "string": ("a text", ("string_value", "number_value")),  # YAML lets a program leave out the quotes
+    "integer": ("a whole number", ("number_value",)),
+    "boolean": ("true or false", ("bool_value",)),
+    "port": ("a number or a name", ("number_value", "string_value")),
+    "list": ("a list", ("list_value",)),
+    "map": ("a map", ("struct_value",)),
+    "object": ("an object", ("struct_value",)),
+}
+"""Of each kind of argument what it is called, and how it travels."""
+
+
+def _refuse_another_kind(shape: Shape, message: Any, where: str) -> None:
+    """Refuse what some languages let a program write; what is not known yet is looked at when it is.
+
+    :raises ConfigurationError: it is of another kind.
+    """
+    value, _ = _unwrapped(message)
+    kind = value.WhichOneof("kind") if value is not None else None
+    if kind in (None, "null_value"):
+        return
+    called, kinds = _KINDS[shape.kind]
+    if kind not in kinds:
+        raise ConfigurationError(f"{where} must be {called}")
+    if kind == "list_value" and shape.items is not None:
+        for number, item in enumerate(value.list_value.values):
+            _refuse_another_kind(shape.items, item, f"{where}[{number}]")
+    if kind == "struct_value":
+        shapes = _shapes(shape)
+        known = None if shape.of is None else {camel_case(each.name) for each in arguments_of(shape.of)}
+        for key, item in value.struct_value.fields.items():
+            if known is None or key in known:
+                _refuse_another_kind(shapes(key), item, f"{where}.{key}")
 
 
 def _shapes(shape: Shape) -> Callable[[str], Shape]:

@@ -16,8 +16,8 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EMPTY
 from eurekube_provider.core.wording import nearest
 from eurekube_provider.registrations.connections import FIELDS, abandoned_urls, configured_connection
+from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.registrations.property_check import CheckFailure
-from eurekube_provider.registrations.values import UNKNOWN
 
 OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
 DEFAULT_OPERATOR = "eurekube"
@@ -75,9 +75,9 @@ class Configuration:
     is_default: bool = True
 
     def __call__(self, key: str) -> str | None:
-        """What is configured under a key, an object as JSON; None where nothing is."""
+        """What is configured under a key, an object as JSON; None where nothing is, or some is not known."""
         value = self.values.get(key)
-        if value is None or value is UNKNOWN:
+        if value is None or contains_unknown(value):
             return None
         if isinstance(value, bool):
             return str(value).lower()
@@ -104,6 +104,17 @@ class Configuration:
         said = (self("offline"), os.environ.get(OFFLINE_VARIABLE))
         return any(text and text.lower() in ("true", "1") for text in said)
 
+    def secret_keys(self) -> frozenset[str]:
+        """The keys whose values hold a credential, also where a program or a file wrote that in clear."""
+        found = {key for key in self.values if key in KEYS and KEYS[key].is_secret}
+        if "@" in json.dumps(self.values.get("url"), default=str):
+            found.add("url")
+        named = self.values.get("connections")
+        said = named if isinstance(named, str) else json.dumps(named, default=str)
+        if "@" in said or any(f'"{key}"' in said for key, each in KEYS.items() if each.is_secret):
+            found.add("connections")
+        return frozenset(found)
+
     def problems(self) -> list[CheckFailure]:
         """What cannot be used, and what would be right; no message repeats a secret."""
         found = [
@@ -115,7 +126,7 @@ class Configuration:
             found.append(CheckFailure("organization", "must have no slash, which separates an owner's parts"))
         if (self("offline") or "false").lower() not in ("true", "1", "false", "0"):
             found.append(CheckFailure("offline", "must be true or false"))
-        if any(self.values.get(key) is UNKNOWN for key in FIELDS):
+        if any(contains_unknown(self.values.get(key)) for key in FIELDS):
             return found
         if self("url"):
             try:

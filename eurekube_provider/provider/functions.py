@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.wording import nearest
 from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
 from eurekube_provider.registrations.discovered import (
@@ -32,11 +33,29 @@ def invoke(
     if function is None:
         raise ConfigurationError(f"there is no function {token!r} (there are {', '.join(FUNCTIONS)})")
     if is_preview and configuration.is_offline:
-        raise ConfigurationError(
-            f"{token} asks nobody in an offline preview (eurekube:offline or EUREKUBE_OFFLINE); run it with"
-            " the servers in reach, or give it an argument that is unknown before the update"
-        )
+        return _offline(token, given)
     return function(given, configuration)
+
+
+def _offline(token: str, given: Mapping[str, Any]) -> Properties:
+    """What a program wants to hear where nobody may be asked; what it leaves out is nothing.
+
+    The engine takes no unknown value from a function.
+    """
+    answer = given.get("offline")
+    if not isinstance(answer, Mapping):
+        raise ConfigurationError(
+            f"{token} asks nobody in an offline preview (eurekube:offline or EUREKUBE_OFFLINE): give it what"
+            " it is to answer then, as its argument offline ({} for nothing), or run it with the servers in"
+            " reach"
+        )
+    nothing = _NOTHING[token]
+    unknown = sorted(answer.keys() - nothing.keys() - {"instance"})
+    if unknown:
+        raise ConfigurationError(
+            f"offline: {token} answers no {unknown[0]!r}; {nearest(unknown[0], nothing)}"
+        )
+    return {name: answer.get(name, given.get(name, empty)) for name, empty in nothing.items()} | dict(answer)
 
 
 def _answer(found: Any) -> Any:
@@ -84,3 +103,10 @@ FUNCTIONS: Mapping[str, Callable[[Mapping[str, Any], Configuration], Properties]
     "eurekube:index:getInstance": _instance,
     "eurekube:index:getEndpoints": _endpoints,
 }
+
+_NOTHING: Mapping[str, Properties] = {
+    "eurekube:index:getApplication": {"name": "", "instances": [], "up": []},
+    "eurekube:index:getInstance": {"exists": False},
+    "eurekube:index:getEndpoints": {"namespace": "", "service": "", "endpoints": [], "ready": []},
+}
+"""What each answers where there is nothing."""

@@ -253,9 +253,16 @@ def _functions() -> dict[str, Any]:
         told: str, inputs: Mapping[str, Any], required: list[str], outputs: Mapping[str, Any]
     ) -> Any:
         optional = {"instance"}
+        offline = {
+            "$ref": "pulumi.json#/Any",
+            "description": "What it answers in an offline preview, which asks nobody: an object with the"
+            " names of its outputs. What is left out there is nothing, and {} is nothing at all. Without it,"
+            " such a preview fails.",
+        }
+        properties = {**inputs, "offline": offline}
         return {
             "description": told,
-            "inputs": {"type": "object", "properties": inputs, "required": required},
+            "inputs": {"type": "object", "properties": properties, "required": required},
             "outputs": {
                 "type": "object",
                 "properties": outputs,

@@ -28,7 +28,7 @@ from eurekube_provider.provider.differences import detailed
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, KINDS, NativeResource, Urn
 from eurekube_provider.provider.served_schema import served_schema
-from eurekube_provider.provider.wire import Path, received, sent
+from eurekube_provider.provider.wire import Path, received, sent, with_secrets
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import configured_connection
 from eurekube_provider.registrations.importing import imported_application, imported_instance
@@ -48,7 +48,7 @@ def _telling(method: _Method) -> _Method:
         try:
             return method(self, request, context)
         except EurekubeError as error:
-            _abort(context, as_written(str(error)), error)
+            _abort(context, printable(as_written(str(error))), error)
         except Exception:
             if context.is_active():
                 context.abort(grpc.StatusCode.UNKNOWN, traceback.format_exc())
@@ -110,10 +110,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_telling
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Refuse a configuration that cannot be used. It is kept as it was written."""
+        """Refuse a configuration that cannot be used. It is kept as it is written, credentials as secrets."""
         self._name = Urn.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
-        return proto.CheckResponse(inputs=request.news, failures=_failures(configuration.problems()))
+        inputs = with_secrets(request.news, configuration.secret_keys())
+        return proto.CheckResponse(inputs=inputs, failures=_failures(configuration.problems()))
 
     @_telling
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802

@@ -6,7 +6,7 @@ same paths. Source: sdk/go/common/resource/plugin/rpc.go of pulumi/pulumi.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,16 @@ def sent(properties: Mapping[str, Any], secrets: Iterable[Path] = ()) -> Any:
     message: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     message.update(wanted)
     return message
+
+
+def with_secrets(message: Any, names: Container[str]) -> Any:
+    """The same message, of which the properties of these names are secrets; what is none yet is left so."""
+    copied: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
+    copied.CopyFrom(message)
+    for key, item in message.fields.items():
+        if camel(key) in names and not is_secret(plain := _value(item)) and plain != UNKNOWN_TEXT:
+            copied.update({key: as_secret(plain)})
+    return copied
 
 
 def _value(value: Any) -> Any:

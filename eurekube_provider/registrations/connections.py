@@ -52,9 +52,11 @@ def configured_connection(
     of another name is an entry of ``eurekube:connections``, else EUREKA_<NAME>_URL, EUREKA_<NAME>_USER ...
 
     :param service_url: use these URLs, of a state say, with the credentials that are configured today.
-    :raises ConfigurationError: no URL, one that is none, no connection of that name, credentials of two
-        kinds, a file that is not there.
+    :raises ConfigurationError: no URL, one that is none, no connection of that name, a name that is no text,
+        credentials of two kinds, a file that is not there.
     """
+    if not isinstance(name, str):  # a program may hand over whatever its language lets it write
+        raise ConfigurationError("connection must be a text: the name of a connection")
     environment = _environment(setting) if environment is None else environment
     written = setting if name == DEFAULT_CONNECTION else _named(setting, environment, name)
     prefix = _prefix(name)

@@ -22,6 +22,16 @@ class Plain(Mapping[str, Any]):
 
     __slots__ = ()
 
+    def __getattribute__(self, name: str) -> Any:
+        """A field, or what a mapping has; but no ``__iter__``.
+
+        An export of Pulumi makes a list of whatever says that it has one and is no dictionary: of the names
+        alone. A loop does not ask for it in this way.
+        """
+        if name == "__iter__":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
     def __getitem__(self, name: str) -> Any:
         """A field's value."""
         if name not in set(self):
@@ -44,7 +54,7 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # an export reads its __dict__
 class FoundInstance(Plain):
     """One instance as Eureka holds it.
 
@@ -67,7 +77,7 @@ class FoundInstance(Plain):
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # an export reads its __dict__
 class FoundApplication(Plain):
     """An application as Eureka lists it, up to half a minute old.
 
@@ -83,7 +93,7 @@ class FoundApplication(Plain):
         return tuple(each for each in self.instances if each.status == Status.UP)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # an export reads its __dict__
 class FoundEndpoint(Plain):
     """One address of a Service.
 
@@ -100,7 +110,7 @@ class FoundEndpoint(Plain):
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # an export reads its __dict__
 class FoundEndpoints(Plain):
     """A Service's EndpointSlices, joined; no endpoints where there is no such Service."""
 

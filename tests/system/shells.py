@@ -45,7 +45,20 @@ def hide(args, path):
     args[last] = pulumi.Output.secret(args[last])
 
 
+def look_up(shell, name, application):
+    if shell == "native":
+        import pulumi_eurekube
+        found = pulumi_eurekube.get_application_output(name=application, offline={})
+    else:
+        found = eurekube_provider.get_application_output(application)
+    pulumi.export(name, found.up)
+    return found
+
+
 for item in json.loads(Path("wanted.json").read_text()):
+    if item["kind"] == "Lookup":
+        made[item["name"]] = look_up(item["shell"], item["name"], item["application"])
+        continue
     name, args, options = item["name"], item["args"], item.get("options", {})
     for path in item.get("secret", ()):
         hide(args, path)
@@ -93,8 +106,14 @@ class Shell:
         given = {"application": name, "port": 8080, "metadata": {"tier": "1"}, "instances": instances, **args}
         return {"shell": self.name, "kind": "Application", "name": name, "args": given}
 
+    def lookup(self, name: str, application: str) -> Wanted:
+        """What Eureka lists of an application, exported under a name."""
+        return {"shell": self.name, "kind": "Lookup", "name": name, "application": application}
+
     def moved_here(self, wanted: Wanted) -> Wanted:
-        """What another shell has made, as this one's by an alias."""
+        """What another shell has made, as this one's by an alias; the native provider's SDK has its own."""
+        if self.name == "native":
+            return {**wanted, "shell": self.name, "options": {}}
         (other,) = (each for each in SHELLS if each.name == wanted["shell"])
         return {**wanted, "shell": self.name, "options": {"alias": {"type_": other.types[wanted["kind"]]}}}
 

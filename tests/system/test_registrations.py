@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,12 @@ def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, p
     row = stack.state()["row"]
     assert len(json.dumps([row["inputs"], row["outputs"]])) < 1_500
     assert len(row["outputs"].get("__provider", "")) < 150
+    # What was registered can be looked up and exported, by the program that registers it as well.
+    stack.wants(*program(changed=False), shell.lookup("listed", "row"), shell.lookup("nobody", "nobody"))
     stack.unchanged()
+    hosts_listed = {each.get("hostName", each.get("host_name")) for each in stack.outputs()["listed"]}
+    assert hosts_listed == {"192.0.2.1", "192.0.2.2"}
+    assert stack.outputs()["nobody"] == []
 
     before = {name: held(plain, name)[name] for name in ("drifted", "vanished", "overridden", "enforced")}
     drifted = {**before["drifted"].metadata, "tier": "99", "added": "by-hand"}
@@ -297,19 +303,17 @@ def test_servers_and_credentials_change(
         single = shell.one("moving", connection=connection)
         return single, shell.many("van", {"a": host(1)}, connection=connection)
 
-    def explicit(password: str, **more: str) -> tuple[Wanted, ...]:
+    def provider(given: dict[str, Any], *secret: str) -> tuple[Wanted, ...]:
         """A provider that a program makes, which the native one alone can be."""
         if shell is not NATIVE:
             return ()
+        hidden = [[name] for name in secret]
+        made = {"shell": shell.name, "kind": "Provider", "name": "eu", "args": given, "secret": hidden}
+        return made, with_options(shell.one("there"), provider="eu")
+
+    def explicit(password: str, **more: str) -> tuple[Wanted, ...]:
         given = {"url": secured.url, "user": EUREKA_USER, "password": password, **more}
-        provider = {
-            "shell": shell.name,
-            "kind": "Provider",
-            "name": "eu",
-            "args": given,
-            "secret": [["password"]],
-        }
-        return provider, with_options(shell.one("there"), provider="eu")
+        return provider(given, "password")
 
     stack.wants(*staying(100), *moving("default"))
     stack.up()
@@ -343,13 +347,29 @@ def test_servers_and_credentials_change(
     if shell is NATIVE:
         assert stack.states()["there"]["incarnation"] == states["there"]["incarnation"]
         assert set(held(secured, "there")) == {"there"}
+        # Its own Eureka has another URL: another spelling, and credentials in clear, none of which stays so.
+        known = {"url": secured.url, "user": EUREKA_USER, "password": EUREKA_PASSWORD}
+        aliased = secured.url.replace("127.0.0.1", "localhost")
+        in_clear = aliased.replace("//", f"//{EUREKA_USER}:{EUREKA_PASSWORD}@")
+        respelt = provider({"url": in_clear, "connections": {"old": known}})
+        stack.wants(*staying(1), *moving("eu"), *respelt)
+        with Watch(secured, "there"):
+            told += stack.preview().text + stack.up("--diff") + stack.state_text()
+        assert stack.states()["there"]["service_url"] == aliased
+        assert f"{EUREKA_PASSWORD}@" not in told
+        stack.wants(*staying(1), *moving("eu"), *respelt[:1])
+        told += stack.up()
+        assert "there" not in stack.states()
+        assert held(secured, "there") == {}
+        stack.wants(*staying(1), *moving("eu"))
     told += stack.state_text()
+    assert f"{EUREKA_PASSWORD}@" not in told
     assert "wrong-pa55word" not in told
     # The right password is a common word: it is looked for as a text of its own.
     for quote in ('"', '\\"', "'"):
         assert f"{quote}{EUREKA_PASSWORD}{quote}" not in told
     # A connection goes together with what is registered there.
     stack.configure("connections.alias", None)
-    stack.wants(*explicit(EUREKA_PASSWORD)[:1])
+    stack.wants()
     stack.up()
     assert (all_of(plain), all_of(secured)) == ([], [])

@@ -220,7 +220,15 @@ def test_nothing_is_lost_while_no_server_answers(
     front.refuse()
     stack.wants(*wanted(8081))
     preview = stack.preview()
-    assert preview.operations() == {"first": ["replace"], "after": ["update"], "others": ["update"]}
+    changes = {"first": ["replace"], "after": ["update"], "others": ["update"]}
+    assert preview.operations() == changes
+    stack.wants(*wanted(8081), shell.lookup("listed", "first"))
+    if shell is DYNAMIC:  # the SDK of any native one adds a traceback
+        assert f"no connection to {url}" in stack.pulumi("preview", fails=True)
+    stack.configure("offline", "true")
+    assert stack.preview().operations() == changes
+    stack.configure("offline", None)
+    stack.wants(*wanted(8081))
     assert f"no connection to {url}" in stack.refresh(fails=True)
     assert stack.states() == state
     if shell is DYNAMIC:

@@ -154,6 +154,13 @@ def _without_secrets(value: Any) -> Any:
     return [_without_secrets(item) for item in value] if isinstance(value, list) else value
 
 
+def test_a_number_without_quotes_is_a_text(engine: FakeEngine) -> None:
+    """YAML takes it for a number, and Pulumi's YAML lets it be written."""
+    inputs = sent({"eurekaUrls": URLS, "operatorName": 5})
+    answer, _ = engine.construct(OPERATOR, "eurekube", inputs)
+    assert answer.state["operatorName"] == "5"
+
+
 def test_what_stands_in_clear_must_not_be_a_secret(engine: FakeEngine) -> None:
     """Nobody could keep it."""
     said = refused(engine, OPERATOR, eurekaUrls=secret(URLS))
@@ -331,6 +338,22 @@ def test_several_are_made_at_a_time_each_for_its_own_stack(engine: FakeEngine) -
             {"namespace": "shop"},
             "Syncer 'eurekube': app or matchLabels must say which Service is meant",
         ),
+        (OPERATOR, {"eurekaUrls": ["a", True]}, "Operator 'eurekube': eurekaUrls[1] must be a text"),
+        (OPERATOR, {"eurekaUrls": URLS, "clusterName": [1]}, "clusterName must be a text"),
+        (OPERATOR, {"eurekaUrls": URLS, "password": {"a": "b"}}, "password must be a text"),
+        (
+            OPERATOR,
+            {"eurekaUrls": URLS, "environment": {"A": 1}},
+            "environment: A must be text: put its value",
+        ),
+        (OPERATOR, {"eurekaUrls": URLS, "environment": {"A": [1]}}, "environment.A must be a text"),
+        (OPERATOR, {"eurekaUrls": URLS, "tolerations": {}}, "tolerations must be a list"),
+        (
+            OPERATOR,
+            {"eurekaUrls": URLS, "connections": {"eu": {"urls": "x"}}},
+            "connections.eu.urls must be a list",
+        ),
+        (SYNCER, {"namespace": secret(["s"]), "app": "rating"}, "namespace must be a text"),
         ("eurekube:index:Nothing", {}, "there is no component 'eurekube:index:Nothing'"),
     ],
 )

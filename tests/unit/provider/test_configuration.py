@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from eurekube_provider.provider.configuration import Configuration
@@ -61,3 +63,26 @@ def test_what_cannot_be_used_is_refused(values: dict[str, str], property_: str, 
 def test_what_is_not_known_yet_is_not_refused() -> None:
     """A URL may be that of a server which the same program makes."""
     assert Configuration({"url": UNKNOWN, "password": UNKNOWN}, is_default=False).problems() == []
+
+
+def test_what_is_not_known_within_an_object_is_not_refused() -> None:
+    """A named Eureka may be one that the same program makes."""
+    values = {"url": URL, "connections": {"eu": {"url": UNKNOWN}}, "abandonedUrls": [UNKNOWN]}
+    configuration = Configuration(values, is_default=False)
+    assert configuration.problems() == []
+    assert configuration("connections") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "hidden"),
+    [
+        ({"url": URL, "user": "me", "connections": {"eu": {"url": URL, "user": "me"}}}, set()),
+        ({"url": URL, "password": "x", "proxy": "http://proxy:3128"}, {"password", "proxy"}),
+        ({"url": "http://me:hidden@eureka:8761/eureka"}, {"url"}),
+        ({"url": URL, "connections": {"eu": {"url": UNKNOWN, "token": "hidden"}}}, {"connections"}),
+        ({"url": URL, "connections": '{"eu": {"url": "http://me:hidden@eu:8761"}}'}, {"connections"}),
+    ],
+)
+def test_what_holds_a_credential_is_a_secret(values: dict[str, Any], hidden: set[str]) -> None:
+    """Also where a program wrote it in clear, within a URL or beside one."""
+    assert Configuration(values, is_default=False).secret_keys() == hidden

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import empty_pb2
+from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2_grpc, status_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
@@ -23,6 +23,8 @@ from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.registrations.values import UNKNOWN
+from tests.contract.plugin import NOBODY, sentence
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 
 URL = "http://eureka:8761/eureka"
@@ -174,6 +176,40 @@ def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
     assert failures.keys() == {"hostNam", "securePort"}
 
 
+def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
+    """What the check of a configuration answers goes into the state."""
+    urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
+    written = {"url": "http://me:hidden@eureka:8761/eureka", "token": UNKNOWN, "zone": "zone-a"}
+    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(written)))
+    found = received(checked.inputs)
+    assert found.properties == written
+    assert found.secrets == {("url",)}
+    assert not checked.failures
+
+
+@pytest.mark.parametrize("connection", [5, True, ["eu"], {"eu": "x"}])
+def test_a_connection_that_is_no_text_is_told_in_a_sentence(stub: Any, connection: Any) -> None:
+    """Python and JavaScript let a program write anything."""
+    news = sent({**GIVEN, "connection": connection})
+    (failure,) = stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
+    assert (failure.property, failure.reason) == (
+        "connection",
+        "connection must be a text: the name of a connection",
+    )
+    args = sent({"name": "old", "connection": connection})
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
+    assert sentence(raised) == failure.reason
+
+
+def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
+    """A terminal obeys what is not printable."""
+    args = sent({"name": "old", "connection": "e\nu\x1b[1m"})
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getApplication", args=args))
+    assert sentence(raised).isprintable()
+
+
 def test_the_organization_of_a_state_stays(stub: Any) -> None:
     """A stack that comes from the dynamic provider goes on as the owner that it was."""
     olds = sent({**GIVEN, "owner": "stack/acme/shop/dev/billing"})
@@ -281,6 +317,45 @@ def test_functions_answer_in_the_schemas_words(stub: Any, eureka: FakeEureka) ->
     assert (instance["hostName"], dict(instance["metadata"])) == ("vm-1", {"someKey": "1"})
     with pytest.raises(grpc.RpcError, match="there is no function"):
         stub.Invoke(proto.InvokeRequest(tok="eurekube:index:getNothing"))
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "answer"),
+    [
+        (
+            "getApplication",
+            {"name": "old", "offline": {"up": [{"hostName": "vm-1"}]}},
+            {"name": "old", "instances": [], "up": [{"hostName": "vm-1"}]},
+        ),
+        ("getInstance", {"application": "old", "instance_id": "a", "offline": {}}, {"exists": False}),
+        (
+            "getEndpoints",
+            {"service": "rating", "namespace": "shop", "offline": {}},
+            {"service": "rating", "namespace": "shop", "endpoints": [], "ready": []},
+        ),
+    ],
+)
+def test_an_offline_preview_hears_what_its_program_says(
+    stub: Any, function: str, given: dict[str, Any], answer: dict[str, Any]
+) -> None:
+    """Nobody is asked in it; an update asks whatever is said."""
+    away = {"url": NOBODY, "kubeconfig": "/nowhere", "offline": "true"}
+    stub.Configure(proto.ConfigureRequest(args=sent(away), name="default"))
+    token = f"eurekube:index:{function}"
+
+    def asked(given: dict[str, Any], *, preview: bool = True) -> Any:
+        return stub.Invoke(proto.InvokeRequest(tok=token, args=sent(given), preview=preview))
+
+    assert json_format.MessageToDict(getattr(asked(given), "return")) == answer  # type: ignore[no-untyped-call]
+    for wrong, told in (
+        ({}, "give it what it is to answer then, as its argument offline"),
+        ({"offline": []}, "as its argument offline"),
+        ({"offline": {"nobody": 1}}, "answers no 'nobody'; there are"),
+    ):
+        with pytest.raises(grpc.RpcError, match=told):
+            asked({**given, "offline": None, **wrong})
+    with pytest.raises(grpc.RpcError, match=r"no connection|/nowhere"):
+        asked(given, preview=False)
 
 
 def test_cancel_ends_a_drain_that_waits(stub: Any, eureka: FakeEureka) -> None:

@@ -6,8 +6,15 @@ import asyncio
 
 import pytest
 from pulumi.runtime import rpc
+from pulumi.runtime.stack import massage
 
-from eurekube_provider.registrations.discovered import FoundApplication, FoundEndpoint, FoundInstance, Plain
+from eurekube_provider.registrations.discovered import (
+    FoundApplication,
+    FoundEndpoint,
+    FoundInstance,
+    Plain,
+    plain,
+)
 
 INSTANCE = FoundInstance(
     application="RATING",
@@ -30,11 +37,14 @@ ENDPOINT = FoundEndpoint("a", "10.0.0.1", {"http": 8080}, ready=True, terminatin
 
 @pytest.mark.parametrize("answer", [INSTANCE, ENDPOINT, FoundApplication("RATING", (INSTANCE, DOWN))])
 def test_an_answer_can_be_exported_as_it_is(answer: Plain) -> None:
-    """The SDK takes mappings and sequences, and no dataclass."""
+    """As an input and as an output of the stack, for which the SDK has rules of their own."""
     sent = asyncio.run(rpc.serialize_property(answer, [], None))
     assert set(sent) == set(answer)
+    assert massage(answer, []) == plain(answer)
     if isinstance(answer, FoundApplication):
         (up,) = asyncio.run(rpc.serialize_property(answer.up, [], None))
         assert (up["instance_id"], up["metadata"]) == ("vm-1", {"someKey": "1"})
+        assert massage(answer.up, []) == [plain(INSTANCE)]
+    assert {**answer} == {name: getattr(answer, name) for name in answer}
     with pytest.raises(KeyError):
         answer["nothing"]

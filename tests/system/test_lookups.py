@@ -1,0 +1,30 @@
+"""The native provider's function of a cluster, on a real API server; those of Eureka every example calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from eurekube_provider.provider.configuration import Configuration
+from eurekube_provider.provider.functions import invoke
+from lab import Lab
+from lab.workloads import Cluster, wait_for
+
+pytestmark = pytest.mark.lab
+
+TOKEN = "eurekube:index:getEndpoints"
+
+
+def test_the_endpoints_of_a_service(lab: Lab, cluster: Cluster, namespace: str) -> None:
+    """Those that can be called, in the schema's words; a Service that is not there has none."""
+    service = f"{namespace}-app"
+    cluster.deployment(namespace, service, 2)
+    cluster.service(namespace, service)
+    wait_for(lambda: len(cluster.ready_addresses(namespace, service)) == 2, "endpoints")
+    configuration = Configuration({"kubeconfig": str(lab.kubeconfig)})
+    found = invoke(TOKEN, {"service": service, "namespace": namespace}, configuration, is_preview=True)
+    assert (found["service"], found["namespace"]) == (service, namespace)
+    assert sorted(each["address"] for each in found["ready"]) == cluster.ready_addresses(namespace, service)
+    assert found["endpoints"] == found["ready"]
+    assert {(each["ready"], each["terminating"]) for each in found["ready"]} == {(True, False)}
+    nobody = invoke(TOKEN, {"service": "nobody", "namespace": namespace}, configuration, is_preview=False)
+    assert (nobody["endpoints"], nobody["ready"]) == ([], [])
