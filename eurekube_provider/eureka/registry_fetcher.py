@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.delta import Delta, applied
+from eurekube_provider.eureka.delta_reader import DeltaReader
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -82,6 +83,7 @@ class RegistryFetcher:
         self._fingerprint = b""
         self._held: dict[Key, Instance] = {}
         self._trail: _Trail | None = None
+        self._deltas = DeltaReader()
         self._rests_until = self._unanswered_at = -LIST_SECONDS
         self.departed: Callable[[Iterable[Key]], None] = lambda _: None
         """Told of what a server says to have been deregistered, each time that it says so; of several servers
@@ -115,7 +117,11 @@ class RegistryFetcher:
                 self._begin(peer, started_ms, now, trail)
         return list(self._held.values())
 
+    def _understand(self, text: bytes) -> Delta:
+        return self._deltas.read(text, self._held)
+
     def _list(self, peer: Peer) -> None:
+        self._deltas.forget()
         self._fingerprint, instances = peer.list_unless(self._fingerprint)
         if instances is not None:
             before = self._held
@@ -127,7 +133,7 @@ class RegistryFetcher:
     def _begin(self, peer: Peer, started_ms: int, now: float, before: _Trail | None) -> None:
         """Read the delta that others are compared with, after the list."""
         try:
-            found = peer.changes_unless(b"", self._held)
+            found = peer.changes_unless(b"", self._understand)
         except RegistryError:
             found = None  # the list was read, which is what counts
         fingerprint, delta = found or (b"", None)
@@ -154,7 +160,7 @@ class RegistryFetcher:
         :raises RegistryUnreachable: no answer came.
         """
         try:
-            found = peer.changes_unless(trail.fingerprint, self._held)
+            found = peer.changes_unless(trail.fingerprint, self._understand)
         except RegistryError:
             if now - self._unanswered_at < LIST_SECONDS:
                 self._rest(now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -13,9 +13,8 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.model import Key as InstanceKey
 from eurekube_provider.eureka.codec import instances_from_text
-from eurekube_provider.eureka.delta import NOTHING_HELD, Delta, applied, counts_of, delta_from_text
+from eurekube_provider.eureka.delta import Delta, applied, counts_of, delta_from_text
 from eurekube_provider.eureka.registry_fetcher import (
     GAP_SECONDS,
     LIST_SECONDS,
@@ -294,7 +293,7 @@ class Following:
         return found, None if found == fingerprint else instances_from_text(text)[0]
 
     def changes_unless(
-        self, fingerprint: bytes, held: Mapping[InstanceKey, Instance] = NOTHING_HELD
+        self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
     ) -> tuple[bytes, Delta | None] | None:
         """The same of the delta."""
         self.asked.append("delta")
@@ -305,7 +304,7 @@ class Following:
             raise failure
         text = self.get("apps", "delta")
         found = hashlib.sha256(text.encode()).digest()
-        return found, None if found == fingerprint else delta_from_text(text, held)
+        return found, None if found == fingerprint else read(text.encode())
 
     def get(self, *path: str) -> str:
         """Ask the server."""
