@@ -95,9 +95,12 @@ class MirrorReconciler:
         self._applications = ApplicationReconciler(cluster, writer, names, self._keeper, clock)
         self._refused: dict[MirrorKey, set[str]] = {}
         """The applications of which the last write was refused: they come last in the next round."""
+        self._listed_before: dict[MirrorKey, Mapping[str, list[Instance]]] = {}
+        """What was listed in the last round: the applications that changed since come first."""
 
     def forget_all(self) -> None:
         """Another replica leads: how long something was held counts anew for each."""
+        self._listed_before.clear()
         self._applications.forget_all()
 
     def reconcile(self, key: MirrorKey) -> MirrorResult:
@@ -213,7 +216,15 @@ class MirrorReconciler:
             ]
         parts: list[MirrorRound] = []
         refused_before = self._refused.setdefault(now.key, set())
-        order = sorted(names.items(), key=lambda each: (each[0] in refused_before, each))
+        before = self._listed_before.get(now.key, listed)
+        self._listed_before[now.key] = listed
+
+        def rank(named: tuple[str, str]) -> tuple[bool, bool, tuple[str, str]]:
+            application, _ = named
+            is_as_before = listed.get(application) == before.get(application)
+            return application in refused_before, is_as_before, named
+
+        order = sorted(names.items(), key=rank)
 
         def writes() -> Iterator[Write]:
             for application, name in order:
@@ -287,6 +298,7 @@ class MirrorReconciler:
 
     def _forget(self, key: MirrorKey) -> None:
         self._refused.pop(key, None)
+        self._listed_before.pop(key, None)
         self._applications.forget(key)
 
 

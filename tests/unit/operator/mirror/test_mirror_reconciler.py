@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from dataclasses import replace
@@ -79,6 +80,24 @@ def test_many_applications_cost_writes_for_what_changes_alone() -> None:
     stage.reconcile()
     assert len(stage.api.writes) == 1
     assert stage.api.writes[0].startswith("PUT endpointslices/app-7-")
+
+
+def test_what_changed_in_eureka_comes_first() -> None:
+    """Whatever its name, and whatever else is to be put right."""
+    stage = Stage(pattern="APP-*", allow=["*"])
+    names = ["app-a", "app-b", "app-c"]
+    stage.source.listed = [instance(number, name) for number, name in enumerate(names, 1)]
+    stage.reconcile()
+    for path, item in stage.api.objects.items():
+        if "/endpointslices/" in path:  # somebody empties all of them
+            emptied = {**item, "endpoints": [], "metadata": {**item["metadata"], "resourceVersion": "99"}}
+            stage.api.objects[path] = emptied
+            one(stage.objects.slices).take("MODIFIED", copy.deepcopy(emptied))
+    stage.source.listed = [*stage.source.listed[:2], instance(4, "app-c")]
+    stage.reconcile()
+    written = [each.split("/")[1].rsplit("-", 2)[0] for each in stage.api.writes]
+    assert written == ["app-c", "app-a", "app-b"]
+    assert [stage.shows(name) for name in names] == [{f"192.0.2.{number}": True} for number in (1, 2, 4)]
 
 
 def test_a_removal_with_proof_is_done_at_once() -> None:
