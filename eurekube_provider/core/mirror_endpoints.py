@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_addresses import AddressPolicy, IpAddress, parsed_address
 from eurekube_provider.core.mirror_conditions import MirrorCondition
@@ -69,12 +69,16 @@ class Mapped:
 def is_echo(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
     """Whether an instance is a syncer's, and so runs in this cluster, or in one that nobody asked for.
 
-    What a stack registered, and what registered itself, is mirrored.
+    What a stack registered, and what registered itself, is mirrored. A cluster may have had another name, or
+    another operator that calls it by one: its UID stays the same.
     """
     owner = instance.owner or ""
     if owner.startswith(f"cluster/{cluster.name}/"):
         return True
-    return owner.startswith("cluster/") and not mirror.includes_other_clusters
+    if not owner.startswith("cluster/"):
+        return False
+    is_own = instance.metadata.get(CLUSTER_UID_KEY) == cluster.uid
+    return is_own or not mirror.includes_other_clusters
 
 
 def mirrored_endpoints(
@@ -83,8 +87,12 @@ def mirrored_endpoints(
     cluster: Cluster,
     policy: AddressPolicy,
     resolved: Resolved,
+    failure_of: Callable[[str], str] = lambda _: "",
 ) -> Mapped:
-    """Map an application's instances to endpoints. One that cannot be shown keeps no other away."""
+    """Map an application's instances to endpoints. One that cannot be shown keeps no other away.
+
+    :param failure_of: why the last lookup of a host's name failed; empty where it did not.
+    """
     found: dict[tuple[EndpointGroup, str], MirrorEndpoint] = {}
     known: set[str] = set()
     unresolved: dict[str, bool] = {}
@@ -104,12 +112,15 @@ def mirrored_endpoints(
         if not ports:
             problems.append(_problem(MirrorCondition.NO_PORT, instance, "has no port that is enabled"))
             continue
-        addresses = _addresses_of(instance, resolved)
+        host = instance.ip_address or instance.host_name
+        addresses, failure = _addresses_of(host, resolved), failure_of(host)
+        if addresses is None or failure:
+            why = f" ({failure})" if failure else ""
+            kept = "" if addresses is None else ": the addresses that it had are kept"
+            sentence = f"is at {host!r}, a name that could not be resolved{why}{kept}"
+            problems.append(_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
         if addresses is None:
             unresolved[instance.instance_id] = instance.status is Status.UP
-            host = instance.ip_address or instance.host_name
-            sentence = f"is at {host!r}, a name that could not be resolved"
-            problems.append(_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
             continue
         for address in addresses:
             if why := policy.refusal(address, mirror.allowed):
@@ -150,8 +161,7 @@ def _ports_of(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
     )
 
 
-def _addresses_of(instance: Instance, resolved: Resolved) -> list[IpAddress] | None:
-    host = instance.ip_address or instance.host_name
+def _addresses_of(host: str, resolved: Resolved) -> list[IpAddress] | None:
     literal = parsed_address(host)
     if literal is not None:
         return [literal]

@@ -131,7 +131,12 @@ class ApplicationReconciler:
             return self._names.resolved(host)
 
         mapped = mirrored_endpoints(
-            mirror, [*instances, *found.standing], self._cluster, now.policy, resolved
+            mirror,
+            [*instances, *found.standing],
+            self._cluster,
+            now.policy,
+            resolved,
+            self._names.failure_of,
         )
         verdict = guarded(
             mapped,
@@ -248,6 +253,14 @@ class ApplicationReconciler:
             self._writer.delete_slice(one)
         for table in (self._held, self._done):
             table.pop((key, name), None)
+
+    def count_anew(self, key: MirrorKey) -> None:
+        """Eureka does not answer: how long what vanished is kept counts from when it answers again.
+
+        Who was to register again has had no time for it: a server that comes back may have lost its memory.
+        """
+        for place in [one for one in self._held if one[0] == key]:
+            del self._held[place]
 
     def forget(self, key: MirrorKey) -> None:
         """The mirror is gone."""
