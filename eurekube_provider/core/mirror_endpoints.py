@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
-from eurekube_provider.core.mirror import Mirror
-from eurekube_provider.core.mirror_addresses import AddressPolicy, IpAddress, parsed_address
+from eurekube_provider.core.mirror import Mirror, ServicePort
+from eurekube_provider.core.mirror_addresses import AddressPolicy, JudgedAddress
 from eurekube_provider.core.mirror_conditions import MirrorCondition
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import Problem
 
 TargetPort = tuple[str, int, str]
@@ -93,7 +93,8 @@ def mirrored_endpoints(
 
     :param failure_of: why the last lookup of a host's name failed; empty where it did not.
     """
-    found: dict[tuple[EndpointGroup, str], MirrorEndpoint] = {}
+    found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
+    groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
     known: set[str] = set()
     unresolved: dict[str, bool] = {}
     problems: list[Problem] = []
@@ -113,7 +114,7 @@ def mirrored_endpoints(
             problems.append(_problem(MirrorCondition.NO_PORT, instance, "has no port that is enabled"))
             continue
         host = instance.ip_address or instance.host_name
-        addresses, failure = _addresses_of(host, resolved), failure_of(host)
+        addresses, failure = _addresses_of(host, mirror, policy, resolved), failure_of(host)
         if addresses is None or failure:
             why = f" ({failure})" if failure else ""
             kept = "" if addresses is None else ": the addresses that it had are kept"
@@ -123,18 +124,21 @@ def mirrored_endpoints(
             unresolved[instance.instance_id] = instance.status is Status.UP
             continue
         for address in addresses:
-            if why := policy.refusal(address, mirror.allowed):
-                sentence = f"is at {address}, which {why}"
+            if address.refusal:
+                sentence = f"is at {address.text}, which {address.refusal}"
                 problems.append(_problem(MirrorCondition.ADDRESS_REFUSED, instance, sentence))
                 continue
+            group = groups.get((address.family, ports))
+            if group is None:
+                group = groups[address.family, ports] = EndpointGroup(address.family, ports)
             endpoint = MirrorEndpoint(
-                EndpointGroup(f"IPv{address.version}", ports),
-                str(address),
+                group,
+                address.text,
                 instance.instance_id,
                 instance.status is Status.UP,
                 mirror.zones.get(instance.zone or "", ""),
             )
-            place = (endpoint.group, endpoint.address)
+            place = (ports, address.text)
             other = found.get(place)
             # Two registrations of one process: it can be called where one of them is UP.
             if other is None or (endpoint.is_ready and not other.is_ready):
@@ -154,21 +158,27 @@ def named_after(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -
 
 
 def _ports_of(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
-    return tuple(
-        (port.name, given.number, port.app_protocol)
-        for port, given in ((mirror.port, instance.port), (mirror.secure_port, instance.secure_port))
-        if given.enabled and 1 <= given.number <= 65535
-    )
+    plain, secure = _target(mirror.port, instance.port), _target(mirror.secure_port, instance.secure_port)
+    return plain + secure
 
 
-def _addresses_of(host: str, resolved: Resolved) -> list[IpAddress] | None:
-    literal = parsed_address(host)
+def _target(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
+    if given.enabled and 1 <= given.number <= 65535:
+        return ((port.name, given.number, port.app_protocol),)
+    return ()
+
+
+def _addresses_of(
+    host: str, mirror: Mirror, policy: AddressPolicy, resolved: Resolved
+) -> list[JudgedAddress] | None:
+    literal = policy.judged(host, mirror.allowed)
     if literal is not None:
         return [literal]
     names = resolved(host) if host else None
     if names is None:
         return None
-    return [address for name in names if (address := parsed_address(name)) is not None]
+    judged = (policy.judged(name, mirror.allowed) for name in names)
+    return [address for address in judged if address is not None]
 
 
 def _problem(reason: MirrorCondition, instance: Instance, sentence: str) -> Problem:

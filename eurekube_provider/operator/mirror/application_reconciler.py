@@ -16,7 +16,7 @@ from typing import Any
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_addresses import AddressPolicy, parsed_address
+from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, mirrored_endpoints
 from eurekube_provider.core.mirror_guard import GuardVerdict, guarded, vanished
@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 
 def _is_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
     """Whether an endpoint that is shown may be shown no more."""
-    address = parsed_address(endpoint.address)
-    return address is None or bool(policy.refusal(address, mirror.allowed))
+    address = policy.judged(endpoint.address, mirror.allowed)
+    return address is None or bool(address.refusal)
 
 
 @dataclass(frozen=True, slots=True)

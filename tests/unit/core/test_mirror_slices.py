@@ -189,6 +189,7 @@ def _large(draw: st.DrawFn) -> list[MirrorEndpoint]:
 _wanted = _endpoints | _large()
 
 
+@settings(deadline=None)
 @given(st.lists(_wanted, min_size=1, max_size=4))
 def test_the_slices_become_what_is_wanted(steps: list[list[MirrorEndpoint]]) -> None:
     """Exactly that, families and ports apart, at most 100 in each, in one step, and then for good."""
@@ -241,7 +242,7 @@ def _by_udp(one: dict[str, Any]) -> None:
         port["protocol"] = "UDP"
 
 
-@settings(deadline=None)  # hundreds of endpoints, thrice
+@settings(deadline=None)
 @given(
     _wanted,
     st.lists(
@@ -283,6 +284,7 @@ def test_whatever_somebody_does_to_the_slices_is_put_right(
         assert after == right
 
 
+@settings(deadline=None)
 @given(_wanted, _wanted)
 def test_only_slices_that_must_change_are_written(
     before: list[MirrorEndpoint], after: list[MirrorEndpoint]
