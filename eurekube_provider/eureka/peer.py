@@ -164,13 +164,18 @@ class Peer:
         :param fingerprint: empty for none.
         :returns: the answer's fingerprint, and None where it is the same.
         """
+        found, read = self.list_unread(fingerprint)
+        return found, None if read is None else read()
+
+    def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
+        """The same, but the answer is only understood by whoever calls what is returned with it."""
         what = "list the registry"
         response = self._request("GET", "/apps", what)
         assert response is not None  # noqa: S101 - only missing=True gives None
         found = hashlib.sha256(response.raw).digest()
         if found == fingerprint:
             return found, None
-        return found, self._parsed(what, response, lambda text: instances_from_text(text)[0])
+        return found, lambda: self._parsed(what, response, lambda text: instances_from_text(text)[0])
 
     def changes_unless(
         self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
