@@ -387,7 +387,7 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
 def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever waits for the delta's news works on it meanwhile. Where there is no such list, nothing waits."""
+    """Whoever waits for the news works on them meanwhile. Where there is no such list, nothing waits."""
     told: list[list[str]] = []
     owed: list[list[Instance]] = []
     monkeypatch.setattr(resync, "FIRST_THINGS_SECONDS", 0.0)
