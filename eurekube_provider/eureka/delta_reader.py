@@ -28,7 +28,7 @@ _decode = json.JSONDecoder().raw_decode
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _InstanceText:
     """What one instance's text says.
 
     :ivar rest: what follows it, up to the next instance.
@@ -42,7 +42,7 @@ class DeltaReader:
     """What one server's last delta said; for one thread."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _InstanceText] = {}
 
     def forget(self) -> None:
         """The next delta is another server's, or what is held is no more what the last one made of it."""
@@ -55,7 +55,7 @@ class DeltaReader:
         :raises ValueError: as there.
         """
         parts = (text.encode() if isinstance(text, str) else text).split(_INSTANCE)
-        known: dict[bytes, _Known] = {}
+        known: dict[bytes, _InstanceText] = {}
         try:
             found = [self._part(part, held, known) for part in parts[1:]]
             delta = _delta(parts[0].decode(), found)
@@ -65,7 +65,9 @@ class DeltaReader:
         self._known = known
         return delta
 
-    def _part(self, part: bytes, held: Mapping[Key, Instance], known: dict[bytes, _Known]) -> _Known:
+    def _part(
+        self, part: bytes, held: Mapping[Key, Instance], known: dict[bytes, _InstanceText]
+    ) -> _InstanceText:
         """What the text of an instance says, which begins behind :data:`_INSTANCE`."""
         begin = part.find(_LEASE)
         end = part.find(b"}", begin)
@@ -74,13 +76,13 @@ class DeltaReader:
         if found is None:
             whole = (_INSTANCE + part).decode()
             document, length = _decode(whole)
-            found = _Known(told_by(document, held), whole[length:])
+            found = _InstanceText(told_by(document, held), whole[length:])
         if digest and found.told.stands:  # of what is gone the lease says whether it was evicted
             known[digest] = found
         return found
 
 
-def _delta(begin: str, parts: Sequence[_Known]) -> Delta:
+def _delta(begin: str, parts: Sequence[_InstanceText]) -> Delta:
     """Read the text between the instances.
 
     :raises ValueError: an instance's text stood elsewhere than an instance does, or something else there.
