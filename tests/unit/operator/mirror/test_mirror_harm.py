@@ -306,3 +306,21 @@ def test_a_name_that_resolves_no_more_is_told_and_keeps_its_addresses() -> None:
     assert stage.shows() == {"192.0.2.1": True}
     stage.failures.clear()
     assert stage.problem("Unresolvable") == ""
+
+
+@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0), Well()])
+@pytest.mark.parametrize("eureka", ["default", "nowhere"])
+def test_a_deleted_mirror_goes_whatever_becomes_of_its_eureka(state: Any, eureka: str) -> None:
+    """Its finalizer would hold up its namespace: nothing of Eureka's is needed to take away what it made."""
+    stage = Stage(application="review")
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.state, stage.source.is_silent = state, True
+    stage.edited(application="review", eureka=eureka)
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+    stage.deleted()
+    stage.reconcile()
+    assert stage.service() is None
+    assert stage.shows() == {}
+    assert stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["finalizers"] == []
