@@ -18,6 +18,25 @@ from eurekube_provider.core.objects import Object
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+MOST_REMEMBERED = 20_000
+"""So many judgements are kept by one policy: an application may have thousands of instances, and all of them
+are looked at with the change of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedAddress:
+    """An address as it is shown.
+
+    :ivar text: as Kubernetes wants it.
+    :ivar family: ``IPv4`` or ``IPv6``.
+    :ivar refusal: why it is not mirrored; empty where it may be.
+    """
+
+    text: str
+    family: str
+    refusal: str
+
+
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
     """What may be mirrored.
@@ -30,6 +49,28 @@ class AddressPolicy:
     allowed: tuple[Network, ...]
     cluster: tuple[Network, ...] = ()
     own: AbstractSet[str] = field(default_factory=frozenset)
+    _judged: dict[tuple[str, tuple[Network, ...]], JudgedAddress | None] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def judged(self, text: str, narrower: tuple[Network, ...] = ()) -> JudgedAddress | None:
+        """What becomes of an address as instances give it; None for a host's name.
+
+        :param narrower: as for :meth:`refusal`.
+        """
+        place = (text, narrower)
+        try:
+            return self._judged[place]
+        except KeyError:
+            pass
+        if len(self._judged) >= MOST_REMEMBERED:
+            self._judged.clear()
+        parsed = parsed_address(text)
+        found = None
+        if parsed is not None:
+            found = JudgedAddress(str(parsed), f"IPv{parsed.version}", self.refusal(parsed, narrower))
+        self._judged[place] = found
+        return found
 
     def refusal(self, address: IpAddress, narrower: tuple[Network, ...] = ()) -> str:
         """Say why an address is not mirrored; empty where it may be.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mirror import Mirror
-from eurekube_provider.core.mirror_addresses import AddressPolicy, IpAddress, parsed_address
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
+from eurekube_provider.core.mirror import Mirror, ServicePort
+from eurekube_provider.core.mirror_addresses import AddressPolicy, JudgedAddress
 from eurekube_provider.core.mirror_conditions import MirrorCondition
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import Problem
 
 TargetPort = tuple[str, int, str]
@@ -69,12 +69,16 @@ class Mapped:
 def is_echo(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
     """Whether an instance is a syncer's, and so runs in this cluster, or in one that nobody asked for.
 
-    What a stack registered, and what registered itself, is mirrored.
+    What a stack registered, and what registered itself, is mirrored. A cluster may have had another name, or
+    another operator that calls it by one: its UID stays the same.
     """
     owner = instance.owner or ""
     if owner.startswith(f"cluster/{cluster.name}/"):
         return True
-    return owner.startswith("cluster/") and not mirror.includes_other_clusters
+    if not owner.startswith("cluster/"):
+        return False
+    is_own = instance.metadata.get(CLUSTER_UID_KEY) == cluster.uid
+    return is_own or not mirror.includes_other_clusters
 
 
 def mirrored_endpoints(
@@ -83,9 +87,14 @@ def mirrored_endpoints(
     cluster: Cluster,
     policy: AddressPolicy,
     resolved: Resolved,
+    failure_of: Callable[[str], str] = lambda _: "",
 ) -> Mapped:
-    """Map an application's instances to endpoints. One that cannot be shown keeps no other away."""
-    found: dict[tuple[EndpointGroup, str], MirrorEndpoint] = {}
+    """Map an application's instances to endpoints. One that cannot be shown keeps no other away.
+
+    :param failure_of: why the last lookup of a host's name failed; empty where it did not.
+    """
+    found: dict[tuple[tuple[TargetPort, ...], str], MirrorEndpoint] = {}
+    groups: dict[tuple[str, tuple[TargetPort, ...]], EndpointGroup] = {}
     known: set[str] = set()
     unresolved: dict[str, bool] = {}
     problems: list[Problem] = []
@@ -104,26 +113,32 @@ def mirrored_endpoints(
         if not ports:
             problems.append(_problem(MirrorCondition.NO_PORT, instance, "has no port that is enabled"))
             continue
-        addresses = _addresses_of(instance, resolved)
+        host = instance.ip_address or instance.host_name
+        addresses, failure = _addresses_of(host, mirror, policy, resolved), failure_of(host)
+        if addresses is None or failure:
+            why = f" ({failure})" if failure else ""
+            kept = "" if addresses is None else ": the addresses that it had are kept"
+            sentence = f"is at {host!r}, a name that could not be resolved{why}{kept}"
+            problems.append(_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
         if addresses is None:
             unresolved[instance.instance_id] = instance.status is Status.UP
-            host = instance.ip_address or instance.host_name
-            sentence = f"is at {host!r}, a name that could not be resolved"
-            problems.append(_problem(MirrorCondition.UNRESOLVABLE, instance, sentence))
             continue
         for address in addresses:
-            if why := policy.refusal(address, mirror.allowed):
-                sentence = f"is at {address}, which {why}"
+            if address.refusal:
+                sentence = f"is at {address.text}, which {address.refusal}"
                 problems.append(_problem(MirrorCondition.ADDRESS_REFUSED, instance, sentence))
                 continue
+            group = groups.get((address.family, ports))
+            if group is None:
+                group = groups[address.family, ports] = EndpointGroup(address.family, ports)
             endpoint = MirrorEndpoint(
-                EndpointGroup(f"IPv{address.version}", ports),
-                str(address),
+                group,
+                address.text,
                 instance.instance_id,
                 instance.status is Status.UP,
                 mirror.zones.get(instance.zone or "", ""),
             )
-            place = (endpoint.group, endpoint.address)
+            place = (ports, address.text)
             other = found.get(place)
             # Two registrations of one process: it can be called where one of them is UP.
             if other is None or (endpoint.is_ready and not other.is_ready):
@@ -143,22 +158,27 @@ def named_after(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -
 
 
 def _ports_of(mirror: Mirror, instance: Instance) -> tuple[TargetPort, ...]:
-    return tuple(
-        (port.name, given.number, port.app_protocol)
-        for port, given in ((mirror.port, instance.port), (mirror.secure_port, instance.secure_port))
-        if given.enabled and 1 <= given.number <= 65535
-    )
+    plain, secure = _target(mirror.port, instance.port), _target(mirror.secure_port, instance.secure_port)
+    return plain + secure
 
 
-def _addresses_of(instance: Instance, resolved: Resolved) -> list[IpAddress] | None:
-    host = instance.ip_address or instance.host_name
-    literal = parsed_address(host)
+def _target(port: ServicePort, given: Port) -> tuple[TargetPort, ...]:
+    if given.enabled and 1 <= given.number <= 65535:
+        return ((port.name, given.number, port.app_protocol),)
+    return ()
+
+
+def _addresses_of(
+    host: str, mirror: Mirror, policy: AddressPolicy, resolved: Resolved
+) -> list[JudgedAddress] | None:
+    literal = policy.judged(host, mirror.allowed)
     if literal is not None:
         return [literal]
     names = resolved(host) if host else None
     if names is None:
         return None
-    return [address for name in names if (address := parsed_address(name)) is not None]
+    judged = (policy.judged(name, mirror.allowed) for name in names)
+    return [address for address in judged if address is not None]
 
 
 def _problem(reason: MirrorCondition, instance: Instance, sentence: str) -> Problem:

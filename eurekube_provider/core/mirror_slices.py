@@ -139,13 +139,16 @@ def _placed(
         if rest and not one.endpoints:
             added, rest = rest[:MOST_ENDPOINTS], rest[MOST_ENDPOINTS:]
             one.endpoints = {each.address: each for each in added}
+            one.is_changed = True  # also where somebody else has emptied it
     return rest
 
 
 def group_of(item: Object) -> EndpointGroup:
-    """The group whose endpoints a slice holds."""
+    """The group whose endpoints a slice holds; none of ours where somebody changed a port's protocol."""
     ports = tuple(
         (str(one.get("name") or ""), int(one.get("port") or 0), str(one.get("appProtocol") or ""))
+        if one.get("protocol") in (None, "TCP")
+        else (str(one["protocol"]), 0, "")
         for one in item.get("ports") or ()
     )
     return EndpointGroup(str(item.get("addressType") or "IPv4"), ports)

@@ -47,6 +47,20 @@ class Delta:
         return [key for key, instance in self.changes.items() if instance is None]
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a delta tells of one instance.
+
+    :ivar stands: whether it is registered.
+    :ivar has_lapsed: whether it is not, and nobody deregistered it.
+    """
+
+    key: Key
+    instance: Instance
+    stands: bool
+    has_lapsed: bool
+
+
 def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] | None:
     """What a list becomes by a delta that was made after it; None where the counts say otherwise.
 
@@ -76,25 +90,47 @@ def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HE
     :raises ValueError: it is no JSON, or has what cannot be told to stand or to be gone.
     """
     applications = json.loads(text)["applications"]
+    documents = (
+        document
+        for application in listed(applications.get("application"))
+        for document in listed(application.get("instance"))
+    )
+    return delta_of(applications, (told_by(document, held) for document in documents))
+
+
+def delta_of(applications: Mapping[str, Any], every: Iterable[Told]) -> Delta:
+    """Make a delta.
+
+    :param applications: what stands beside the instances.
+    :param every: what it tells of each, in its order: the last word counts.
+    """
     changes: dict[Key, Instance | None] = {}
     lapsed: set[Key] = set()
-    for application in listed(applications.get("application")):
-        for document in listed(application.get("instance")):
-            if not _is_instance(document):
-                raise ValueError("an instance without address or lease")
-            action = document.get("actionType")
-            if action not in _STANDS and action != "DELETED":
-                raise ValueError(f"the actionType {action!r}")
-            instance = held.get((str(document.get("app")), str(document.get("instanceId"))))
-            if instance is None or not is_unchanged(instance, document):
-                instance = _made(document)
-            changes[instance.key] = instance if action in _STANDS else None
-            if action in _STANDS or not _has_lapsed(instance, document):
-                lapsed.discard(instance.key)
-            else:
-                lapsed.add(instance.key)
+    for one in every:
+        changes[one.key] = one.instance if one.stands else None
+        if one.has_lapsed:
+            lapsed.add(one.key)
+        else:
+            lapsed.discard(one.key)
     counts = str(applications["apps__hashcode"])
     return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))
+
+
+def told_by(document: Any, held: Mapping[Key, Instance]) -> Told:
+    """What an item of a delta tells.
+
+    :raises ValueError: it cannot be told to stand or to be gone.
+    """
+    if not _is_instance(document):
+        raise ValueError("an instance without address or lease")
+    action = document.get("actionType")
+    if action not in _STANDS and action != "DELETED":
+        raise ValueError(f"the actionType {action!r}")
+    instance = held.get((str(document.get("app")), str(document.get("instanceId"))))
+    if instance is None or not is_unchanged(instance, document):
+        instance = _made(document)
+    stands = action in _STANDS
+    return Told(instance.key, instance, stands, not stands and _has_lapsed(instance, document))
 
 
 def _is_instance(document: Any) -> bool:

@@ -10,7 +10,7 @@ import copy
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -22,12 +22,12 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka import batch, transport
 from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.codec import instance_from_json, instance_to_json, instances_from_text
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.delta import NOTHING_HELD, Delta, delta_from_text
+from eurekube_provider.eureka.delta import Delta, delta_from_text
 from eurekube_provider.eureka.error_responses import refusal
 from eurekube_provider.eureka.request_stats import NO_ANSWER, RequestStats
 from eurekube_provider.eureka.self_preservation import FrontPage, figures_from_page
@@ -164,21 +164,26 @@ class Peer:
         :param fingerprint: empty for none.
         :returns: the answer's fingerprint, and None where it is the same.
         """
+        found, read = self.list_unread(fingerprint)
+        return found, None if read is None else read()
+
+    def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
+        """The same, but the answer is only understood by whoever calls what is returned with it."""
         what = "list the registry"
         response = self._request("GET", "/apps", what)
         assert response is not None  # noqa: S101 - only missing=True gives None
         found = hashlib.sha256(response.raw).digest()
         if found == fingerprint:
             return found, None
-        return found, self._parsed(what, response, lambda text: instances_from_text(text)[0])
+        return found, lambda: self._parsed(what, response, lambda text: instances_from_text(text)[0])
 
     def changes_unless(
-        self, fingerprint: bytes, held: Mapping[Key, Instance] = NOTHING_HELD
+        self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
     ) -> tuple[bytes, Delta | None] | None:
         """What changed in the last three minutes, up to 30 s old; the delta that every client asks for.
 
         :param fingerprint: as in :meth:`list_unless`.
-        :param held: what this server said before, see :func:`delta_from_text`.
+        :param read: how to read it, by what is known already.
         :returns: the answer's fingerprint, and None where it is the same; None alone where the server gives
             no delta that can be read (``eureka.server.disable-delta``, or another kind of server).
         :raises RegistryUnreachable: no answer came.
@@ -191,7 +196,7 @@ class Peer:
         if found == fingerprint:
             return found, None
         try:
-            return found, self._parsed(what, response, lambda text: delta_from_text(text, held))
+            return found, self._parsed(what, response, read)
         except RegistryRejected:
             return None
 

@@ -19,7 +19,8 @@ The list itself is read again in any doubt:
 * it cannot be read, or its counts do not fit: deltas then rest for some minutes. One that nobody answered is
   no such doubt at first, since its server may have been away altogether. Once that is back its list is read,
   then its delta, which tells who left meanwhile. If deltas go unanswered again, they rest;
-* five minutes have passed: counts do not tell one that came from one that went.
+* five minutes have passed: counts do not tell one that came from one that went. Nobody waits for that: the
+  list is asked for, then the delta, and what the delta tells is passed on before the list is understood.
 
 Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
 """
@@ -32,6 +33,7 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.delta import Delta, applied
+from eurekube_provider.eureka.delta_reader import DeltaReader
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -52,7 +54,7 @@ class _Trail:
     """Where deltas are followed. Times are those before the question.
 
     :ivar started_ms: when the server was started.
-    :ivar fingerprint: of the last delta; ``version`` its number.
+    :ivar fingerprint: of the last delta, which is ``delta``.
     :ivar fits: whether what is held is the registry as of that delta; else only the next one is known to be
         newer than the list.
     :ivar listed_at: when the list was read; ``read_at`` list or delta; ``moved_at`` when the delta became
@@ -62,11 +64,23 @@ class _Trail:
     url: str
     started_ms: int
     fingerprint: bytes
-    version: int
+    delta: Delta
     fits: bool
     listed_at: float
     read_at: float
     moved_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _PutOff:
+    """A list that is still to be understood; a delta was answered after it.
+
+    :ivar asked_at: when it was asked for.
+    """
+
+    fingerprint: bytes
+    understand: Callable[[], list[Instance]]
+    asked_at: float
 
 
 class RegistryFetcher:
@@ -82,6 +96,8 @@ class RegistryFetcher:
         self._fingerprint = b""
         self._held: dict[Key, Instance] = {}
         self._trail: _Trail | None = None
+        self._deltas = DeltaReader()
+        self._put_off: _PutOff | None = None
         self._rests_until = self._unanswered_at = -LIST_SECONDS
         self.departed: Callable[[Iterable[Key]], None] = lambda _: None
         """Told of what a server says to have been deregistered, each time that it says so; of several servers
@@ -102,21 +118,68 @@ class RegistryFetcher:
     def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> list[Instance]:
         now = self._clock()
         trail, self._trail = self._trail, None  # unless all goes well
+        self._put_off = None
         if (
             trail is None
             or in_doubt
             or (trail.url, trail.started_ms) != (peer.url, started_ms)
-            or now - trail.listed_at > LIST_SECONDS
             or now - trail.read_at > GAP_SECONDS
-            or not self._follow(peer, trail, now)
+            or not self._follow_or_list(peer, trail, now)
         ):
-            self._list(peer)
+            self._take(*peer.list_unless(self._fingerprint))
             if started_ms is not None and now >= self._rests_until and not in_doubt:
                 self._begin(peer, started_ms, now, trail)
         return list(self._held.values())
 
-    def _list(self, peer: Peer) -> None:
-        self._fingerprint, instances = peer.list_unless(self._fingerprint)
+    @property
+    def owes_list(self) -> bool:
+        """Whether a list was put off, which :meth:`settle` has."""
+        return self._put_off is not None
+
+    def settle(self) -> list[Instance]:
+        """Understand the list that was put off, and return what is held by it.
+
+        :raises RegistryError: it cannot be understood.
+        """
+        put_off, self._put_off = self._put_off, None
+        trail, self._trail = self._trail, None  # unless all goes well
+        if put_off is not None and trail is not None:
+            self._take(put_off.fingerprint, put_off.understand())
+            fits = applied(self._held, trail.delta) == self._held
+            self._trail = replace(trail, fits=fits, listed_at=put_off.asked_at)
+        return list(self._held.values())
+
+    def _follow_or_list(self, peer: Peer, trail: _Trail, now: float) -> bool:
+        """Have what is held follow the deltas, or the list once it is its time; False where that is in doubt.
+
+        :raises RegistryUnreachable: no answer came.
+        """
+        if now - trail.listed_at <= LIST_SECONDS:
+            return self._follow(peer, trail, now)
+        fingerprint, understand = peer.list_unread(self._fingerprint)
+        if understand is None:  # it is the one of five minutes ago
+            self._begin(peer, trail.started_ms, now, trail)
+            return True
+        try:
+            follows = self._follow(peer, trail, now)
+        except RegistryError:
+            self._rest(now)
+            follows = False  # the list was read, which is what counts
+        if follows:
+            self._put_off = _PutOff(fingerprint, understand, now)
+        else:
+            self._take(fingerprint, understand())
+            if now >= self._rests_until:
+                self._begin(peer, trail.started_ms, now, trail)
+        return True
+
+    def _understand(self, text: bytes) -> Delta:
+        return self._deltas.read(text, self._held)
+
+    def _take(self, fingerprint: bytes, instances: list[Instance] | None) -> None:
+        """Hold what a list says; None for what the last one said."""
+        self._deltas.forget()
+        self._fingerprint = fingerprint
         if instances is not None:
             before = self._held
             self._held = {
@@ -127,7 +190,7 @@ class RegistryFetcher:
     def _begin(self, peer: Peer, started_ms: int, now: float, before: _Trail | None) -> None:
         """Read the delta that others are compared with, after the list."""
         try:
-            found = peer.changes_unless(b"", self._held)
+            found = peer.changes_unless(b"", self._understand)
         except RegistryError:
             found = None  # the list was read, which is what counts
         fingerprint, delta = found or (b"", None)
@@ -141,7 +204,7 @@ class RegistryFetcher:
             url=peer.url,
             started_ms=started_ms,
             fingerprint=fingerprint,
-            version=delta.version,
+            delta=delta,
             fits=applied(self._held, delta) == self._held,
             listed_at=now,
             read_at=now,
@@ -154,7 +217,7 @@ class RegistryFetcher:
         :raises RegistryUnreachable: no answer came.
         """
         try:
-            found = peer.changes_unless(trail.fingerprint, self._held)
+            found = peer.changes_unless(trail.fingerprint, self._understand)
         except RegistryError:
             if now - self._unanswered_at < LIST_SECONDS:
                 self._rest(now)
@@ -171,7 +234,7 @@ class RegistryFetcher:
             return True
         if now - trail.moved_at > GAP_SECONDS:
             return False
-        held = applied(self._held, delta) if delta.version >= trail.version else None
+        held = applied(self._held, delta) if delta.version >= trail.delta.version else None
         if held is None:
             self._rest(now)
             return False
@@ -179,7 +242,7 @@ class RegistryFetcher:
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
         self._trail = replace(
-            trail, fingerprint=fingerprint, version=delta.version, fits=True, read_at=now, moved_at=now
+            trail, fingerprint=fingerprint, delta=delta, fits=True, read_at=now, moved_at=now
         )
         return True
 

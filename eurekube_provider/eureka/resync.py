@@ -44,6 +44,10 @@ TAKE_OVER_GRACE_SECONDS = 0.1
 """How long who takes over waits for the rest of the servers once one has said since when it runs, which takes
 milliseconds. One that is only slow is asked again in :data:`RESTART_LOOK_SECONDS`."""
 
+FIRST_THINGS_SECONDS = 0.2
+"""For as long a list that is read for safety's sake is left alone, while others do what the delta asks for:
+to understand it takes the interpreter longer than everything else that follows from a reading."""
+
 LONGEST_ROUND_SECONDS = 600.0
 """Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
@@ -181,14 +185,19 @@ class Resync:
             looks_everywhere = self.looks_everywhere or self._handover.ends_with(asked_at)
             everywhere = are_several and (self._restarts.lost_memory or (looks_everywhere and not takes_over))
             silent: Mapping[str, RegistryError] = {}
+            owes_list = False
             if everywhere:
                 listed, silent = self._peers.list_everywhere()
             else:
                 in_doubt = takes_over or self._is_in_doubt
                 listed = self.fetcher.read(self._restarts.started_by_url, in_doubt=in_doubt)
+                owes_list = self.fetcher.owes_list
             if takes_over:
                 self._known.view.doubt()
             self.learn(listed, is_complete=not silent)
+            if owes_list:
+                self._stopped.wait(FIRST_THINGS_SECONDS)
+                self.learn(self.fetcher.settle(), is_complete=True)
             if everywhere:
                 self.looks_everywhere = False
                 if self._handover.lasts:

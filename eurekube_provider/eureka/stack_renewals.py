@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
+from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
@@ -106,7 +107,11 @@ class StackRenewals:
         if self._renewals.stands_by:
             return
         every = list(listed)
-        ours = {one.key: one for one in every if self._ownership.is_renewed_for_stack(one)}
+        ours = {
+            one.key: one
+            for one in every
+            if RENEWER_KEY in one.metadata and self._ownership.is_renewed_for_stack(one)
+        }
         now = time.monotonic()
         with self._lock:
             self._dropped = {

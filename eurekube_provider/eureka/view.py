@@ -130,7 +130,8 @@ class View:
         :returns: the news: instances that were not known, or otherwise, and are believed as listed; and the
             doubts: keys of which older firm knowledge and the list say different things.
         """
-        suggested = {instance.key: instance for instance in listed}
+        # Thousands at each reading, most of them as before: nothing is called for those.
+        suggested = {(instance.application, instance.instance_id): instance for instance in listed}
         news: list[Instance] = []
         doubts: list[Key] = []
         with self._lock:
@@ -149,12 +150,12 @@ class View:
                     doubts.append(key)
                 elif held is not None and held.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms:
                     self._held[key] = instance  # the same, so that the next list finds itself here
-            missing = [key for key in self._held if key not in suggested and key not in self._touched]
-            for key in missing if is_complete else ():
-                if key in self._firm:
-                    doubts.append(key)
-                else:
-                    self._drop(key)
+            if is_complete and not self._held.keys() <= suggested.keys():
+                for key in [one for one in self._held if one not in suggested and one not in self._touched]:
+                    if key in self._firm:
+                        doubts.append(key)
+                    else:
+                        self._drop(key)
         return news, doubts
 
     def _purge(self, now: float) -> None:

@@ -6,7 +6,6 @@ ended before the Lease is released, and renewals end last.
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import threading
@@ -47,6 +46,7 @@ from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.operator.web.http_server import WebServer, parse_address
 from eurekube_provider.operator.web.routes import Routes
 from eurekube_provider.operator.web.running_operator import RunningOperator
+from eurekube_provider.runtime.collection import settle_down
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ def _run(
                 triggers.start()
             if mirrors:
                 mirrors.start()
-            # What is there by now stays: no garbage collection needs to go through it in the midst of work.
-            gc.freeze()
+            settle_down()
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
                 deleted = awaiting_release(sources.syncers.objects())

@@ -285,13 +285,13 @@ class Server:
                 for lease in registry.all()
                 if key.name in str(lease.holder.fields.get(vip) or "").split(",")
             ]
-            return json.dumps(wire.applications(listed, listed, -1))
+            return wire.written(wire.applications(listed, listed, -1))
         if key.name == ALL:
-            return json.dumps(wire.applications(registry.all(), registry.all(), 1))
+            return wire.written(wire.applications(registry.all(), registry.all(), 1))
         if key.name == DELTA:
             self._delta_version += 1
             changed = [lease for _, lease in registry.changes]
-            return json.dumps(wire.applications(changed, registry.all(), self._delta_version))
+            return wire.written(wire.applications(changed, registry.all(), self._delta_version))
         leases = registry.leases.get(key.name)
         if not leases:
             return ""

@@ -55,6 +55,11 @@ class Response:
         return json.loads(self.text)
 
 
+def written(document: Any) -> str:
+    """JSON as servers write it: the client's fast path for deltas goes by that."""
+    return json.dumps(document, separators=(",", ":"))
+
+
 def read_info(document: Any, now_ms: int) -> Info:
     """An instance as it was sent.
 
@@ -118,7 +123,9 @@ def info_document(info: Info, lease: Lease | None) -> Document:
         "serviceUpTimestamp": lease.up_ms if lease else 0,
     }
     metadata = info.fields.get("metadata") or {"@class": "java.util.Collections$EmptyMap"}
+    first = {key: value for key, value in info.fields.items() if key == "instanceId"}
     return {
+        **first,
         **info.fields,
         "app": info.app,
         "status": info.status,

@@ -16,7 +16,7 @@ from typing import Any
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_addresses import AddressPolicy, parsed_address
+from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, mirrored_endpoints
 from eurekube_provider.core.mirror_guard import GuardVerdict, guarded, vanished
@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 
 def _is_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
     """Whether an endpoint that is shown may be shown no more."""
-    address = parsed_address(endpoint.address)
-    return address is None or bool(policy.refusal(address, mirror.allowed))
+    address = policy.judged(endpoint.address, mirror.allowed)
+    return address is None or bool(address.refusal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,12 @@ class ApplicationReconciler:
             return self._names.resolved(host)
 
         mapped = mirrored_endpoints(
-            mirror, [*instances, *found.standing], self._cluster, now.policy, resolved
+            mirror,
+            [*instances, *found.standing],
+            self._cluster,
+            now.policy,
+            resolved,
+            self._names.failure_of,
         )
         verdict = guarded(
             mapped,
@@ -248,6 +253,14 @@ class ApplicationReconciler:
             self._writer.delete_slice(one)
         for table in (self._held, self._done):
             table.pop((key, name), None)
+
+    def count_anew(self, key: MirrorKey) -> None:
+        """Eureka does not answer: how long what vanished is kept counts from when it answers again.
+
+        Who was to register again has had no time for it: a server that comes back may have lost its memory.
+        """
+        for place in [one for one in self._held if one[0] == key]:
+            del self._held[place]
 
     def forget(self, key: MirrorKey) -> None:
         """The mirror is gone."""

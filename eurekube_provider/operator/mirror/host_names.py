@@ -92,10 +92,11 @@ class HostNames:
                 self._executor.submit(self._ask, name, answer)
         return answer.addresses
 
-    def failures(self) -> dict[str, str]:
-        """Why names could not be resolved the last time, by name."""
+    def failure_of(self, name: str) -> str:
+        """Why the last lookup of a name failed; empty where it did not, or was never made."""
         with self._lock:
-            return {name: one.error for name, one in self._answers.items() if one.error}
+            answer = self._answers.get(name)
+        return answer.error if answer is not None else ""
 
     @property
     def names(self) -> frozenset[str]:

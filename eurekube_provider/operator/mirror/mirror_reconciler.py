@@ -95,9 +95,12 @@ class MirrorReconciler:
         self._applications = ApplicationReconciler(cluster, writer, names, self._keeper, clock)
         self._refused: dict[MirrorKey, set[str]] = {}
         """The applications of which the last write was refused: they come last in the next round."""
+        self._listed_before: dict[MirrorKey, Mapping[str, list[Instance]]] = {}
+        """What was listed in the last round: the applications that changed since come first."""
 
     def forget_all(self) -> None:
         """Another replica leads: how long something was held counts anew for each."""
+        self._listed_before.clear()
         self._applications.forget_all()
 
     def reconcile(self, key: MirrorKey) -> MirrorResult:
@@ -131,6 +134,8 @@ class MirrorReconciler:
         if isinstance(condition, Failing) and not condition.lasts:
             return MirrorResult(again_seconds=PROOF_SECONDS)  # for a moment, most likely
         if isinstance(condition, Unread | Failing):
+            self._leave_who_opted_out(key, mirror, slices)
+            self._applications.count_anew(key)
             return self._cut_off(condition, read_at, services, slices)
         if mirror.is_paused:
             report = self._standing(services, slices, None, read_at)
@@ -154,6 +159,16 @@ class MirrorReconciler:
         again = [PROOF_SECONDS] if held else []
         again += [TTL_SECONDS] if now.uses_names else []
         return MirrorResult(report, tuple(now.expired), min(again, default=None))
+
+    def _leave_who_opted_out(self, key: MirrorKey, mirror: Mirror, slices: dict[str, list[Object]]) -> None:
+        """Take our slices from a person's Service that asks for them no more: that needs no Eureka."""
+        name = mirror.attach_to
+        if (
+            name in slices
+            and self._keeper.is_persons(key[0], name)
+            and not self._keeper.has_opted_in(key, name)
+        ):
+            self._applications.take_away(key, name, None, slices.pop(name))
 
     def _cut_off(
         self,
@@ -213,7 +228,15 @@ class MirrorReconciler:
             ]
         parts: list[MirrorRound] = []
         refused_before = self._refused.setdefault(now.key, set())
-        order = sorted(names.items(), key=lambda each: (each[0] in refused_before, each))
+        before = self._listed_before.get(now.key, listed)
+        self._listed_before[now.key] = listed
+
+        def rank(named: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
+            application, _ = named
+            change = _change(before.get(application), listed.get(application))
+            return application in refused_before, change, named
+
+        order = sorted(names.items(), key=rank)
 
         def writes() -> Iterator[Write]:
             for application, name in order:
@@ -287,7 +310,17 @@ class MirrorReconciler:
 
     def _forget(self, key: MirrorKey) -> None:
         self._refused.pop(key, None)
+        self._listed_before.pop(key, None)
         self._applications.forget(key)
+
+
+def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
+    """In which turn an application comes: one that changed; one that also lost an instance, of which Eureka
+    is asked, which takes its time where a server hangs; one that is as it was, with what it lost before.
+    """
+    if before == after:
+        return 2
+    return int(bool({one.key for one in before or ()} - {one.key for one in after or ()}))
 
 
 def _standing_applications(now: MirrorRound) -> dict[str, str]:

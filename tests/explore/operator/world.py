@@ -473,7 +473,7 @@ def owned() -> Iterator[None]:
         replace(KubeAccess, "_send", _send)
         replace(KubeAccess, "load", _load)
         replace(run, "Triggers", _Nothing)
-        replace(run, "gc", _Nothing())
+        replace(run, "settle_down", _Nothing)
         replace(run, "uuid", _Uuids)
         replace(selfcheck, "Later", _Nothing)
         # Fewer of what is alike, and longer between looks that find nothing: the same, faster.

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eurekube_provider.core import mirror_addresses
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_addresses import AddressPolicy, parsed_address
+from eurekube_provider.core.mirror_addresses import AddressPolicy, JudgedAddress, parsed_address
 from eurekube_provider.core.mirror_names import assigned_names, mirrored_name
 from eurekube_provider.core.networks import networks_of
 
@@ -143,6 +144,39 @@ def test_nothing_is_allowed_by_itself() -> None:
     assert policy.refusal(address, networks_of(["192.0.2.0/31"])) == ""
     assert "spec.allowedCIDRs" in policy.refusal(address, networks_of(["192.0.2.2/31"]))
     assert "spec.allowedCIDRs" in policy.refusal(address, networks_of(["2001:db8::/32"]))
+
+
+def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
+    """Whoever asks again, in another form or for a narrower network, has an answer of that."""
+    policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]), own=frozenset({"192.0.2.9"}))
+    narrow = networks_of(["192.0.2.0/31"])
+    for _ in range(2):
+        assert policy.judged("192.0.2.1") == JudgedAddress("192.0.2.1", "IPv4", "")
+        assert policy.judged("[2001:DB8::1]") == JudgedAddress("2001:db8::1", "IPv6", "")
+        assert policy.judged("vm-1.example.com") is None
+        for text, networks, why in (("192.0.2.9", (), "own"), ("192.0.2.2", narrow, "spec.allowedCIDRs")):
+            found = policy.judged(text, networks)
+            assert found is not None
+            assert why in found.refusal
+        assert policy.judged("192.0.2.2") == JudgedAddress("192.0.2.2", "IPv4", "")
+    assert policy == AddressPolicy(policy.allowed, own=policy.own)
+
+
+def test_no_more_judgements_are_kept_than_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses come and go while the networks stay."""
+    monkeypatch.setattr(mirror_addresses, "MOST_REMEMBERED", 2)
+    judged: list[str] = []
+    parse = mirror_addresses.parsed_address
+
+    def noting(text: str) -> mirror_addresses.IpAddress | None:
+        judged.append(text)
+        return parse(text)
+
+    monkeypatch.setattr(mirror_addresses, "parsed_address", noting)
+    policy = AddressPolicy(networks_of(["192.0.2.0/24"]))
+    for number in (1, 2, 1, 3, 1):
+        policy.judged(f"192.0.2.{number}")
+    assert [text[-1] for text in judged] == ["1", "2", "3", "1"]
 
 
 def test_addresses_may_be_in_brackets_and_names_are_none() -> None:

@@ -95,6 +95,16 @@ def test_what_our_syncers_registered_never_comes_back() -> None:
     assert ids(replace(MIRROR, includes_other_clusters=True)) == ["vm-2", "vm-3", "vm-4"]
 
 
+def test_what_this_cluster_registered_by_another_name_never_comes_back() -> None:
+    """It was renamed, or two operators call it differently: its UID tells."""
+    former = {"eurekube.owner": "cluster/old/shop/review", "eurekube.cluster-uid": CLUSTER.uid}
+    others = {**former, "eurekube.cluster-uid": "another"}
+    plain = {"eurekube.cluster-uid": CLUSTER.uid}
+    instances = [instance(number, metadata=each) for number, each in enumerate((former, others, plain), 1)]
+    found = mapped(*instances, mirror=replace(MIRROR, includes_other_clusters=True))
+    assert [one.instance_id for one in found.endpoints] == ["vm-2", "vm-3"]
+
+
 def test_one_bad_instance_keeps_no_other_away() -> None:
     """It is named with what is wrong with it."""
     found = mapped(instance(1), instance(2, "127.0.0.1"), instance(3, "vm-3.example.com"))

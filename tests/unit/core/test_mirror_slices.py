@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint
@@ -137,6 +137,16 @@ def test_another_port_is_another_slice_under_the_same_name() -> None:
     assert one["ports"][0] == {"name": "http", "port": 9090, "protocol": "TCP"}
 
 
+def test_a_slice_that_somebody_emptied_is_filled_again() -> None:
+    """Nothing else about it is wrong, and nothing else would ever fill it."""
+    _, slices = become([endpoint(1)])
+    (one,) = slices.values()
+    one["endpoints"] = []
+    plan, after = become([endpoint(1)], slices)
+    assert (len(plan.updates), len(plan)) == (1, 1)
+    assert shown_endpoints(after.values()) == [endpoint(1)]
+
+
 def test_what_somebody_changed_is_put_right() -> None:
     """Labels, ports, endpoints: they are the mirror's. What others add beside stays."""
     _, slices = become([endpoint(1)])
@@ -179,6 +189,7 @@ def _large(draw: st.DrawFn) -> list[MirrorEndpoint]:
 _wanted = _endpoints | _large()
 
 
+@settings(deadline=None)
 @given(st.lists(_wanted, min_size=1, max_size=4))
 def test_the_slices_become_what_is_wanted(steps: list[list[MirrorEndpoint]]) -> None:
     """Exactly that, families and ports apart, at most 100 in each, in one step, and then for good."""
@@ -197,6 +208,83 @@ def test_the_slices_become_what_is_wanted(steps: list[list[MirrorEndpoint]]) -> 
         assert len(written) == len(set(written))
 
 
+def _emptied(one: dict[str, Any]) -> None:
+    one["endpoints"] = []
+
+
+def _without_its_first(one: dict[str, Any]) -> None:
+    del one["endpoints"][:1]
+
+
+def _doubled(one: dict[str, Any]) -> None:
+    one["endpoints"] = [*one["endpoints"], *one["endpoints"]]
+
+
+def _with_a_strangers(one: dict[str, Any]) -> None:
+    stranger = "203.0.113.9" if one["addressType"] == "IPv4" else "2001:db8:ffff::9"
+    one["endpoints"] = [*one["endpoints"], {"addresses": [stranger]}]
+
+
+def _all_ready(one: dict[str, Any]) -> None:
+    one["endpoints"] = [{"addresses": each["addresses"]} for each in one["endpoints"]]
+
+
+def _without_labels(one: dict[str, Any]) -> None:
+    one["metadata"]["labels"] = {}
+
+
+def _orphaned(one: dict[str, Any]) -> None:
+    one["metadata"].pop("ownerReferences", None)
+
+
+def _by_udp(one: dict[str, Any]) -> None:
+    for port in one["ports"]:
+        port["protocol"] = "UDP"
+
+
+@settings(deadline=None)
+@given(
+    _wanted,
+    st.lists(
+        st.tuples(
+            st.integers(0, 9),
+            st.sampled_from(
+                [
+                    _emptied,
+                    _without_its_first,
+                    _doubled,
+                    _with_a_strangers,
+                    _all_ready,
+                    _without_labels,
+                    _orphaned,
+                    _by_udp,
+                ]
+            ),
+        ),
+        max_size=5,
+    ),
+)
+def test_whatever_somebody_does_to_the_slices_is_put_right(
+    wanted: list[MirrorEndpoint], acts: list[tuple[int, Callable[[dict[str, Any]], None]]]
+) -> None:
+    """In one step, and then for good."""
+    _, slices = become(wanted)
+    right = copy.deepcopy(slices)
+    for number, act in acts if slices else ():
+        act(list(slices.values())[number % len(slices)])
+    _, after = become(wanted, slices)
+    found = shown_endpoints(after.values())
+    assert (len(found), set(found)) == (len(wanted), set(wanted))
+    for one in after.values():
+        assert {port["protocol"] for port in one["ports"]} == {"TCP"}
+        assert OWNER.labels.items() <= one["metadata"]["labels"].items()
+        assert one["metadata"]["ownerReferences"] == [OWNER.owner]
+    assert len(become(wanted, after)[0]) == 0
+    if slices == right:
+        assert after == right
+
+
+@settings(deadline=None)
 @given(_wanted, _wanted)
 def test_only_slices_that_must_change_are_written(
     before: list[MirrorEndpoint], after: list[MirrorEndpoint]

@@ -384,6 +384,26 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     assert doubtful(behind_a_balancer(servers))
 
 
+def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waits for the news works on them meanwhile. Where there is no such list, nothing waits."""
+    told: list[list[str]] = []
+    owed: list[list[Instance]] = []
+    monkeypatch.setattr(resync, "FIRST_THINGS_SECONDS", 0.0)
+    monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [instance("by-delta")])
+    monkeypatch.setattr(RegistryFetcher, "owes_list", property(lambda _: bool(owed)))
+    monkeypatch.setattr(RegistryFetcher, "settle", lambda _: owed.pop())
+    registry = behind_a_balancer(Balanced(older(600)))
+    registry.resync.was_read = lambda: told.append(sorted(one.instance_id for one in registry.known()))
+    registry.resync.read()
+    assert told == [["by-delta"]]
+    owed.append([instance("by-delta"), instance("by-list")])
+    registry.resync.read()
+    assert told == [["by-delta"], ["by-delta"], ["by-delta", "by-list"]]
+    assert owed == []
+
+
 def test_start_times_are_forgotten() -> None:
     """Servers that come and go behind one URL leave nothing behind."""
     starts = Starts()

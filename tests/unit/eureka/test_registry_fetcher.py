@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -13,9 +13,8 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.model import Key as InstanceKey
 from eurekube_provider.eureka.codec import instances_from_text
-from eurekube_provider.eureka.delta import NOTHING_HELD, Delta, applied, counts_of, delta_from_text
+from eurekube_provider.eureka.delta import Delta, applied, counts_of, delta_from_text
 from eurekube_provider.eureka.registry_fetcher import (
     GAP_SECONDS,
     LIST_SECONDS,
@@ -239,6 +238,7 @@ class Following:
     :ivar delta_fails: what comes in place of the delta: None where it is refused.
     :ivar silent: keys of which the server changed something that no delta tells, and no list so far.
     :ivar others: servers of the same registry.
+    :ivar by_delta: what was listed last before a list was understood that had been put off.
     """
 
     cluster: Cluster
@@ -249,6 +249,7 @@ class Following:
     silent: set[tuple[str, str]] = field(default_factory=set)
     url: str = URL
     others: tuple[str, ...] = ()
+    by_delta: list[Instance] = field(default_factory=list)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -284,6 +285,11 @@ class Following:
 
     def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
         """As the client of a server does."""
+        found, understand = self.list_unread(fingerprint)
+        return found, None if understand is None else understand()
+
+    def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
+        """The same, understood later."""
         self.asked.append("list")
         text = self.get("apps")
         now = self.states()
@@ -291,10 +297,10 @@ class Following:
             if now.get(one.key) == (one.status, one.overridden_status):
                 self.silent.discard(one.key)
         found = hashlib.sha256(text.encode()).digest()
-        return found, None if found == fingerprint else instances_from_text(text)[0]
+        return found, None if found == fingerprint else lambda: instances_from_text(text)[0]
 
     def changes_unless(
-        self, fingerprint: bytes, held: Mapping[InstanceKey, Instance] = NOTHING_HELD
+        self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
     ) -> tuple[bytes, Delta | None] | None:
         """Answer with the delta unless it is as it was."""
         self.asked.append("delta")
@@ -305,7 +311,7 @@ class Following:
             raise failure
         text = self.get("apps", "delta")
         found = hashlib.sha256(text.encode()).digest()
-        return found, None if found == fingerprint else delta_from_text(text, held)
+        return found, None if found == fingerprint else read(text.encode())
 
     def get(self, *path: str) -> str:
         """Ask the server."""
@@ -325,7 +331,8 @@ class Following:
     def read(self) -> list[Instance]:
         """What the listing says; what was asked for it stands in ``asked``."""
         self.asked.clear()
-        return self.listing.read(self.started, in_doubt=False)
+        self.by_delta = self.listing.read(self.started, in_doubt=False)
+        return self.listing.settle() if self.listing.owes_list else self.by_delta
 
     def ids(self) -> list[str]:
         """The ids of the same."""
@@ -406,6 +413,62 @@ def test_deltas_are_followed_from_list_to_list() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list", "delta"]
+
+
+def followed_for(one: Following, seconds: float) -> None:
+    """It is read each 15 s, and something changes each time."""
+    for number in range(int(seconds / 15)):
+        one.register(f"x{number % 2}", hostName=f"host-{number}")
+        one.wait(15)
+        one.read()
+
+
+def test_what_a_delta_tells_waits_for_no_list() -> None:
+    """The list of every five minutes is asked for before it, and understood after that was passed on."""
+    one = following().anchored()
+    followed_for(one, LIST_SECONDS)
+    one.register("c")
+    one.wait(31)
+    one.asked.clear()
+    found = one.listing.read(STARTED, in_doubt=False)
+    assert sorted(each.instance_id for each in found) == ["a", "b", "c", "x0", "x1"]
+    assert (one.asked, one.listing.owes_list) == (["list", "delta"], True)
+    assert {id(each) for each in one.listing.settle()} == {id(each) for each in found}
+    assert one.listing.owes_list is False
+    one.wait(15)
+    one.read()
+    assert one.asked == ["delta"]
+
+
+def test_the_list_that_was_put_off_is_believed() -> None:
+    """One that came and one that went, and no delta told: the counts are the same."""
+    one = following().anchored()
+    followed_for(one, LIST_SECONDS)
+    one.register("c")
+    one.remove("b")
+    one.cluster.servers[URL].registry.changes.clear()
+    one.register("x0", hostName="another")
+    one.wait(31)
+    found = one.listing.read(STARTED, in_doubt=False)
+    assert sorted(each.instance_id for each in found) == ["a", "b", "x0", "x1"]
+    assert sorted(each.instance_id for each in one.listing.settle()) == ["a", "c", "x0", "x1"]
+
+
+@pytest.mark.parametrize("failure", [None, RegistryUnreachable("away", url=URL)])
+def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryUnreachable | None) -> None:
+    """The list was read, which is what counts."""
+    one = following().anchored()
+    followed_for(one, LIST_SECONDS)
+    one.register("c")
+    one.wait(31)
+    one.asked.clear()
+    one.delta_fails = [failure]
+    found = one.listing.read(STARTED, in_doubt=False)
+    assert sorted(each.instance_id for each in found) == ["a", "b", "c", "x0", "x1"]
+    assert (one.asked, one.listing.owes_list) == (["list", "delta"], False)
+    one.wait(15)
+    one.read()
+    assert one.asked == ["list"]
 
 
 def test_who_left_before_the_first_delta_is_told_of() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.runtime.collection import without_collection
+from eurekube_provider.runtime.collection import MADE_MEANWHILE, settle_down, without_collection
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +83,21 @@ def test_who_has_switched_it_off_keeps_it_off() -> None:
     with without_collection():
         assert not gc.isenabled()
     assert not gc.isenabled()
+
+
+def test_who_has_settled_down_is_seldom_gone_through() -> None:
+    """Neither what stands nor what one answer makes; what is garbage goes all the same, in its time."""
+    collections: list[str] = []
+    gc.freeze()  # whatever else the process has
+    settle_down()
+    gc.collect()
+    gc.callbacks.append(lambda phase, _: collections.append(phase))
+    try:
+        kept = [{"a": [number]} for number in range(MADE_MEANWHILE // 4)]
+        assert not collections
+        kept += [{"a": [number]} for number in range(MADE_MEANWHILE)]
+        assert collections
+    finally:
+        gc.callbacks.pop()
+        gc.unfreeze()
+    assert len(kept) > MADE_MEANWHILE

@@ -149,7 +149,7 @@ class Stage:
     """A mirror, reconciled by hand.
 
     :ivar persons: the Services that are nobody's of ours, by namespace and name.
-    :ivar addresses: what names resolve to.
+    :ivar addresses: what names resolve to, by the last good answer; ``failures`` why the last one was none.
     :param writers: how many writes may be under way at once; by default one, so that they have an order.
     """
 
@@ -159,11 +159,13 @@ class Stage:
         self.policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]))
         self.persons: dict[tuple[str, str], Object] = {}
         self.addresses: dict[str, tuple[str, ...]] = {}
+        self.failures: dict[str, str] = {}
         self.concerned: list[MirrorKey] = []
         self.objects = MirrorObjects(self.api, (), self.concerned.append)  # type: ignore[arg-type]
         self.writer = MirrorWriter(self.api, self.objects)  # type: ignore[arg-type]
         names = HostNames(lambda: None)
         names.resolved = self.addresses.get  # type: ignore[method-assign,assignment]
+        names.failure_of = lambda name: self.failures.get(name, "")  # type: ignore[method-assign]
         self.reconciler = MirrorReconciler(
             Cluster("eks", "uid"),
             self.objects,

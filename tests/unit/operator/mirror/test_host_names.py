@@ -73,7 +73,7 @@ def test_the_last_good_answer_outlives_a_failure() -> None:
     for lookups in (2, 3):
         scene.now += TTL_SECONDS
         assert scene.resolved("a", lookups) == ("192.0.2.1",)
-        assert scene.names.failures() == {"a": "no such name"}
+        assert scene.names.failure_of("a") == "no such name"
     assert scene.told == 2  # the answer, and the first failure
     scene.names.close()
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror_addresses import AddressPolicy, own_addresses
 from eurekube_provider.core.model import Port
 from eurekube_provider.core.objects import ATTACH_ANNOTATION
+from eurekube_provider.core.registry import Failing, Unread, Well
 from eurekube_provider.kube.access import MIRRORS
 from eurekube_provider.operator.watches import trim_service
 from tests.unit.operator.mirror.stage import KEY, Api, Object, Stage, instance, one
@@ -249,3 +250,77 @@ def test_both_addresses_of_a_dual_stack_service_are_the_clusters_own() -> None:
     spec = {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"]}
     service = trim_service({"metadata": {"namespace": "shop", "name": "review"}, "spec": spec})
     assert own_addresses([service], []) == {"10.0.0.1", "fd00::1"}
+
+
+def test_while_eureka_is_silent_the_time_of_what_vanished_stands_still() -> None:
+    """Eureka may come back empty: who has had no time to register again goes on to be called."""
+    stage = Stage(application="review", holdSeconds=300)
+    stage.source.listed = [instance(1), instance(2)]
+    stage.reconcile()
+    stage.source.listed = [instance(2)]
+    stage.reconcile()
+    stage.source.state = Failing(RegistryUnreachable("no answer"), 0.0)
+    for _ in range(4):
+        stage.now += 100.0
+        stage.reconcile()
+    stage.source.state, stage.source.listed = Well(), []
+    assert stage.reconcile().expired == ()
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True}
+    stage.now += 299.0
+    assert stage.reconcile().expired == ()
+    stage.now += 1.0
+    assert stage.reconcile().expired == ("REVIEW vm-1", "REVIEW vm-2")
+    assert stage.shows() == {}
+
+
+@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0)])
+def test_a_service_that_opts_out_is_left_though_eureka_is_silent(state: Any) -> None:
+    """The machines may be gone with Eureka, and its owner has them called no more."""
+    stage = Stage(application="review", attachTo="rating")
+    stage.persons["shop", "rating"] = opted_in()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.state = state
+    stage.reconcile()
+    assert stage.shows("rating") == {"192.0.2.1": True}
+    stage.persons.pop(("shop", "rating"))  # not known, which is no word of a person
+    stage.reconcile()
+    assert stage.shows("rating") == {"192.0.2.1": True}
+    service = opted_in()
+    service["metadata"]["annotations"] = {}
+    stage.persons["shop", "rating"] = service
+    stage.reconcile()
+    assert stage.shows("rating") == {}
+
+
+def test_a_name_that_resolves_no_more_is_told_and_keeps_its_addresses() -> None:
+    """What is shown is of the last good answer, however old that is by now."""
+    stage = Stage()
+    stage.source.listed = [instance(1, address="vm-1.example")]
+    stage.addresses["vm-1.example"] = ("192.0.2.1",)
+    assert stage.problem("Unresolvable") == ""
+    stage.failures["vm-1.example"] = "Name or service not known"
+    told = stage.problem("Unresolvable")
+    assert "'vm-1.example'" in told
+    assert "(Name or service not known): the addresses that it had are kept" in told
+    assert stage.shows() == {"192.0.2.1": True}
+    stage.failures.clear()
+    assert stage.problem("Unresolvable") == ""
+
+
+@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0), Well()])
+@pytest.mark.parametrize("eureka", ["default", "nowhere"])
+def test_a_deleted_mirror_goes_whatever_becomes_of_its_eureka(state: Any, eureka: str) -> None:
+    """Its finalizer would hold up its namespace: nothing of Eureka's is needed to take away what it made."""
+    stage = Stage(application="review")
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.state, stage.source.is_silent = state, True
+    stage.edited(application="review", eureka=eureka)
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+    stage.deleted()
+    stage.reconcile()
+    assert stage.service() is None
+    assert stage.shows() == {}
+    assert stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["finalizers"] == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror import LAST_READ_ANNOTATION
 from eurekube_provider.core.mirror_addresses import AddressPolicy
-from eurekube_provider.core.model import Port, Status
+from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.model import Key, Port, Status
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
 from eurekube_provider.core.registry import Failing, Unread
@@ -79,6 +82,45 @@ def test_many_applications_cost_writes_for_what_changes_alone() -> None:
     stage.reconcile()
     assert len(stage.api.writes) == 1
     assert stage.api.writes[0].startswith("PUT endpointslices/app-7-")
+
+
+def test_what_changed_in_eureka_comes_first() -> None:
+    """Whatever its name, and whatever else is to be put right."""
+    stage = Stage(pattern="APP-*", allow=["*"])
+    names = ["app-a", "app-b", "app-c"]
+    stage.source.listed = [instance(number, name) for number, name in enumerate(names, 1)]
+    stage.reconcile()
+    for path, item in stage.api.objects.items():
+        if "/endpointslices/" in path:  # somebody empties all of them
+            emptied = {**item, "endpoints": [], "metadata": {**item["metadata"], "resourceVersion": "99"}}
+            stage.api.objects[path] = emptied
+            one(stage.objects.slices).take("MODIFIED", copy.deepcopy(emptied))
+    stage.source.listed = [*stage.source.listed[:2], instance(4, "app-c")]
+    stage.reconcile()
+    written = [each.split("/")[1].rsplit("-", 2)[0] for each in stage.api.writes]
+    assert written == ["app-c", "app-a", "app-b"]
+    assert [stage.shows(name) for name in names] == [{f"192.0.2.{number}": True} for number in (1, 2, 4)]
+
+
+def test_who_changed_waits_for_no_question_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what vanished every server is asked; one that hangs is waited for, application after application."""
+    stage = Stage(pattern="APP-*", allow=["*"])
+    stage.source.listed = [instance(1, "app-a"), instance(2, "app-b"), instance(3, "app-c")]
+    stage.reconcile()
+    written: list[list[str]] = []
+    ask = stage.source.whereabouts
+
+    def whereabouts(keys: Iterable[Key]) -> Whereabouts:
+        written.append([each.split()[1].split("-")[1] for each in stage.api.writes])
+        return ask(keys)
+
+    monkeypatch.setattr(stage.source, "whereabouts", whereabouts)
+    stage.source.listed = [instance(2, "app-b"), instance(3, "app-c", status=Status.DOWN)]
+    stage.reconcile()
+    stage.source.listed = [instance(2, "app-b", status=Status.DOWN), instance(3, "app-c")]
+    stage.reconcile()
+    assert written == [["c"], ["b", "c"]]
+    assert stage.shows("app-a") == {"192.0.2.1": True}
 
 
 def test_a_removal_with_proof_is_done_at_once() -> None:
