@@ -196,20 +196,20 @@ def _slice_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
-    endpoints: dict[str, tuple[Object, Instance]] = {}
+    endpoints: dict[int, tuple[Object, Instance]] = {}
     known = before.endpoints if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
+        same = known.get(id(endpoint))
+        if same is not None:
+            instance = same[1]
+            if instance.status is Status.UP or instance.instance_id not in instances:
+                instances[instance.instance_id] = instance
+                endpoints[id(endpoint)] = same
+            continue
         address = endpoint["addresses"][0]
         target = endpoint.get("targetRef") or {}
         pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else None
         name = pod or address
-        same = known.get(name)
-        if same is not None and same[0] == endpoint:
-            instance = same[1]
-            if instance.status is Status.UP or instance.instance_id not in instances:
-                instances[instance.instance_id] = instance
-                endpoints[name] = (endpoint, instance)
-            continue
         instance_id = pod_instance_id(
             name,
             syncer.selector.namespace,
@@ -236,7 +236,7 @@ def _slice_instances(
                 metadata = by_zone[zone] = _metadata(zone, common, fixed)
             instance = _instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
-            endpoints[name] = (endpoint, instance)
+            endpoints[id(endpoint)] = (endpoint, instance)
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
     return SliceMapping(instances, problems, frozenset(terminating), ports, endpoints)

@@ -14,14 +14,15 @@ from eurekube_provider.core.ports import Ports
 class SliceMapping:
     """The instances and problems that one EndpointSlice was mapped to; never changed.
 
-    :param endpoints: by the name of a pod or an address, the endpoint and the instance that it was mapped to.
+    :param endpoints: each endpoint and the instance that it was mapped to, by the object that the endpoint is
+        (its ``id``, which is no other one's while it is held here).
     """
 
     instances: Mapping[str, Instance]
     problems: Mapping[Problem, None]
     terminating: frozenset[str]
     ports: Ports | None = None
-    endpoints: Mapping[str, tuple[Object, Instance]] = field(default_factory=dict)
+    endpoints: Mapping[int, tuple[Object, Instance]] = field(default_factory=dict)
 
 
 NOT_MAPPED = SliceMapping({}, {}, frozenset())
@@ -30,8 +31,8 @@ NOT_MAPPED = SliceMapping({}, {}, frozenset())
 class MappingCache:
     """A cache of what each EndpointSlice of a syncer was mapped to: a change maps the changed endpoints only.
 
-    Slices are told apart by the objects that they are: one that changed is another object, and its endpoints
-    are compared. Any number of threads may share it.
+    Slices are told apart by the objects that they are: one that changed is another object. So are endpoints:
+    those that did not change stay the same objects. Any number of threads may share it.
     """
 
     def __init__(self) -> None:
