@@ -361,10 +361,8 @@ def _status_settled(want: Instance, have: Instance) -> bool:
 
 
 def _is_in_line(want: Instance, have: Instance) -> bool:
-    """Whether nothing must change of what is ours already."""
-    return (
-        have.status is want.status and have.overridden_status is Status.UNKNOWN and same_contents(want, have)
-    )
+    """Whether nothing must change of what is ours: the contents are equal, our mark of a drain among them."""
+    return have.status is want.status and same_contents(want, have)
 
 
 def _is_out_by_us(have: Instance) -> bool:
