@@ -27,6 +27,12 @@ class SliceMapping:
 
 NOT_MAPPED = SliceMapping({}, {}, frozenset())
 
+MOST_ZONES = 64
+"""Of a Service's endpoints, whose metadata are kept."""
+
+SliceMappings = Mapping[str, tuple[Object, SliceMapping]]
+MetadataByZone = Mapping[str, Mapping[str, str]]
+
 
 class MappingCache:
     """A cache of what each EndpointSlice of a syncer was mapped to: a change maps the changed endpoints only.
@@ -36,16 +42,20 @@ class MappingCache:
     """
 
     def __init__(self) -> None:
-        self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, SliceMapping]]]] = {}
+        self._by_service: dict[str, tuple[object, SliceMappings, MetadataByZone]] = {}
 
-    def of(self, service: str, context: object) -> Mapping[str, tuple[Object, SliceMapping]]:
-        """Return what a Service's slices were mapped to, by name; empty where the context has changed."""
+    def of(self, service: str, context: object) -> tuple[SliceMappings, MetadataByZone]:
+        """Return what a Service's slices were mapped to, by name, and the metadata of its instances, by zone.
+
+        Both are empty where the context has changed.
+        """
         held = self._by_service.get(service)
-        return held[1] if held is not None and held[0] == context else {}
+        return held[1:] if held is not None and held[0] == context else ({}, {})
 
-    def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, SliceMapping]]) -> None:
+    def keep(self, service: str, context: object, parts: SliceMappings, metadata: MetadataByZone) -> None:
         """Replace what is cached of a Service."""
-        self._by_service[service] = (context, parts)
+        # A zone is whatever somebody wrote: of more than there can be, none is kept.
+        self._by_service[service] = (context, parts, metadata if len(metadata) <= MOST_ZONES else {})
 
     def forget_others(self, services: Iterable[str]) -> None:
         """Drop what is cached of any other Service."""
@@ -53,4 +63,4 @@ class MappingCache:
             self._by_service.pop(gone, None)
 
     def __len__(self) -> int:
-        return sum(len(parts) for _, parts in self._by_service.values())
+        return sum(len(parts) for _, parts, _ in self._by_service.values())
