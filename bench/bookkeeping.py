@@ -1,4 +1,4 @@
-"""Bookkeeping beside the registrations: Events, statuses, brake, retention and doctor must stay linear.
+"""What is done for each syncer: reconciles, Events, statuses, brake, retention and doctor must stay linear.
 
 A part of P12. Each job is done once for every syncer, with ten instances each, in this process and without
 servers: what is compared is the time a syncer at some number of syncers and at ten times as many.
@@ -10,14 +10,16 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bench.harness import measure, show
+from bench.reconciles import Reconciles
 from eurekube_provider.core.identity import OWNER_KEY, Cluster, endpoint_of, pod_instance_id
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.doctor.checks import Requirements, findings_of
-from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
+from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot, attributed
 from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.eureka.view import View
 from eurekube_provider.kube.events import EventRecorder, EventType
@@ -77,7 +79,7 @@ def _pods(name: str, instances: list[Instance]) -> dict[str, Any]:
 
 
 class Fleet:
-    """Syncers, each with a Service, an EndpointSlice, a Deployment and ten instances."""
+    """Syncers, each with a Service, an EndpointSlice, a Deployment and ten pods, which are instances."""
 
     def __init__(self, count: int) -> None:
         names = [f"app-{number}" for number in range(count)]
@@ -86,6 +88,8 @@ class Fleet:
             name: [_instance(name, at * INSTANCES + number) for number in range(INSTANCES)]
             for at, name in enumerate(names)
         }
+        self.pods = [_pod(name, one) for name, there in self.instances.items() for one in there]
+        self.reconciles = Reconciles(CLUSTER, self.syncers, self.instances)
         self.snapshot = Snapshot(
             CLUSTER,
             syncers=tuple(self.syncers),
@@ -147,8 +151,12 @@ class Fleet:
             retention.of_refused(syncer, {"default": self.instances[syncer["metadata"]["name"]]})
 
     def doctor(self) -> None:
-        """Check all of it."""
-        assert findings_of(self.snapshot, Requirements(), NOW)
+        """Find the workloads that run the pods, and check all of it."""
+        workloads, pods = attributed(self.pods, self.snapshot.workloads)
+        snapshot = replace(self.snapshot, workloads=tuple(workloads), pods=pods)
+        assert len(workloads) == len(self.syncers)
+        assert len(pods) == len(self.pods)
+        assert findings_of(snapshot, Requirements(), NOW)
 
 
 def growth(count: int) -> tuple[dict[str, float], dict[str, float]]:
@@ -181,6 +189,7 @@ def growth(count: int) -> tuple[dict[str, float], dict[str, float]]:
 
 def _jobs(fleet: Fleet) -> Mapping[str, Callable[[], None]]:
     return {
+        "reconciles": fleet.reconciles.run,
         "Events": fleet.events,
         "statuses": fleet.statuses,
         "brake": fleet.brake,
@@ -214,6 +223,12 @@ def _instance(name: str, number: int) -> Instance:
     address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
     instance_id = pod_instance_id(f"{name}-{number}", "shop", CLUSTER.name, name, 8080)
     return Instance(name, instance_id, address, address, Port(8080), metadata={OWNER_KEY: _owner(name)})
+
+
+def _pod(name: str, one: Instance) -> dict[str, Any]:
+    pod, _ = endpoint_of(one.instance_id, CLUSTER.name)
+    metadata = {**_metadata(pod), "labels": {"app": name, "tier": "backend", "pod-template-hash": "1"}}
+    return {"metadata": metadata, "spec": {}, "status": {"podIP": one.ip_address}}
 
 
 def _slice(name: str, there: list[Instance]) -> dict[str, Any]:

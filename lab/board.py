@@ -71,7 +71,7 @@ class Board:
         self._stopped = threading.Event()
         self._title = ""
         self._reflector = Reflector(
-            access, ENDPOINT_SLICES, lambda item: item, self._slice_changed, namespace
+            access, ENDPOINT_SLICES, lambda item, _: item, self._slice_changed, namespace
         )
         self._asker = threading.Thread(target=self._ask, name="board", daemon=True)
         self._live = Live(console=live, refresh_per_second=10, get_renderable=self._table) if live else None

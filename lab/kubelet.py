@@ -44,7 +44,7 @@ class Kubelet:
         self._pods: dict[str, Pod] = {}
         self._lock = threading.Lock()
         self._addresses = (POD_NETWORK.format(*divmod(number, 250)) for number in itertools.count(251))
-        self._reflector = Reflector(self._access, PODS, lambda item: item, self._saw)
+        self._reflector = Reflector(self._access, PODS, lambda item, _: item, self._saw)
         self._stopped = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="kubelet-nodes", daemon=True)
 

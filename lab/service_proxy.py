@@ -56,8 +56,8 @@ class ServiceProxy:
         self._ready: dict[tuple[str, str], frozenset[str]] = {}
         self._listeners: dict[Target, _Listener] = {}
         self._reflectors = [
-            Reflector(access, SERVICES, lambda item: item, self._service_changed),
-            Reflector(access, ENDPOINT_SLICES, lambda item: item, self._slice_changed),
+            Reflector(access, SERVICES, lambda item, _: item, self._service_changed),
+            Reflector(access, ENDPOINT_SLICES, lambda item, _: item, self._slice_changed),
         ]
 
     def start(self) -> None:

@@ -143,9 +143,10 @@ def _pod_instances(
     common = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
     reads_pods = labels_of_pod is not None and bool(syncer.metadata_from_pod_labels)
     where = qualified(service)
-    known = mapped.of(where, (syncer, cluster, common)) if mapped is not None and not reads_pods else {}
+    context = (syncer, cluster, common)
+    known, before_by_zone = mapped.of(where, context) if mapped is not None and not reads_pods else ({}, {})
     fixed = _fixed_metadata(syncer, cluster)
-    by_zone: dict[str, dict[str, str]] = {}  # thousands of instances share a handful of these
+    by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
@@ -174,7 +175,7 @@ def _pod_instances(
     for instance_id in terminating:
         instances.pop(instance_id, None)
     if mapped is not None and not reads_pods:
-        mapped.keep(where, (syncer, cluster, common), parts)
+        mapped.keep(where, context, parts, by_zone)
     return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating))
 
 
@@ -185,7 +186,7 @@ def _slice_instances(
     cluster: Cluster,
     common: Mapping[str, str],
     fixed: Mapping[str, str],
-    by_zone: dict[str, dict[str, str]],
+    by_zone: dict[str, Mapping[str, str]],
     labels_of_pod: LabelsOfPod | None,
     before: SliceMapping,
 ) -> SliceMapping:
@@ -196,20 +197,20 @@ def _slice_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
-    endpoints: dict[str, tuple[Object, Instance]] = {}
+    endpoints: dict[int, tuple[Object, Instance]] = {}
     known = before.endpoints if before.ports == ports else {}
     for endpoint in endpoint_slice["endpoints"]:
+        same = known.get(id(endpoint))
+        if same is not None:
+            instance = same[1]
+            if instance.status is Status.UP or instance.instance_id not in instances:
+                instances[instance.instance_id] = instance
+                endpoints[id(endpoint)] = same
+            continue
         address = endpoint["addresses"][0]
         target = endpoint.get("targetRef") or {}
         pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else None
         name = pod or address
-        same = known.get(name)
-        if same is not None and same[0] == endpoint:
-            instance = same[1]
-            if instance.status is Status.UP or instance.instance_id not in instances:
-                instances[instance.instance_id] = instance
-                endpoints[name] = (endpoint, instance)
-            continue
         instance_id = pod_instance_id(
             name,
             syncer.selector.namespace,
@@ -229,14 +230,14 @@ def _slice_instances(
             check_instance_id(instance_id)
             if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
                 of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-                metadata = _metadata(zone, {**common, **of_pod}, fixed)
+                metadata: Mapping[str, str] = _metadata(zone, {**common, **of_pod}, fixed)
             elif zone in by_zone:
                 metadata = by_zone[zone]
             else:
                 metadata = by_zone[zone] = _metadata(zone, common, fixed)
             instance = _instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
-            endpoints[name] = (endpoint, instance)
+            endpoints[id(endpoint)] = (endpoint, instance)
         except InvalidInstance as error:
             problems[Problem(Reason.INVALID_INSTANCE, f"{where}: {error}")] = None
     return SliceMapping(instances, problems, frozenset(terminating), ports, endpoints)

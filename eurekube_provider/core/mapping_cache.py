@@ -14,37 +14,48 @@ from eurekube_provider.core.ports import Ports
 class SliceMapping:
     """The instances and problems that one EndpointSlice was mapped to; never changed.
 
-    :param endpoints: by the name of a pod or an address, the endpoint and the instance that it was mapped to.
+    :param endpoints: each endpoint and the instance that it was mapped to, by the object that the endpoint is
+        (its ``id``, which is no other one's while it is held here).
     """
 
     instances: Mapping[str, Instance]
     problems: Mapping[Problem, None]
     terminating: frozenset[str]
     ports: Ports | None = None
-    endpoints: Mapping[str, tuple[Object, Instance]] = field(default_factory=dict)
+    endpoints: Mapping[int, tuple[Object, Instance]] = field(default_factory=dict)
 
 
 NOT_MAPPED = SliceMapping({}, {}, frozenset())
+
+MOST_ZONES = 64
+"""Of a Service's endpoints, whose metadata are kept."""
+
+SliceMappings = Mapping[str, tuple[Object, SliceMapping]]
+MetadataByZone = Mapping[str, Mapping[str, str]]
 
 
 class MappingCache:
     """A cache of what each EndpointSlice of a syncer was mapped to: a change maps the changed endpoints only.
 
-    Slices are told apart by the objects that they are: one that changed is another object, and its endpoints
-    are compared. Any number of threads may share it.
+    Slices are told apart by the objects that they are: one that changed is another object. So are endpoints:
+    those that did not change stay the same objects. Any number of threads may share it.
     """
 
     def __init__(self) -> None:
-        self._by_service: dict[str, tuple[object, Mapping[str, tuple[Object, SliceMapping]]]] = {}
+        self._by_service: dict[str, tuple[object, SliceMappings, MetadataByZone]] = {}
 
-    def of(self, service: str, context: object) -> Mapping[str, tuple[Object, SliceMapping]]:
-        """Return what a Service's slices were mapped to, by name; empty where the context has changed."""
+    def of(self, service: str, context: object) -> tuple[SliceMappings, MetadataByZone]:
+        """Return what a Service's slices were mapped to, by name, and the metadata of its instances, by zone.
+
+        Both are empty where the context has changed.
+        """
         held = self._by_service.get(service)
-        return held[1] if held is not None and held[0] == context else {}
+        return held[1:] if held is not None and held[0] == context else ({}, {})
 
-    def keep(self, service: str, context: object, parts: Mapping[str, tuple[Object, SliceMapping]]) -> None:
+    def keep(self, service: str, context: object, parts: SliceMappings, metadata: MetadataByZone) -> None:
         """Replace what is cached of a Service."""
-        self._by_service[service] = (context, parts)
+        # A zone is whatever somebody wrote: of more than there can be, none is kept.
+        self._by_service[service] = (context, parts, metadata if len(metadata) <= MOST_ZONES else {})
 
     def forget_others(self, services: Iterable[str]) -> None:
         """Drop what is cached of any other Service."""
@@ -52,4 +63,4 @@ class MappingCache:
             self._by_service.pop(gone, None)
 
     def __len__(self) -> int:
-        return sum(len(parts) for _, parts in self._by_service.values())
+        return sum(len(parts) for _, parts, _ in self._by_service.values())

@@ -29,6 +29,9 @@ DEFAULT_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterI
 MOST_INTERNED = 16_384
 """Texts that are remembered; what was not asked for longest is forgotten first."""
 
+MOST_SHARED = 4096
+"""Of ports, and of the times of leases, that are remembered so."""
+
 
 @lru_cache(maxsize=MOST_INTERNED)
 def interned(text: str) -> str:
@@ -62,6 +65,12 @@ class Port:
     enabled: bool = True
 
 
+@lru_cache(maxsize=MOST_SHARED)
+def shared_port(number: int, *, enabled: bool) -> Port:
+    """Return the one object for a port: thousands of instances share a few, and compare them at each plan."""
+    return Port(number, enabled)
+
+
 @dataclass(frozen=True, slots=True)
 class EurekaLease:
     """How long an instance lives without a renewal.
@@ -74,6 +83,12 @@ class EurekaLease:
 
     renewal_interval_seconds: int = 30
     duration_seconds: int = 90
+
+
+@lru_cache(maxsize=MOST_SHARED)
+def shared_lease(renewal_interval_seconds: int, duration_seconds: int) -> EurekaLease:
+    """Return the one object for the times of a lease, as :func:`shared_port`."""
+    return EurekaLease(renewal_interval_seconds, duration_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.model import Port
+from eurekube_provider.core.model import Port, shared_port
 from eurekube_provider.core.objects import Object, Problem
 from eurekube_provider.core.remedies import TO_MEND
 from eurekube_provider.core.syncer import PortReference
 
-NO_SECURE_PORT = Port(443, enabled=False)
+NO_SECURE_PORT = shared_port(443, enabled=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ def choose_ports(
             if plain
             else Problem(ConditionType.NO_PORT, f"{where} has no TCP port")
         )
-        return chosen if isinstance(chosen, Problem) else Ports(Port(chosen))
+        return chosen if isinstance(chosen, Problem) else Ports(shared_port(chosen, enabled=True))
     secure = _named(tcp, secure_port, "securePort", where)
     secure_number = secure if isinstance(secure, Problem) else _number(secure, number, where)
     if isinstance(secure_number, Problem):
         return secure_number
     if plain is None or plain is secure:
-        return Ports(Port(secure_number, enabled=False), Port(secure_number))
+        return Ports(shared_port(secure_number, enabled=False), shared_port(secure_number, enabled=True))
     plain_number = _number(plain, number, where)
     if isinstance(plain_number, Problem):
         return plain_number
-    return Ports(Port(plain_number), Port(secure_number))
+    return Ports(shared_port(plain_number, enabled=True), shared_port(secure_number, enabled=True))
 
 
 def _plain(

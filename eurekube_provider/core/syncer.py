@@ -21,7 +21,7 @@ from eurekube_provider.core.identity import (
     check_metadata_key,
     metadata_key,
 )
-from eurekube_provider.core.model import EMPTY, EurekaLease
+from eurekube_provider.core.model import EMPTY, EurekaLease, shared_lease
 from eurekube_provider.core.objects import Object, Problem, app_of, conditions_of, is_mirrored
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.remedies import TO_MEND
@@ -300,7 +300,7 @@ class _SyncerReader:
             home_page_path=spec.get("homePagePath") or "/",
             status_page_path=spec.get("statusPagePath") or "",
             health_check_path=spec.get("healthCheckPath") or "",
-            lease=EurekaLease(
+            lease=shared_lease(
                 lease.get("renewalIntervalSeconds", _DEFAULT_LEASE.renewal_interval_seconds),
                 lease.get("durationSeconds", _DEFAULT_LEASE.duration_seconds),
             ),

@@ -103,11 +103,8 @@ def read_snapshot(settings: Settings) -> Snapshot:
     unseen: list[str] = []
     version = access.get("/version")
     all_of = partial(listed_objects, access, settings.watch_namespaces, unseen)
-    workloads = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in all_of(where)]
-    pods = all_of(PODS)
-    index = WorkloadIndex(workloads)
-    run_by = [(pod, index.of_pod(pod)) for pod in pods]
-    workloads += _unowned(run_by)
+    listed = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in all_of(where)]
+    workloads, pods = attributed(all_of(PODS), listed)
     syncers = all_of(SYNCERS)
     mirrors = listed_mirrors(access, settings.watch_namespaces, unseen)
     return Snapshot(
@@ -117,7 +114,7 @@ def read_snapshot(settings: Settings) -> Snapshot:
         services=tuple(all_of(SERVICES)),
         slices=tuple(all_of(ENDPOINT_SLICES)),
         workloads=tuple(workloads),
-        pods=_by_address(run_by),
+        pods=pods,
         eurekas={
             name: read_eureka(name, connection, unseen) for name, connection in settings.connections.items()
         },
@@ -189,6 +186,18 @@ def _sentence(resource: ApiResource, namespace: str | None, error: KubernetesErr
     if resource is SYNCERS and error.status_code == 404:
         return f"syncers: the cluster does not know the kind EurekaSyncer: install it with {INSTALL_CRDS}"
     return f"{resource.plural} {where}: {error}"
+
+
+def attributed(
+    pods: Sequence[Object], workloads: Sequence[Workload]
+) -> tuple[list[Workload], dict[str, Pod]]:
+    """Attribute pods to the workloads that run them.
+
+    :returns: the workloads, and one for each owner that is none of them; and the pods by address.
+    """
+    index = WorkloadIndex(workloads)
+    run_by = [(pod, index.of_pod(pod)) for pod in pods]
+    return [*workloads, *_unowned(run_by)], _by_address(run_by)
 
 
 def _unowned(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]:

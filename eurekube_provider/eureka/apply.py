@@ -67,6 +67,8 @@ def apply(
     in_bulk = len(plan.changes) >= BULK_FROM_CHANGES and peers.uses_batches(max(leases, len(plan.changes)))
     for action in Action:
         changes = plan.of(action)
+        if not changes:
+            continue
         if action is Action.ENFORCE:
             failed = {failure.change.instance.key for failure in outcome.failures}
             changes = tuple(change for change in changes if change.instance.key not in failed)
@@ -155,8 +157,10 @@ class _Step:
 
     def _write(self) -> None:
         want = self.change.instance
+        stamp = None
         if self.is_new and not self._is_elsewhere(want):
-            self.peers.register(replace(want, last_dirty_timestamp_ms=humble_timestamp()))
+            stamp = humble_timestamp()
+            self.peers.register(replace(want, last_dirty_timestamp_ms=stamp))
         have = self._read()
         if self.change.action is Action.SET_STATUS and have is not None:
             written = set_status(self.peers, want, have)
@@ -169,7 +173,9 @@ class _Step:
                 else:
                     want = as_found(want, have)
             written = write(self.peers, want, have, self.change.actual)
-            if have is not None and written.written_at_ms == have.written_at_ms and self._is_missed(have):
+            is_as_found = have is not None and written.written_at_ms == have.written_at_ms
+            # What was sent a moment ago needs no second change in the list of every client.
+            if have is not None and is_as_found and have.written_at_ms != stamp and self._is_missed(have):
                 self.peers.register(have)
         if self.observer:
             self.observer.registered(written)

@@ -18,12 +18,15 @@ from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import (
     DEFAULT_DATA_CENTER_CLASS,
     EMPTY,
+    MOST_SHARED,
     DataCenter,
     EurekaLease,
     Instance,
     Port,
     Status,
     interned,
+    shared_lease,
+    shared_port,
 )
 
 Json = Mapping[str, Any]
@@ -32,7 +35,6 @@ encode = json.JSONEncoder(separators=(",", ":")).encode
 quoted = json.encoder.encode_basestring_ascii
 """A string as :data:`encode` writes it."""
 
-_MOST_SHARED = 4096
 _OWN_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
 
@@ -215,18 +217,12 @@ def _yes(holds: bool) -> str:  # noqa: FBT001 - the only thing it is about
 
 def _port_from_json(value: Any, default: Port) -> Port:
     if not isinstance(value, dict):
-        return default if value is None else _port(_number("port", value), default.enabled)
+        return default if value is None else shared_port(_number("port", value), enabled=default.enabled)
     enabled = value.get("@enabled", default.enabled)
-    return _port(
+    return shared_port(
         _number("port", value.get("$", default.number)),
-        enabled if isinstance(enabled, bool) else str(enabled).strip().lower() == "true",
+        enabled=enabled if isinstance(enabled, bool) else str(enabled).strip().lower() == "true",
     )
-
-
-@lru_cache(maxsize=_MOST_SHARED)
-def _port(number: int, enabled: bool) -> Port:  # noqa: FBT001 - as Port has it
-    """Thousands of instances share a few ports."""
-    return Port(number, enabled)
 
 
 def _data_center_to_json(data_center: DataCenter) -> dict[str, Any]:
@@ -256,11 +252,10 @@ def _lease_from_json(value: Any) -> EurekaLease:
     default = _DEFAULT_LEASE
     if not isinstance(value, dict):
         return default
-    found = EurekaLease(
+    return shared_lease(
         _number("lease", value.get("renewalIntervalInSecs") or default.renewal_interval_seconds),
         _number("lease", value.get("durationInSecs") or default.duration_seconds),
     )
-    return default if found == default else found
 
 
 def _strings(value: Any) -> Mapping[str, str]:
@@ -272,7 +267,7 @@ def _strings(value: Any) -> Mapping[str, str]:
     )
 
 
-@lru_cache(maxsize=_MOST_SHARED)
+@lru_cache(maxsize=MOST_SHARED)
 def _shared_strings(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     """The pods of a Service have equal metadata: one map for all of them takes a tenth of the memory."""
     return MappingProxyType({interned(key): interned(item) for key, item in items}) if items else EMPTY

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import http.client
 import json
 import logging
 import urllib.request
@@ -27,6 +28,9 @@ _POOL_SIZE = 48
 """For the threads of renewals, at most, and those that write."""
 
 _REFUSED = (401, 403)
+
+_NO_RETRIES = urllib3.Retry(total=False, redirect=False)
+"""Made once: of ``False`` urllib3 would make one for each request."""
 
 
 class TransportError(Exception):
@@ -82,6 +86,40 @@ class EurekaResponse:
             return ""
 
 
+class _InOnePiece(urllib3.connection.HTTPConnection):
+    """Sends a request in one piece, head and body, so that the server wakes up once for it."""
+
+    _held: list[bytes] | None = None
+
+    def request(self, *arguments: Any, **options: Any) -> None:
+        """Send one request."""
+        held = self._held = []
+        try:
+            super().request(*arguments, **options)
+        finally:
+            self._held = None
+        super().send(b"".join(held))
+
+    def putheader(self, header: Any, *values: Any) -> None:
+        """Add a header, without a search for the mark of one to be left out, which none of ours is."""
+        http.client.HTTPConnection.putheader(self, header, *values)
+
+    def send(self, data: Any) -> None:
+        """Send what is no part of a request, as to a proxy, at once."""
+        if self._held is None:
+            super().send(data)
+        else:
+            self._held.append(data)
+
+
+class _Http(_InOnePiece):
+    """Without TLS."""
+
+
+class _Https(_InOnePiece, urllib3.connection.HTTPSConnection):
+    """With TLS."""
+
+
 class Transport:
     """One server; any number of threads may share it.
 
@@ -94,7 +132,7 @@ class Transport:
         self._url, self._connection = url, connection
         self._headers = {"Accept-Encoding": "gzip", "User-Agent": "eurekube"}
         self._authorization = _authorization(connection)
-        options: dict[str, Any] = {"maxsize": _POOL_SIZE, "block": True, "retries": False}
+        options: dict[str, Any] = {"maxsize": _POOL_SIZE, "block": True, "retries": _NO_RETRIES}
         options["timeout"] = urllib3.Timeout(
             connect=connection.connect_timeout_seconds, read=connection.read_timeout_seconds
         )
@@ -109,6 +147,7 @@ class Transport:
             self._pool, self._origin = _proxy(proxy, options), f"{parts.scheme}://{parts.netloc}"
         else:
             self._pool, self._origin = urllib3.connection_from_url(url, **options), ""
+            self._pool.ConnectionCls = _Https if parts.scheme == "https" else _Http
         self._base = parts.path
 
     def close(self) -> None:
@@ -191,6 +230,7 @@ class Transport:
                 body=body,
                 headers={**self._headers, **headers},
                 redirect=False,
+                assert_same_host=False,  # which would be looked up in each URL
                 decode_content=False,
                 **haste,
             )

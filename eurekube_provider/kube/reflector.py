@@ -47,7 +47,8 @@ ANEW_AFTER_FAILURES = 3
 """So many refusals in a row may mean that the API does not know the version; then twice as many."""
 
 Object = dict[str, Any]
-Trim = Callable[[Object], Object]
+Trim = Callable[[Object, Object | None], Object]
+"""What is kept of an object; told what was kept of it before (None: it is new), of which parts may stay."""
 Listener = Callable[[Object | None, Object | None], None]
 """Told of each change: the object before (None: it is new) and after (None: it is gone)."""
 
@@ -182,7 +183,8 @@ class Reflector:
         for page in pages:
             self._active_at = time.monotonic()
             for item in page.get("items") or ():
-                fresh[_key(item)] = self._trim(item)
+                key = _key(item)
+                fresh[key] = self._trim(item, self._objects.get(key))
         with self._turn:
             with self._lock:
                 before, self._objects = self._objects, fresh
@@ -206,7 +208,7 @@ class Reflector:
         """Take one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``), and tell the listener."""
         with self._turn:
             self._told_of = _version_of(item)
-            self._put(_key(item), None if event_type == "DELETED" else self._trim(item))
+            self._put(item, is_there=event_type != "DELETED")
 
     def take_answer(self, item: Object) -> None:
         """Take what a write of ours made, and tell the listener, unless a watch has told of later changes.
@@ -217,18 +219,21 @@ class Reflector:
         with self._turn:
             version = _version_of(item)
             if not version or version > self._told_of:
-                self._put(_key(item), self._trim(item))
+                self._put(item, is_there=True)
 
     def take_removal(self, item: Object) -> None:
         """Take that we removed an object, and tell the listener, unless another one of its name stands."""
         with self._turn:
             stands = self.get(*_key(item))
             if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
-                self._put(_key(item), None)
+                self._put(item, is_there=False)
 
-    def _put(self, key: tuple[str, str], kept: Object | None) -> None:
+    def _put(self, item: Object, *, is_there: bool) -> None:
+        key = _key(item)
+        old = self._objects.get(key)  # which only who has the turn changes
+        kept = self._trim(item, old) if is_there else None
         with self._lock:
-            old = self._objects.pop(key, None)
+            self._objects.pop(key, None)
             if kept is not None:
                 self._objects[key] = kept
         if old != kept:

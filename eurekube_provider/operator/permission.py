@@ -67,8 +67,9 @@ class Permissions:
                     f" namespaces{TO_MEND}take another name, or allow it with"
                     f" --reserve {syncer.namespace}={name}"
                 )
-        own = self._sources.names_of(syncer.selector)
-        for name in sorted(syncer.names - own) if own else ():
+        others = syncer.names - {syncer.selector.app.lower()}  # which every Service that it selects is called
+        own = self._sources.names_of(syncer.selector) if others else frozenset()
+        for name in sorted(others - own) if own else ():
             if not self._settings.may_publish(syncer.namespace, name):
                 called = ", ".join(sorted(own))
                 raise ConfigurationError(

@@ -38,6 +38,7 @@ RECHECK_REFUSED_SECONDS = 20.0
 
 _NOTHING = Outcome()
 _NOTHING_OFFERED = Offered()
+_NOTHING_UNWANTED = Offered(asked=frozenset())
 
 
 class Reconciler:
@@ -139,16 +140,18 @@ class Reconciler:
             registry.refresh([one.key for one in there], known_too=True)
         offered = self._offer(wanted, registries)
         strays = {
-            name: [one for one in instances if not offered.keeps(name, one.key)]
-            for name, instances in registries.owned(owner).items()
+            name: [one for one in at.known(owner=owner) if not offered.keeps(name, one.key)]
+            for name, at in registries.items()
             if name != syncer.eureka
         }
         steps = self._plan(wanted, registry, offered)
         back = self._put_back(wanted, registry, registries)
-        keys_back = {one.instance.key for one in back}
-        rest = tuple(one for one in steps.changes if one.instance.key not in keys_back)
-        differing = replace(steps, changes=(*back, *rest))
-        steps, waiting = differing, 0
+        rest = steps.changes
+        if back:
+            keys_back = {one.instance.key for one in back}
+            rest = tuple(one for one in rest if one.instance.key not in keys_back)
+            steps = replace(steps, changes=(*back, *rest))
+        differing, waiting = steps, 0
         if syncer.is_paused:
             steps = replace(differing, changes=back)
             waiting = len(rest) + sum(map(len, strays.values()))
@@ -163,9 +166,8 @@ class Reconciler:
         """Hold back removals that look like a broken source."""
         wanted, steps, leaves = decided.wanted, decided.steps, decided.leaves
         unwanted = tuple(change for key, change in leaves.items() if key not in wanted.keys)
-        allowed, hold = self._brake.check(
-            wanted.key, wanted.item, replace(steps, changes=(*steps.changes, *unwanted)), wanted.owner
-        )
+        judged = replace(steps, changes=(*steps.changes, *unwanted)) if unwanted else steps
+        allowed, hold = self._brake.check(wanted.key, wanted.item, judged, wanted.owner)
         if hold is None:
             return decided
         going = {id(change) for change in allowed.changes}
@@ -212,6 +214,8 @@ class Reconciler:
             name: [one for one in there if name != wanted.syncer.eureka or one.key not in wanted.keys]
             for name, there in registries.owned(wanted.owner).items()
         }
+        if not any(unwanted.values()):
+            return _NOTHING_UNWANTED
         leaves = {
             # What was seen terminating is wanted by nobody.
             name: [one for one in there if not self._sources.seen_terminating(one.instance_id)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import threading
 import time
 import uuid
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("eurekube_provider.operator")
 
 _SYNC_NOTICE_SECONDS = 10.0
+
+SWITCH_SECONDS = 0.001
+"""After so long a thread that has much to do, as one that reads a list, lets another one go on. A change
+waits several times on its way to Eureka; Python's default is 5 ms each."""
 
 SILENT_EUREKA_SECONDS = 1.0
 """How long an Eureka that has not answered yet is waited for once another one was read."""
@@ -204,6 +209,7 @@ def _run(
             if mirrors:
                 mirrors.start()
             settle_down()
+            sys.setswitchinterval(SWITCH_SECONDS)
             _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
             if ledger and ledger.is_once:
                 deleted = awaiting_release(sources.syncers.objects())

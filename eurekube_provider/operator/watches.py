@@ -27,7 +27,7 @@ from eurekube_provider.operator.index import Object, SyncerKey, key_of
 _SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
 
 
-def trim_own(item: Object) -> Object:
+def trim_own(item: Object, _before: Object | None = None) -> Object:
     """What is read of a custom resource of ours: all but the field managers."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     return {**item, "metadata": metadata}
@@ -38,7 +38,7 @@ def _named(item: Object, **more: Any) -> Object:
     return {"namespace": namespace, "name": name, **more}
 
 
-def trim_service(service: Object) -> Object:
+def trim_service(service: Object, _before: Object | None = None) -> Object:
     """What the mapping reads of a Service, and which mirror may add endpoints to it."""
     spec = service.get("spec") or {}
     addresses = spec.get("clusterIPs") or ()
@@ -52,24 +52,21 @@ def trim_service(service: Object) -> Object:
     }
 
 
-def trim_slice(endpoint_slice: Object) -> Object:
+def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
     """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use.
 
     Nothing of a mirror's: what is in Eureka already is registered by nobody.
+
+    :param before: what was kept of it before. An endpoint that did not change stays the same object: so the
+        mapping finds out which ones did.
     """
     service = service_of(endpoint_slice)
+    known = {one["addresses"][0]: one for one in before["endpoints"]} if before else {}
     endpoints = []
     for endpoint in () if is_mirrored(endpoint_slice) else endpoint_slice.get("endpoints") or ():
-        target = endpoint.get("targetRef") or {}
-        kept: Object = {
-            "addresses": endpoint["addresses"][:1],
-            "conditions": _conditions(tuple((endpoint.get("conditions") or {}).items())),
-        }
-        if target:
-            kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
-        for field in ("zone", "nodeName"):
-            if endpoint.get(field):
-                kept[field] = interned(endpoint[field])  # a few texts for all endpoints
+        kept = known.get(endpoint["addresses"][0])
+        if kept is None or not _is_all_kept(endpoint, kept):
+            kept = _trim_endpoint(endpoint)
         endpoints.append(kept)
     return {
         "metadata": _named(endpoint_slice, labels={SERVICE_NAME_LABEL: service} if service else {}),
@@ -79,13 +76,42 @@ def trim_slice(endpoint_slice: Object) -> Object:
     }
 
 
+def _trim_endpoint(endpoint: Object) -> Object:
+    target = endpoint.get("targetRef") or {}
+    kept: Object = {
+        "addresses": endpoint["addresses"][:1],
+        "conditions": _conditions(tuple((endpoint.get("conditions") or {}).items())),
+    }
+    if target:
+        kept["targetRef"] = {"kind": target.get("kind"), "name": target.get("name")}
+    for field in ("zone", "nodeName"):
+        if endpoint.get(field):
+            kept[field] = interned(endpoint[field])  # a few texts for all endpoints
+    return kept
+
+
+def _is_all_kept(endpoint: Object, kept: Object) -> bool:
+    """Whether ``kept`` is what is kept of an endpoint of this address, for less than to make it anew."""
+    target, known = endpoint.get("targetRef"), kept.get("targetRef")
+    if not target or not known:
+        is_same = not target and not known
+    else:
+        is_same = known["name"] == target.get("name") and known["kind"] == target.get("kind")
+    return (
+        is_same
+        and kept["conditions"] == endpoint.get("conditions")
+        and kept.get("zone") == endpoint.get("zone")
+        and kept.get("nodeName") == endpoint.get("nodeName")
+    )
+
+
 @lru_cache(maxsize=64)
 def _conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
     """The conditions that are known; thousands of endpoints share a handful of combinations."""
     return {key: value for key, value in items if value is not None}
 
 
-def trim_node(node: Object) -> Object:
+def trim_node(node: Object, _before: Object | None = None) -> Object:
     """What the mapping reads of a node: whether it is ready, and its addresses."""
     status = node.get("status") or {}
     return {
@@ -103,7 +129,7 @@ def trim_node(node: Object) -> Object:
     }
 
 
-def trim_pod(pod: Object) -> Object:
+def trim_pod(pod: Object, _before: Object | None = None) -> Object:
     """What the mapping reads of a pod: its labels."""
     labels = pod["metadata"].get("labels") or {}
     return {"metadata": _named(pod), "labels": {interned(key): value for key, value in labels.items()}}

@@ -8,7 +8,7 @@ from bench.bookkeeping import INSTANCES, Fleet, growth
 def test_each_job_is_measured_at_both_sizes() -> None:
     """For each syncer, at some number of syncers and at ten times as many."""
     times, ratios = growth(2)
-    assert set(ratios) == {"Events", "statuses", "brake", "retention", "doctor"}
+    assert set(ratios) == {"reconciles", "Events", "statuses", "brake", "retention", "doctor"}
     assert set(times) == {f"{name} at {count}" for name in ratios for count in (2, 20)}
     assert all(microseconds > 0 for microseconds in times.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from eurekube_provider.core import mapping
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, desired_instances
-from eurekube_provider.core.mapping_cache import MappingCache
+from eurekube_provider.core.mapping_cache import MOST_ZONES, MappingCache
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import Problem, app_of
 from eurekube_provider.core.ports import Ports, choose_ports
@@ -521,9 +522,36 @@ def test_an_unchanged_endpoint_of_a_slice_that_changed_is_mapped_once() -> None:
         assert desired == desired_instances(syncer(), [service()], slices, CLUSTER)
         return {one.ip_address: one for one in desired.instances}
 
-    first = seen(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"))
-    then = seen(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b", ready=False), endpoint("10.0.0.3", "c"))
+    same = endpoint("10.0.0.1", "a")  # as the operator's copy keeps what did not change
+    first = seen(same, endpoint("10.0.0.2", "b"))
+    then = seen(endpoint("10.0.0.3", "c"), same, endpoint("10.0.0.2", "b", ready=False))
     assert then["10.0.0.1"] is first["10.0.0.1"]
     assert then["10.0.0.2"] != first["10.0.0.2"]
-    moved = seen(endpoint("10.0.0.1", "a"), ports=({"name": "web", "port": 9090},))
+    assert list(then) == ["10.0.0.3", "10.0.0.1", "10.0.0.2"]
+    moved = seen(same, ports=({"name": "web", "port": 9090},))
     assert moved["10.0.0.1"].port.number == 9090
+    back = seen(same)
+    assert back["10.0.0.1"] == first["10.0.0.1"]
+
+
+def test_metadata_are_made_once_for_a_zone_while_nothing_that_they_say_changes() -> None:
+    """Also for endpoints that come later; another label of the Service is in them at once."""
+    mapped, asking = MappingCache(), syncer(metadata_from_labels=("version",))
+
+    def seen(version: str, *endpoints: Object) -> list[Mapping[str, str]]:
+        one = service()
+        services = [{**one, "metadata": {**one["metadata"], "labels": {"app": "rating", "version": version}}}]
+        desired = desired_instances(asking, services, [endpoint_slice(*endpoints)], CLUSTER, mapped=mapped)
+        return [instance.metadata for instance in desired.instances]
+
+    first, second = endpoint("10.0.0.1", "a", "zone-a"), endpoint("10.0.0.2", "b", "zone-a")
+    (before,) = seen("1", first)
+    _, after, other = seen("1", first, second, endpoint("10.0.0.3", "c", "zone-b"))
+    assert after is before
+    assert other["zone"] == "zone-b"
+    (changed,) = seen("2", first)
+    assert changed == {**before, "version": "2"}
+    zones = [endpoint(f"10.0.1.{number}", f"p-{number}", f"z-{number}") for number in range(MOST_ZONES + 1)]
+    assert len({one["zone"] for one in seen("2", *zones)}) == MOST_ZONES + 1
+    _, kept = mapped.of("shop/rating", (asking, CLUSTER, {"version": "2"}))
+    assert kept == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -269,6 +270,28 @@ def test_what_passes_to_another_syncer_passes_as_it_stands(is_ours: bool) -> Non
     passed = change.instance
     assert (passed.owner, passed.is_leaving) == (THEIRS, is_ours)
     assert (passed.status, passed.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("over", Status)
+def test_who_else_is_there_changes_nothing_of_ours(status: Status, over: Status) -> None:
+    """What is ours alone is compared in fewer steps, and comes to the same."""
+    stranger = Instance("elsewhere", "x", "10.9.9.9", "10.9.9.9", Port(80))
+    ours = {"eurekube.owner": OURS}
+    for marks, wanted, path in itertools.product(({}, {LEAVING_KEY: "true"}), Status, ("", "/health")):
+        have = Instance(
+            "rating",
+            "a",
+            "10.0.0.1",
+            "10.0.0.1",
+            Port(8080),
+            status=status,
+            overridden_status=over,
+            metadata={**ours, **marks},
+        )
+        want = replace(have, status=wanted, metadata=ours, overridden_status=Status.UNKNOWN)
+        for one in (want, replace(want, home_page_url=path), replace(want, metadata={**ours, **marks})):
+            assert plan([one], [have], OURS) == plan([one], [have, stranger], OURS)
 
 
 def test_a_plan_in_words() -> None:

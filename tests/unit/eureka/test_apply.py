@@ -21,6 +21,7 @@ from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.eureka.apply import apply, set_status, write
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.observer import next_timestamp
+from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.sighting import Sighting
 from tests.explore.world import World, owned
@@ -259,6 +260,36 @@ class _AllIsNew:
     def gone(self, instance: Instance) -> None:
         """Remember it."""
         self.told.append(("gone", instance))
+
+
+class _OneServer(Registry):
+    """A registry of one URL, which keeps what is newer, as a server does."""
+
+    peers = (Peer("http://one/eureka", Connection(("http://one/eureka",))),)
+
+    def register(self, instance: Instance) -> None:
+        """Hold it unless a newer version is held."""
+        before = self.held.get(instance.key)
+        super().register(instance)
+        if before is not None and before.written_at_ms > instance.written_at_ms:
+            self.held[instance.key] = before
+
+
+def test_a_new_instance_costs_one_registration_and_one_read() -> None:
+    """A second registration would be one more change that every client is told of."""
+    registry, seen = _OneServer(), _AllIsNew()
+    apply(plan([A], [], OURS), OURS, registry, seen)
+    assert registry.asked == [("register", "a"), ("read", "a")]
+    assert [(what, one.instance_id) for what, one in seen.told] == [("registered", "a")]
+
+
+def test_what_stood_there_before_we_registered_is_told_to_the_server_that_lacks_it() -> None:
+    """Behind one URL another server may have answered the registration, and lack what this one holds."""
+    stored = replace(A, last_dirty_timestamp_ms=next_timestamp(None))
+    registry = _OneServer(stored)
+    apply(plan([A], [], OURS), OURS, registry, _AllIsNew())
+    assert registry.asked == [("register", "a"), ("read", "a"), ("register", "a")]
+    assert registry.held[A.key] == stored
 
 
 def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:

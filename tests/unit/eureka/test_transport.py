@@ -1,9 +1,12 @@
-"""Credentials that are renewed while a process runs."""
+"""How requests leave, and credentials that are renewed while a process runs."""
 
 from __future__ import annotations
 
 import base64
+import http.client
+import socket
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +71,43 @@ def test_without_a_file_nothing_is_sent_twice() -> None:
     server = Server(Connection((URL,), "me", "old"), "new")
     assert server.codes("/apps") == [401]
     assert server.shown == ["old"]
+
+
+def test_a_request_leaves_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Head and body go to the socket together, on a new connection and on a used one."""
+    body, pieces = b'{"instance":{}}', []
+    send = http.client.HTTPConnection.send
+
+    def noted(self: http.client.HTTPConnection, data: bytes) -> None:
+        pieces.append(bytes(data))
+        send(self, data)
+
+    def serve() -> list[str]:
+        connection, _ = listener.accept()
+        found = []
+        with connection, connection.makefile("rb") as file:
+            for _ in range(2):
+                found.append(file.readline().decode())
+                while file.readline() != b"\r\n":
+                    pass
+                assert file.read(len(body)) == body
+                connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        return found
+
+    monkeypatch.setattr(http.client.HTTPConnection, "send", noted)
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        listener.settimeout(60)
+        served = pool.submit(serve)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/eureka"
+        transport = Transport(url, Connection((url,)))
+        for _ in range(2):
+            answer = transport.request("POST", "/apps/RATING", data=body, headers={"Accept": "a/b"})
+            assert answer.status_code == 204
+        transport.close()
+        assert served.result() == ["POST /eureka/apps/RATING HTTP/1.1\r\n"] * 2
+    assert len(pieces) == 2
+    for piece in pieces:
+        head, _, sent = piece.partition(b"\r\n\r\n")
+        assert b"Accept: a/b" in head
+        assert b"Content-Length: 15" in head
+        assert sent == body

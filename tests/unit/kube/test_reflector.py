@@ -16,7 +16,7 @@ from kubernetes import client
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import reflector as module
 from eurekube_provider.kube.access import PAGE_SIZE, SERVICES, KubeAccess
-from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.kube.reflector import Reflector, Trim
 from lab.waiting import wait_until
 
 Object = dict[str, Any]
@@ -139,7 +139,7 @@ Change = tuple[Object | None, Object | None]
 class Copy(Reflector):
     """A reflector of Services that remembers what it told."""
 
-    def __init__(self, access: KubeAccess, trim: Callable[[Object], Object] = lambda item: item) -> None:
+    def __init__(self, access: KubeAccess, trim: Trim = lambda item, _: item) -> None:
         self.told: list[Change] = []
         super().__init__(access, SERVICES, trim, lambda old, new: self.told.append((old, new)))
 
@@ -252,7 +252,7 @@ def test_changes_are_told_in_the_order_in_which_they_are_taken(api: Api) -> None
             others[0].join(0.1)  # so that who does not wait is told of first
         told.append(new)
 
-    reflector = Reflector(api.access, SERVICES, lambda item: item, listen)
+    reflector = Reflector(api.access, SERVICES, lambda item, _: item, listen)
     reflector.take("ADDED", thing("a", 11))
     others[0].join(WAIT_SECONDS)
     assert told == [thing("a", 11), thing("a", 12)]
@@ -273,7 +273,7 @@ def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
 def test_only_what_is_kept_counts(api: Api) -> None:
     """A change of nothing that the copy keeps is told to nobody."""
     copy = Copy(
-        api.access, lambda item: {"metadata": {k: item["metadata"][k] for k in ("namespace", "name")}}
+        api.access, lambda item, _: {"metadata": {k: item["metadata"][k] for k in ("namespace", "name")}}
     )
     api.items = [thing("a")]
     api.scripts = [

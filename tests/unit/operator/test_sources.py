@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -55,6 +56,55 @@ def test_what_is_left_out_means_nothing(
     )
     assert [trim_service(one) for one in kept_services] == kept_services
     assert [trim_slice(one) for one in kept_slices] == kept_slices
+
+
+@given(strategies.slices(_names), strategies.slices(_names))
+def test_what_was_kept_before_does_not_matter(earlier: list[Object], later: list[Object]) -> None:
+    """A slice is kept as if it were new, whatever was kept of it before."""
+    for before, after in zip(earlier, later, strict=False):
+        assert trim_slice(after, trim_slice(before)) == trim_slice(after)
+        kept = trim_slice(after)
+        again = trim_slice(deepcopy(after), kept)
+        assert again == kept
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"addresses": ["10.0.0.9"]},
+        {"conditions": {"ready": False, "terminating": True}},
+        {"conditions": {}},
+        {"targetRef": {"kind": "Pod", "name": "b"}},
+        {"targetRef": {"kind": "Node", "name": "a"}},
+        {"targetRef": None},
+        {"zone": "zone-b"},
+        {"zone": None},
+        {"nodeName": "node-2"},
+    ],
+)
+def test_only_an_endpoint_that_changed_is_kept_anew(changed: Object) -> None:
+    """The others stay the objects that they were, wherever they stand, so that nobody compares them again."""
+
+    def slice_of(*endpoints: Object) -> Object:
+        return {"metadata": {"namespace": "shop", "name": "x"}, "endpoints": deepcopy(list(endpoints))}
+
+    def endpoint(number: int, **fields: object) -> Object:
+        target = {"kind": "Pod", "name": "a", "uid": "u"}
+        conditions = {"ready": True, "serving": True, "terminating": False}
+        return {
+            "addresses": [f"10.0.0.{number}"],
+            "conditions": conditions,
+            "targetRef": target,
+            "zone": "zone-a",
+            "nodeName": "node-1",
+            **fields,
+        }
+
+    before = trim_slice(slice_of(endpoint(1), endpoint(2)))
+    after = trim_slice(slice_of(endpoint(3), endpoint(1, **changed), endpoint(2)), before)
+    assert after["endpoints"][2] is before["endpoints"][1]
+    assert after["endpoints"][1] is not before["endpoints"][0]
+    assert after == trim_slice(slice_of(endpoint(3), endpoint(1, **changed), endpoint(2)))
 
 
 def test_field_managers_are_left_out() -> None:

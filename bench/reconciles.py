@@ -1,0 +1,104 @@
+"""Reconciles of many syncers in one process, without servers: of each, one endpoint has changed.
+
+From the event of the EndpointSlice's watch to the plan that would be carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kubernetes import client
+
+from eurekube_provider.core.identity import Cluster, endpoint_of
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.kube.reflector import ReflectorGroup
+from eurekube_provider.operator.decision import Decision
+from eurekube_provider.operator.deletion import FINALIZER
+from eurekube_provider.operator.drain_check import DrainCheck
+from eurekube_provider.operator.index import key_of
+from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.sources import Sources
+
+Object = dict[str, Any]
+
+_NOBODY = "http://127.0.0.1:1"
+"""Nothing is asked."""
+
+
+class Reconciles:
+    """An operator's parts that know these syncers, and that Eureka holds all of their instances.
+
+    :param instances: by the syncer's name, which is its Service's as well.
+    """
+
+    def __init__(
+        self, cluster: Cluster, syncers: Sequence[Object], instances: Mapping[str, Sequence[Instance]]
+    ) -> None:
+        access = KubeAccess(client.ApiClient(client.Configuration(host=_NOBODY)))
+        connection = Connection.parse(f"{_NOBODY}/eureka")
+        registry = EurekaRegistry(Peers(connection), cluster, "eurekube", 15.0)
+        settings = Settings({"default": connection}, pod_name="bench")
+        self._sources = Sources(access, cluster, (), lambda _: None)
+        drain_check = DrainCheck(access, self._sources, 0, lambda _: None)
+        self._reconciler = Reconciler(
+            settings, cluster, access, {"default": registry}, self._sources, drain_check, lambda: True
+        )
+        self._slices = [_slice(name, there, cluster) for name, there in instances.items()]
+        _take(self._sources.services, [_service(name) for name in instances])
+        _take(self._sources.slices, self._slices)
+        _take(self._sources.syncers, [_finalized(one) for one in syncers])
+        for syncer in self._sources.syncers.objects():
+            for one in self._sources.desired(self._sources.parsed(syncer)).instances:
+                registry.view.registered(one)
+        registry.reachability.answered()
+        registry.reachability.read()
+        self._keys = [key_of(one) for one in syncers]
+        self._is_ready = True
+
+    def run(self) -> None:
+        """Have one endpoint of each change, and decide what is to be done."""
+        (slices,) = self._sources.slices.reflectors
+        self._is_ready = not self._is_ready
+        for key, item in zip(self._keys, self._slices, strict=True):
+            first, *others = item["endpoints"]
+            changed = {**first, "conditions": {"ready": self._is_ready}}
+            slices.take("MODIFIED", {**item, "endpoints": [changed, *others]})
+            decided = self._reconciler.decide(key, "default")
+            assert isinstance(decided, Decision)
+            assert len(decided.steps.changes) == (0 if self._is_ready else 1)
+
+
+def _take(group: ReflectorGroup, items: list[Object]) -> None:
+    (reflector,) = group.reflectors
+    reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": items}])
+
+
+def _finalized(syncer: Object) -> Object:
+    return {**syncer, "metadata": {**syncer["metadata"], "finalizers": [FINALIZER]}}
+
+
+def _service(name: str) -> Object:
+    return {"metadata": {"namespace": "shop", "name": name}, "spec": {}}
+
+
+def _slice(name: str, there: Sequence[Instance], cluster: Cluster) -> Object:
+    endpoints = [
+        {
+            "addresses": [one.ip_address],
+            "conditions": {"ready": True},
+            "targetRef": {"kind": "Pod", "name": endpoint_of(one.instance_id, cluster.name)[0]},
+        }
+        for one in there
+    ]
+    return {
+        "metadata": {"namespace": "shop", "name": f"{name}-x", "labels": {SERVICE_NAME_LABEL: name}},
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": endpoints,
+    }
