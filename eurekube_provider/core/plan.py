@@ -270,7 +270,7 @@ def plan(
         steps[Action.DEREGISTER] = [
             Change(Action.DEREGISTER, have, have)
             for key, have in there.items()
-            if have.owner == owner and key not in wanted
+            if key not in wanted and have.owner == owner
         ]
     changes = tuple(change for action in Action for change in steps[action])
     return Plan(changes, tuple(refusals), tuple(doubled))
