@@ -144,7 +144,8 @@ class Fleet:
         """Divide the instances of each syncer, as if it were refused."""
         retention = Retention(CLUSTER, _Api(), _Sources(self.instances))  # type: ignore[arg-type]
         for syncer in self.syncers:
-            retention.of_refused(syncer, {"default": self.instances[syncer["metadata"]["name"]]})
+            name = syncer["metadata"]["name"]
+            retention.of_refused(syncer, _owner(name), {"default": self.instances[name]})
 
     def doctor(self) -> None:
         """Check all of it."""
