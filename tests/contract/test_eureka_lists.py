@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from dataclasses import replace
+
 import pytest
 
+from eurekube_provider.core.model import EurekaLease, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.registry_fetcher import LIST_SECONDS, RegistryFetcher
 from lab import Lab
 from lab.listing import LISTED_WITHIN_SECONDS
 from lab.waiting import wait_until
@@ -56,4 +63,38 @@ def test_a_list_stays_the_same_until_something_changes(quick: Server, app: str) 
     assert newer != fingerprint
     assert listed is not None
     assert sent.key not in [found.key for found in listed]
+    peer.close()
+
+
+def test_what_deltas_tell_is_the_list_whenever_that_is_read(quick: Server, app: str) -> None:
+    """Also at the readings at which the list is due: the delta is passed on first, and the list says the
+    same.
+    """
+    connection = Connection((quick.url,))
+    peers, peer = Peers(connection), Peer(quick.url, connection)
+    started = {peer.url: peer.status().started_timestamp_ms or 0}
+    clock = itertools.count(0.0, 15.0)
+    chance, listing = random.Random(1), RegistryFetcher(peers, lambda: next(clock))  # noqa: S311 - a test
+    put_off = 0
+    for _ in range(3 * int(LIST_SECONDS / 15.0)):
+        for _ in range(3):
+            number = chance.randrange(12)
+            sent = replace(
+                rating(app),
+                instance_id=f"{app}-{number}",
+                status=chance.choice([Status.UP, Status.DOWN]),
+                lease=EurekaLease(30, 600),
+                metadata={"number": str(number), "text": '{"instanceId":"', "more": '"leaseInfo":{}'},
+            )
+            if chance.random() < 0.3:
+                peer.deregister(*sent.key)
+            else:
+                peer.register(sent)
+        found = {each.key: each for each in listing.read(started, in_doubt=False)}
+        assert found == {each.key: each for each in peer.list_instances()}
+        if listing.owes_list:
+            put_off += 1
+            assert {each.key: each for each in listing.settle()} == found
+    assert put_off == 2
+    peers.close()
     peer.close()

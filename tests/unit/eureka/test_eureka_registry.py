@@ -404,6 +404,28 @@ def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
     assert owed == []
 
 
+def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As for mirrors; not for syncers alone, which learn of each other by their own writes."""
+    registry = behind_a_balancer(Balanced(older(600)))
+    seldom = registry.resync.interval_seconds
+    assert seldom > resync.FOLLOWED_SECONDS
+
+    def after(*names: str) -> float:
+        registry.resync.learn([instance(name) for name in names], is_complete=True)
+        return registry.resync.interval_seconds
+
+    assert [after("a"), after("a", "b")] == [seldom, seldom]
+    registry.follow(lambda: None)
+    assert after("a") == seldom  # the first that is followed
+    assert after("a") == seldom
+    assert after("a", "c") == resync.FOLLOWED_SECONDS
+    assert after("a", "c") == resync.FOLLOWED_SECONDS
+    monkeypatch.setattr(resync, "LIVELY_SECONDS", -1.0)  # it is over
+    assert after("a") == seldom
+
+
 def test_start_times_are_forgotten() -> None:
     """Servers that come and go behind one URL leave nothing behind."""
     starts = Starts()
