@@ -6,6 +6,7 @@ are as many and as long. So the same program runs with it, and the engine writes
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -114,7 +115,9 @@ def main() -> None:
     server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    ended.wait()
+    parent = os.getppid()
+    while not ended.wait(1) and os.getppid() == parent:  # else the engine was killed, and ends nobody
+        pass
     server.stop(grace=1).wait()
 
 
