@@ -239,7 +239,7 @@ def plan(
     is_ours_alone = not strange and not terms
     for key, want in wanted.items():
         have = there.get(key)
-        if is_ours_alone and have is not None and _is_in_line(want, have):
+        if is_ours_alone and have is not None and have.status is want.status and same_contents(want, have):
             continue  # as nearly all are, nearly always
         term = terms.get(key)
         twin = twins.get(_place(want)) if twins else None
@@ -358,11 +358,6 @@ def _status_settled(want: Instance, have: Instance) -> bool:
     return have.status is want.status or (
         have.is_overridden and have.status is have.overridden_status and not have.is_leaving
     )
-
-
-def _is_in_line(want: Instance, have: Instance) -> bool:
-    """Whether nothing must change of what is ours: the contents are equal, our mark of a drain among them."""
-    return have.status is want.status and same_contents(want, have)
 
 
 def _is_out_by_us(have: Instance) -> bool:

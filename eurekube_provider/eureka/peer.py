@@ -168,7 +168,9 @@ class Peer:
         return found, None if read is None else read()
 
     def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
-        """The same, but the answer is only understood by whoever calls what is returned with it."""
+        """List all instances as :meth:`list_unless` does, but have the answer understood by whoever calls
+        what is returned with its fingerprint.
+        """
         what = "list the registry"
         response = self._request("GET", "/apps", what)
         assert response is not None  # noqa: S101 - only missing=True gives None

@@ -145,8 +145,10 @@ class RegistryFetcher:
         trail, self._trail = self._trail, None  # unless all goes well
         if put_off is not None and trail is not None:
             self._take(put_off.fingerprint, put_off.understand())
-            fits = applied(self._held, trail.delta) == self._held
-            self._trail = replace(trail, fits=fits, listed_at=put_off.asked_at)
+            held = applied(self._held, trail.delta)
+            if held is not None and held != self._held:  # the delta is newer, and was passed on
+                self._held, self._fingerprint = held, b""
+            self._trail = replace(trail, fits=held is not None, listed_at=put_off.asked_at)
         return list(self._held.values())
 
     def _follow_or_list(self, peer: Peer, trail: _Trail, now: float) -> bool:

@@ -236,6 +236,7 @@ class Following:
 
     :ivar asked: which lists were asked for.
     :ivar delta_fails: what comes in place of the delta: None where it is refused.
+    :ivar after_list: called when a list was answered.
     :ivar silent: keys of which the server changed something that no delta tells, and no list so far.
     :ivar others: servers of the same registry.
     :ivar by_delta: what was listed last before a list was understood that had been put off.
@@ -245,6 +246,7 @@ class Following:
     started: dict[str, int] = field(default_factory=lambda: dict(STARTED))
     asked: list[str] = field(default_factory=list)
     delta_fails: list[RegistryUnreachable | None] = field(default_factory=list)
+    after_list: Callable[[], object] = lambda: None
     truth: dict[str, list[Instance]] = field(default_factory=dict)
     silent: set[tuple[str, str]] = field(default_factory=set)
     url: str = URL
@@ -289,7 +291,7 @@ class Following:
         return found, None if understand is None else understand()
 
     def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
-        """The same, understood later."""
+        """A list that is understood later."""
         self.asked.append("list")
         text = self.get("apps")
         now = self.states()
@@ -297,6 +299,7 @@ class Following:
             if now.get(one.key) == (one.status, one.overridden_status):
                 self.silent.discard(one.key)
         found = hashlib.sha256(text.encode()).digest()
+        self.after_list()
         return found, None if found == fingerprint else lambda: instances_from_text(text)[0]
 
     def changes_unless(
@@ -452,6 +455,25 @@ def test_the_list_that_was_put_off_is_believed() -> None:
     found = one.listing.read(STARTED, in_doubt=False)
     assert sorted(each.instance_id for each in found) == ["a", "b", "x0", "x1"]
     assert sorted(each.instance_id for each in one.listing.settle()) == ["a", "c", "x0", "x1"]
+
+
+def test_a_list_that_was_put_off_takes_nothing_back_that_the_delta_told() -> None:
+    """The server renewed its caches between the two answers: the delta is the newer one."""
+    one = following().anchored()
+    followed_for(one, LIST_SECONDS)
+    one.register("d")
+    one.wait(31)
+    one.register("c")
+    one.remove("b")
+    one.after_list = lambda: one.wait(31)
+    told = one.listing.read(STARTED, in_doubt=False)
+    one.after_list = lambda: None
+    assert sorted(each.instance_id for each in told) == ["a", "c", "d", "x0", "x1"]
+    assert sorted(each.instance_id for each in one.listing.settle()) == ["a", "c", "d", "x0", "x1"]
+    one.asked.clear()
+    one.wait(15)
+    one.read()
+    assert one.asked == ["delta"]
 
 
 @pytest.mark.parametrize("failure", [None, RegistryUnreachable("away", url=URL)])
