@@ -66,7 +66,7 @@ class Reader:
         left_out = shutil.ignore_patterns("venv", "__pycache__")
         for name in ("eurekube_provider", "plugin", "crds"):
             shutil.copytree(ROOT / name, self._folder / name, ignore=left_out)
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
+        for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, self._folder)
         venv = self._folder / "plugin" / "venv"
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
