@@ -36,7 +36,8 @@ BAR = (
 APPLICATIONS = {Size.FULL: 200, Size.QUICK: 40}
 AN_APPLICATION = 25
 STARTS = {Size.FULL: 5, Size.QUICK: 1}
-CHANGES = {Size.FULL: 60, Size.QUICK: 8}
+CHANGES = {Size.FULL: 30, Size.QUICK: 8}
+"""Each takes ten seconds and more for all contestants together."""
 PERCENT = 0.01
 SPREAD, TOGETHER = "1 % in as many applications", "1 % in two applications"
 POLL = "poll that rewrites every slice"
