@@ -10,16 +10,13 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
-from lab import Lab
 from lab.listing import listed_now
 from tests.system.stacks import ROOT, needs_pulumi, own_pulumi
 
@@ -126,13 +123,10 @@ class Reader:
         return commands.replace(WRITTEN_URL, self.url)
 
 
-@pytest.fixture(scope="module")
-def eureka() -> Iterator[Peer]:
-    """One Eureka server, its lists as fresh as reads."""
-    with Lab(eureka=1, kubernetes=False, quick_view=True) as lab:
-        peer = Peer(lab.eureka_urls[0], Connection.parse(lab.eureka_urls[0]))
-        yield peer
-        peer.close()
+@pytest.fixture
+def eureka(plain: Peer) -> Peer:
+    """One Eureka server, its lists as fresh as reads, in which no other page's reader has left anything."""
+    return plain
 
 
 @pytest.fixture
@@ -183,7 +177,6 @@ def test_lookups_without_a_language(reader: Reader, eureka: Peer) -> None:
     reader.types(f"pulumi stack init dev && pulumi config set eurekube:url {WRITTEN_URL} && pulumi up --yes")
     shown = reader.types("pulumi stack output up --json")
     assert [each["instanceId"] for each in json.loads(shown)] == [there.instance_id]
-    eureka.deregister(*there.key)
 
 
 def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
