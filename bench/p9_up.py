@@ -67,7 +67,7 @@ COUNT = {Size.FULL: 1_000, Size.QUICK: 100}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 1}
 SLOW_ROUNDS = {Size.FULL: 2, Size.QUICK: 1}
 PREVIEWS = {Size.FULL: 3, Size.QUICK: 1}
-"""Of each stack of a thousand: what a program in Python spends on waiting for its own tasks differs by half."""
+"""Of each stack of a thousand: what a program in Python spends on waiting for its tasks differs by half."""
 SLOW_SECONDS = 300
 """Longer than this, a round of the slow ones is the last."""
 
@@ -177,7 +177,7 @@ def run(size: Size) -> Result:
         ),
         notes=[
             "'single' and 'native' are ours, too: an EurekaInstance and an eurekube.Instance for each",
-            f"medians of {ROUNDS[size]} rounds, single resources: {len(ups['single'])}, and {PREVIEWS[size]} previews of each",
+            f"medians of {ROUNDS[size]} rounds, for single resources {len(ups['single'])}, with more previews",
             "the state without what Pulumi's SDK says of the program's lines, which none can leave out",
             "above the floor: the median of each round's difference, as machines change their speed",
         ],
