@@ -177,7 +177,7 @@ def run(size: Size) -> Result:
         ),
         notes=[
             "'single' and 'native' are ours, too: an EurekaInstance and an eurekube.Instance for each",
-            f"medians of {ROUNDS[size]} rounds, for single resources {len(ups['single'])}, with more previews",
+            f"medians of {ROUNDS[size]} rounds, for single resources {len(ups['single'])} with more previews",
             "the state without what Pulumi's SDK says of the program's lines, which none can leave out",
             "above the floor: the median of each round's difference, as machines change their speed",
         ],
