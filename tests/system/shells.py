@@ -23,7 +23,7 @@ from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from eurekube_provider.registrations.names import renamed, snake
 from lab.listing import listed_now
-from tests.system.stacks import Stack, own_pulumi
+from tests.system.stacks import Stack, own_pulumi, python_project
 
 PROGRAM = """
 import json
@@ -140,12 +140,7 @@ class Workshop:
     """
 
     def __init__(self, directory: Path, sdk: Path) -> None:
-        self.project = directory / "project"
-        self.project.mkdir()
-        (self.project / "__main__.py").write_text(PROGRAM)
-        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
-        (self.project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
-        (self.project / ".venv").symlink_to(sys.prefix)
+        self.project = python_project(directory / "project", PROGRAM)
         own = own_pulumi(directory)
         path = f"{Path(sys.prefix) / 'bin'}:{own['PATH']}"
         self.environment = {**own, "PYTHONPATH": f"{own['PYTHONPATH']}:{sdk}", "PATH": path}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -22,6 +23,9 @@ from lab import Lab
 from scripts import sdks
 
 ROOT = Path(__file__).parents[2]
+_UV = Path(sys.prefix) / "bin" / "uv"
+_NEEDED = ("pulumi", "pulumi-kubernetes")
+"""What a program may import that the CLI looks for a plugin of."""
 
 REGISTRATIONS = (INSTANCE_TYPE, APPLICATION_TYPE, INSTANCE_KIND.token, APPLICATION_KIND.token)
 """Their types in a state, whichever provider has written it."""
@@ -40,8 +44,13 @@ def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
     """
     foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_", "KUBECONFIG")
     (directory / "backend").mkdir(exist_ok=True)
+    tools = directory / "tools"
+    if _UV.exists() and not tools.exists():
+        tools.mkdir()
+        (tools / _UV.name).symlink_to(_UV)
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
+        "PATH": f"{os.environ['PATH']}{os.pathsep}{tools}",
         "PYTHONPATH": str(package),
         "PULUMI_HOME": str(directory / "home"),
         "PULUMI_BACKEND_URL": (directory / "backend").as_uri(),
@@ -53,6 +62,25 @@ def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
 def python_sdk(folder: Path) -> Path:
     """Where the native provider's SDK for Python lies that the CLI makes, as pip would install it."""
     return sdks.python_sdk(folder, own_pulumi(folder))
+
+
+def python_project(folder: Path, program: str) -> Path:
+    """A project ``shop`` whose program runs in the interpreter that runs the tests.
+
+    Where there is uv the project says so, and has its lock file: what a program needs the CLI reads there at
+    once, where pip takes longer over a large environment than the program itself. The examples have pip.
+    """
+    folder.mkdir()
+    (folder / "__main__.py").write_text(program)
+    (folder / ".venv").symlink_to(sys.prefix)
+    has_uv = _UV.exists()
+    options = {"toolchain": "uv" if has_uv else "pip", "virtualenv": ".venv"}
+    if has_uv:
+        needed = (f'[[package]]\nname = "{name}"\nversion = "{version(name)}"\n' for name in _NEEDED)
+        (folder / "uv.lock").write_text("\n".join(("version = 1\n", *needed)))
+    runtime = {"name": "python", "options": options}
+    (folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
+    return folder
 
 
 class Stack:
@@ -139,12 +167,7 @@ class Shop(Stack):
     """
 
     def __init__(self, directory: Path, program: str, name: str, *config: str) -> None:
-        project = directory / "project"
-        project.mkdir()
-        (project / "__main__.py").write_text(program)
-        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
-        (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
-        (project / ".venv").symlink_to(sys.prefix)
+        project = python_project(directory / "project", program)
         super().__init__(project, own_pulumi(directory))
         self.name = name
         self._file = project / f"Pulumi.{name}.yaml"

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from eurekube_provider.automation import Outcome, Target, preview, up
 from eurekube_provider.automation.locks import Records
 from eurekube_provider.automation.processes import is_running
 from lab.workloads import wait_for
-from tests.system.stacks import own_pulumi
+from tests.system.stacks import own_pulumi, python_project
 
 pytestmark = [
     pytest.mark.pulumi,
@@ -70,13 +69,8 @@ class Project:
     """A project with one stack, and workers that run it."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory / "project"
-        self.directory.mkdir()
-        (self.directory / "__main__.py").write_text(PROGRAM)
+        self.directory = python_project(directory / "project", PROGRAM)
         (self.directory / "gated.py").write_text(GATED)
-        runtime = {"name": "python", "options": {"toolchain": "pip", "virtualenv": ".venv"}}
-        (self.directory / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
-        (self.directory / ".venv").symlink_to(sys.prefix)
         self.locks = directory / "backend" / ".pulumi" / "locks" / "organization" / "shop" / "dev"
         self.home = directory / "home"
         self.environment = own_pulumi(directory)
