@@ -99,6 +99,18 @@ def _actions(text: str) -> frozenset[StackAction]:
 
 
 @dataclass(frozen=True, slots=True)
+class Concurrency:
+    """What of a target may not run at once.
+
+    :ivar group: of all targets with the same one, those that name one stack, one runs at a time.
+    :ivar is_heavy: whether a run is a process that wants a processor, and no wait for somebody else's.
+    """
+
+    group: str
+    is_heavy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One target; what has a text here is a key of each kind."""
 
@@ -120,19 +132,14 @@ class Target:
     shortest_interval_seconds: float = option(SECONDS, 10.0, "a StackRefresh must not ask for less")
 
     @property
-    def lane(self) -> str:
-        """Equal for targets of which only one may run at a time: those that name one stack."""
+    def concurrency(self) -> Concurrency:
+        """What of it may not run at once."""
         way = self.way
         if isinstance(way, PulumiStack):
-            return f"Stack {way.namespace}/{way.name}"
+            return Concurrency(f"Stack {way.namespace}/{way.name}", is_heavy=False)
         if isinstance(way, Automation):
-            return f"stack {way.identity or (way.work_dir, way.stack)}"
-        return f"target {self.name}"
-
-    @property
-    def is_heavy(self) -> bool:
-        """Whether a run is a process that wants a processor, and no wait for somebody else's."""
-        return isinstance(self.way, Automation)
+            return Concurrency(f"stack {way.identity or (way.work_dir, way.stack)}")
+        return Concurrency(f"target {self.name}", is_heavy=False)
 
     def pace_of(self, refresh: StackRefresh) -> Pace:
         """How often a StackRefresh may have it run.

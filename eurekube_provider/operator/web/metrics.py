@@ -233,7 +233,7 @@ def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
 def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
     if operator.triggers is None:
         return {}
-    history, standings = operator.triggers.history(), operator.triggers.standings()
+    history, states = operator.triggers.history(), operator.triggers.states()
     return {
         "eurekube_refresh_runs_total": {
             ("/".join(key), str(outcome)): float(count)
@@ -244,8 +244,8 @@ def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
         "eurekube_refresh_last_success_timestamp_seconds": _by_key(
             {key: one.succeeded_at for key, one in history.items() if one.succeeded_at is not None}
         ),
-        "eurekube_refresh_failures": _by_key({key: one.failures for key, one in standings.items()}),
-        "eurekube_refresh_synced": _by_key({key: one.is_synced for key, one in standings.items()}),
+        "eurekube_refresh_failures": _by_key({key: one.failures for key, one in states.items()}),
+        "eurekube_refresh_synced": _by_key({key: one.is_synced for key, one in states.items()}),
     }
 
 
