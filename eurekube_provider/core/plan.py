@@ -235,18 +235,18 @@ def plan(
     doubled: list[Refusal] = []
     adopted = {key for key, term in terms.items() if term.adopt}
     strange = [other for other in there.values() if other.owner != owner]
-    twins = {_place(other): other for other in strange if other.key not in adopted}
+    occupants = {_place(other): other for other in strange if other.key not in adopted}
     is_ours_alone = not strange and not terms
     for key, want in wanted.items():
         have = there.get(key)
         if is_ours_alone and have is not None and have.status is want.status and same_contents(want, have):
             continue  # as nearly all are, nearly always
         term = terms.get(key)
-        twin = twins.get(_place(want)) if twins else None
+        occupant = occupants.get(_place(want)) if occupants else None
         if have is None:
-            if twin is not None:
-                kind = RefusalReason.CONFLICT if twin.owner else RefusalReason.SELF_REGISTERED
-                refusals.append(Refusal(kind, want, twin))
+            if occupant is not None:
+                kind = RefusalReason.CONFLICT if occupant.owner else RefusalReason.SELF_REGISTERED
+                refusals.append(Refusal(kind, want, occupant))
             elif term is not None:
                 _add_on_terms(steps, want, None, term)
             else:
@@ -256,8 +256,8 @@ def plan(
         elif term is not None:
             _add_on_terms(steps, want, have, term, adopts=have.owner != owner)
         else:
-            if twin is not None and twin.owner is None and twin.status is Status.UP:
-                doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, twin))
+            if occupant is not None and occupant.owner is None and occupant.status is Status.UP:
+                doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, occupant))
             stays_out = _is_out_by_us(have) and not want.is_leaving
             settled = not stays_out and _status_settled(want, have)
             reserved = not settled and (stays_out or Status.OUT_OF_SERVICE in (want.status, have.status))

@@ -27,10 +27,10 @@ from eurekube_provider.eureka.enforce import bring_about, verified
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
-    humble_timestamp,
     next_timestamp,
     not_ours,
     overridden,
+    yielding_timestamp,
 )
 from eurekube_provider.eureka.peers import Peers
 
@@ -159,7 +159,7 @@ class _Step:
         want = self.change.instance
         stamp = None
         if self.is_new and not self._is_elsewhere(want):
-            stamp = humble_timestamp()
+            stamp = yielding_timestamp()
             self.peers.register(replace(want, last_dirty_timestamp_ms=stamp))
         have = self._read()
         if self.change.action is Action.SET_STATUS and have is not None:

@@ -74,11 +74,11 @@ def answers(document: Mapping[str, Any]) -> list[ItemResponse]:
     return [_answer(entry) for entry in document["responseList"]]
 
 
-def portions(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
+def chunks(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
     """Split into as many as a batch may hold."""
     remaining = iter(things)
-    while portion := list(islice(remaining, size)):
-        yield portion
+    while chunk := list(islice(remaining, size)):
+        yield chunk
 
 
 _HEARTBEAT = b'{"action":"Heartbeat",'

@@ -78,7 +78,7 @@ class Coalescer:
         def alone() -> Outcome:
             return apply(plan, owner, self._peers, observer, self._executor, leases=leases)
 
-        if not _is_sociable(plan, owner, observer) or not self._peers.uses_batches(leases):
+        if not _may_be_merged(plan, owner, observer) or not self._peers.uses_batches(leases):
             with self._alone:
                 return alone()
         return self._carry(_PendingPlan(plan, owner, observer, alone, threading.Event()))
@@ -158,7 +158,7 @@ class Coalescer:
             one.outcome.set_result(Outcome.of(one.plan.changes, errors))
 
 
-def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:
+def _may_be_merged(plan: Plan, owner: str, observer: Observer) -> bool:
     """Whether a plan may be part of a batch with others: an owner's first instances are looked at before, and
     batches are no way to set a status.
     """

@@ -34,7 +34,7 @@ WINDOW_SECONDS, MOST_ASKED = 15.0, 500
 """So many instances are asked for in this time, of each server: where all vanish at once, as from one that
 lost its memory, the rest must wait."""
 
-PORTION = 2 * READS_AT_ONCE
+CHUNK = 2 * READS_AT_ONCE
 """So many are read at once: within two answers of each server."""
 
 WAITING_SECONDS = 60.0
@@ -102,12 +102,12 @@ class Departures:
         return Whereabouts(tuple(standing), frozenset(gone))
 
     def _read(self, keys: list[Key]) -> UncachedReads:
-        """In portions: of very many the nearest server has read all before one that is farther away has read
+        """In chunks: of very many the nearest server has read all before one that is farther away has read
         half, and that would count as silent. Once one is silent, all the rest at once.
         """
         found = UncachedReads({}, {})
         while keys:
-            count = len(keys) if found.failures else PORTION
+            count = len(keys) if found.failures else CHUNK
             found = found.joined(read_everywhere(self._peers, keys[:count]))
             keys = keys[count:]
         return found

@@ -116,9 +116,9 @@ class RemovalChecks:
     def _look(self, peers: Peers, due: dict[tuple[tuple[str, ...], Key], _Removed]) -> list[_Failure]:
         """Remove again what came back; returns what could not be."""
         failures: list[_Failure] = []
-        stock = read_everywhere(peers, [removed.instance.key for removed in due.values()])
+        reads = read_everywhere(peers, [removed.instance.key for removed in due.values()])
         for place, removed in due.items():
-            again = stock.newest(removed.instance.key)
+            again = reads.newest(removed.instance.key)
             with self._lock:
                 shall_be_gone = self._removed.get(place) is removed
             # Registered anew since, it carries a newer time: only what came back is what was removed. So does

@@ -176,7 +176,7 @@ class Renewals:
             for sender in self._senders if in_batches else [self._rest]:
                 if sender.peer is peer or sender.peer is None:
                     sender.hand(dict.fromkeys(self._table.entries))
-                    sender.hurry()
+                    sender.retry_now()
 
     def renew_soon(self, keys: Iterable[Key]) -> None:
         """Renew these once more, besides their turns: something may be about to remove them."""

@@ -138,7 +138,7 @@ class RestartDetection:
         """
         told: set[str] = set()
         statuses, _ = self._peers.each(
-            lambda peer: peer.parting_status() if ends_connections else peer.status(),
+            lambda peer: peer.status_and_close() if ends_connections else peer.status(),
             asks_avoided=True,
             grace_seconds=grace_seconds,
         )

@@ -37,7 +37,7 @@ FEWEST_TO_WARN_OF = 20
 RESTART_LOOK_SECONDS = 2.0
 """How often who renews asks each server since when it runs: one that lost its memory need not wait."""
 
-FOLLOWED_SECONDS, LIVELY_SECONDS = 5.0, 60.0
+FOLLOWED_SECONDS, AFTER_CHANGE_SECONDS = 5.0, 60.0
 """Where somebody follows all that is listed: how often it is read after a change, and for how long."""
 
 TAKE_OVER_GRACE_SECONDS = 0.1
@@ -85,7 +85,7 @@ class Resync:
         self.is_followed = False
         """Whether somebody follows all that is listed, so that it is read more often while it changes."""
         self._listed: list[Instance] = []
-        self._lively_until = -LIVELY_SECONDS
+        self._changed_lately_until = -AFTER_CHANGE_SECONDS
         self._reading = threading.Lock()
         self._stopped = threading.Event()
         self._went_round_at = time.monotonic()
@@ -144,8 +144,8 @@ class Resync:
 
         Servers make their answers anew each half minute, and an answer that is the same costs little.
         """
-        is_lively = self.is_followed and time.monotonic() < self._lively_until
-        return min(FOLLOWED_SECONDS, self._resync_seconds) if is_lively else self._resync_seconds
+        has_changed_lately = self.is_followed and time.monotonic() < self._changed_lately_until
+        return min(FOLLOWED_SECONDS, self._resync_seconds) if has_changed_lately else self._resync_seconds
 
     def _refuse(self, why: ConfigurationError) -> None:
         self._reachability.refuse(why)
@@ -260,12 +260,12 @@ class Resync:
     def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""
         if self.checks_cluster and not self._reachability.was_read:
-            # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
-            refuse_namesake(self._peers, self._cluster, listed)
+            # Before anything of it is known: what another cluster of this name holds would be taken for ours.
+            refuse_cluster_of_same_name(self._peers, self._cluster, listed)
         listed = self._late.marked(listed)
         if self.is_followed:
             if self._listed and listed != self._listed:
-                self._lively_until = time.monotonic() + LIVELY_SECONDS
+                self._changed_lately_until = time.monotonic() + AFTER_CHANGE_SECONDS
             self._listed = listed
         overridden = self._known.view.overridden() if self._restarts.lost_memory else []
         news, doubts = self._known.view.merge(listed, is_complete=is_complete)
@@ -316,7 +316,7 @@ class Resync:
         self._subscription.owners_changed(one.owner for one in (before, now) if one is not None)
 
 
-def refuse_namesake(peers: Peers, cluster: Cluster, listed: Sequence[Instance]) -> None:
+def refuse_cluster_of_same_name(peers: Peers, cluster: Cluster, listed: Sequence[Instance]) -> None:
     """Look whether another cluster uses our name, and would take our instances for its own.
 
     It is looked for on every server that answers: one that was restarted a moment ago holds nothing yet, and

@@ -85,7 +85,7 @@ class StackRenewals:
     _dropped: dict[Key, _Drop] = field(default_factory=dict, init=False)
     _suggested: dict[Key, Instance] = field(default_factory=dict, init=False)
     """What a list shows, and is not known otherwise."""
-    _portion: int = field(default=LOOKS_AT_ONCE, init=False)
+    _chunk: int = field(default=LOOKS_AT_ONCE, init=False)
     _compared: list[Key] = field(default_factory=list, init=False)
     """Some of all that was listed."""
     _forgotten: set[Key] = field(default_factory=set, init=False)
@@ -128,8 +128,8 @@ class StackRenewals:
                 suggested[key] = instance
         suggested = dict(sorted(suggested.items(), key=lambda item: _lapses_at(item[1])))
         with self._lock:
-            before = self._portion if self._suggested else LOOKS_AT_ONCE
-            self._portion = max(before, -(-len(suggested) // SPREAD_LOOKS))
+            before = self._chunk if self._suggested else LOOKS_AT_ONCE
+            self._chunk = max(before, -(-len(suggested) // SPREAD_LOOKS))
             self._suggested = suggested
             if suggested:
                 some = every[:: -(-len(every) // MOST_COMPARED)]  # of many applications
@@ -142,29 +142,29 @@ class StackRenewals:
         """
         while not self._renewals.stands_by:
             with self._lock:
-                portion = list(itertools.islice(self._suggested.values(), self._portion))
-            if not portion:
+                chunk = list(itertools.islice(self._suggested.values(), self._chunk))
+            if not chunk:
                 return
             try:
-                stock = self._read([one.key for one in portion])
-                for instance in portion:
-                    self._judge(instance, stock)
+                reads = self._read([one.key for one in chunk])
+                for instance in chunk:
+                    self._judge(instance, reads)
             except RegistryError:
                 return  # looked at again soon: whoever reads the list says so
             with self._lock:
-                for instance in portion:
+                for instance in chunk:
                     if self._suggested.get(instance.key) is instance:
                         del self._suggested[instance.key]
                 following = next(iter(self._suggested.values()), None)
             if following is not None and _lapses_at(following) > time.time() + URGENT_SECONDS:
                 return
 
-    def _judge(self, listed: Instance, stock: UncachedReads) -> None:
+    def _judge(self, listed: Instance, reads: UncachedReads) -> None:
         """Renew it if it stands."""
-        held = {url: answers[listed.key] for url, answers in stock.by_url.items()}
+        held = {url: answers[listed.key] for url, answers in reads.by_url.items()}
         found = newest(held.values())
         if found is None or not self._ownership.is_renewed_for_stack(found):
-            if not stock.failures:
+            if not reads.failures:
                 self._drop(listed)
             return
         with self._lock:
@@ -176,7 +176,7 @@ class StackRenewals:
             lacks = ()
         elif dropped is not None and not is_news:
             lacks = lacks or tuple(url for url in dropped.lacking if url in held and held[url] is None)
-        if lacks or (not is_news and stock.failures and not self._restarts.lost_memory):
+        if lacks or (not is_news and reads.failures and not self._restarts.lost_memory):
             if is_news:
                 _log.warning(
                     "a stack's registration stands on some servers only and is not renewed: it was removed"
@@ -303,19 +303,19 @@ class StackRenewals:
         """
         with self._lock:
             keys = list(self._compared)
-        stock = read_everywhere(self._peers, keys)
-        return any(all(answers[key] is not None for answers in stock.by_url.values()) for key in keys)
+        reads = read_everywhere(self._peers, keys)
+        return any(all(answers[key] is not None for answers in reads.by_url.values()) for key in keys)
 
     def _read(self, keys: list[Key]) -> UncachedReads:
         """On every server; behind a load balancer so often that it has sent us to each."""
-        stock = read_everywhere(self._peers, keys)
+        reads = read_everywhere(self._peers, keys)
         servers = self._restarts.servers_behind
         for _ in range(servers if servers > 1 else 0):
-            missing = [key for key in keys if stock.newest(key) is None]
+            missing = [key for key in keys if reads.newest(key) is None]
             if not missing:
                 break
-            stock = stock.joined(read_everywhere(self._peers, missing))
-        return stock
+            reads = reads.joined(read_everywhere(self._peers, missing))
+        return reads
 
     def _sight(self, key: Key) -> Sighting:
         """Look for it on every server; behind a load balancer so often that it has sent us to each."""

@@ -90,9 +90,9 @@ def _that_stand(peers: Peers, listed: Sequence[Instance]) -> list[Instance]:
     named = [one for one in listed if can_be_asked_for(one)]
     if not named:
         return list(listed)
-    stock = read_everywhere(peers, [one.key for one in named])
-    read = ((one, stock.newest(one.key)) for one in named)
-    stand = [found or one for one, found in read if found is not None or stock.failures]
+    reads = read_everywhere(peers, [one.key for one in named])
+    read = ((one, reads.newest(one.key)) for one in named)
+    stand = [found or one for one, found in read if found is not None or reads.failures]
     return [*stand, *(one for one in listed if not can_be_asked_for(one))]
 
 
@@ -118,12 +118,12 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
     ]
     others.sort(key=lambda one: one.status is not Status.UP)  # it is soon found out where one is UP
     found_up: set[str] = set()
-    for some in batch.portions(others, _ASKED_AT_ONCE):
-        stock = read_everywhere(peers, [one.key for one in some])
-        for url, held in stock.by_url.items():
+    for some in batch.chunks(others, _ASKED_AT_ONCE):
+        reads = read_everywhere(peers, [one.key for one in some])
+        for url, held in reads.by_url.items():
             if any(one is not None and one.status is Status.UP for one in held.values()):
                 found_up.add(url)
-        if found_up.issuperset(stock.by_url):
+        if found_up.issuperset(reads.by_url):
             return True
     return False
 

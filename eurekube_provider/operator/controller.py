@@ -119,7 +119,7 @@ class Controller:
 
         Of each Eureka on a thread of its own: who answers is not kept waiting by who does not.
         """
-        self._sources.hurry()
+        self._sources.retry_now()
         wanted = self._sources.wanted_at()
         with self._terms:
             self._term += 1

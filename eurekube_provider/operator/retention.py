@@ -163,14 +163,14 @@ def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str)
         if target.get("kind") != "Pod" or not target.get("name"):
             names |= {(namespace, one) for one in (target.get("name"), *endpoint["addresses"]) if one}
     found: list[Instance] = []
-    fellows: set[tuple[str, str]] = set()
+    siblings: set[tuple[str, str]] = set()
     for one in held:
         name, namespace = endpoint_of(one.instance_id, cluster)
         if (namespace, name) in pods:
-            fellows.add((namespace, one.application))
+            siblings.add((namespace, one.application))
         elif is_pod(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
             found.append(one)
-    return [one for one in found if (endpoint_of(one.instance_id, cluster)[1], one.application) in fellows]
+    return [one for one in found if (endpoint_of(one.instance_id, cluster)[1], one.application) in siblings]
 
 
 def _endpoints(slices: Iterable[Object]) -> Iterator[tuple[str, Object, Object]]:

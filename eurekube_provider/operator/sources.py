@@ -105,14 +105,14 @@ class Sources:
         for group in self._all.values():
             group.stop()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Wait for no back-off: the API server answers again."""
         for group in self._all.values():
-            group.hurry()
+            group.retry_now()
 
     @property
     def is_current(self) -> bool:
-        """Whether all copies are as new as the last :meth:`hurry`, but for what we may not read.
+        """Whether all copies are as new as the last :meth:`retry_now`, but for what we may not read.
 
         Not only what is followed by a watch at this moment: a proxy may end each watch at once.
         """

@@ -139,7 +139,7 @@ def _version(item: Mapping[str, Any]) -> int:
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
-def _gist(wanted: _Wanted) -> object:
+def _urgent_part(wanted: _Wanted) -> object:
     """All that a status says but for counts and wording."""
     report = wanted.report
     return (
@@ -165,7 +165,7 @@ class StatusWriter:
         )
         self._condition = threading.Condition()
         self._wanted: dict[SyncerKey, _Wanted] = {}
-        self._gists: dict[SyncerKey, object] = {}  # of the last write
+        self._urgent_parts: dict[SyncerKey, object] = {}  # of the last write
         self._standing: dict[SyncerKey, _Standing] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
         self._writing: SyncerKey | None = None  # whose status was sent last
@@ -218,7 +218,7 @@ class StatusWriter:
             self._is_forgotten |= key == self._writing
             self._unsure.discard(key)
             self._limiter.forget(key)
-            for table in (self._wanted, self._gists, self._standing):
+            for table in (self._wanted, self._urgent_parts, self._standing):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
@@ -226,7 +226,7 @@ class StatusWriter:
         with self._condition:
             self._is_forgotten = True
             self._limiter.clear()
-            for table in (self._wanted, self._gists, self._standing):
+            for table in (self._wanted, self._urgent_parts, self._standing):
                 table.clear()
             self._unsure.clear()
 
@@ -268,7 +268,9 @@ class StatusWriter:
 
     def _due_at(self, key: SyncerKey) -> float:
         """When what is wanted may be written: counts alone wait longer; the lock is held."""
-        return self._limiter.allowed_at(key, is_urgent=_gist(self._wanted[key]) != self._gists.get(key))
+        return self._limiter.allowed_at(
+            key, is_urgent=_urgent_part(self._wanted[key]) != self._urgent_parts.get(key)
+        )
 
     def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
         syncer = wanted.syncer
@@ -301,7 +303,7 @@ class StatusWriter:
             self._standing[key] = _Standing(max(_version(answer), standing.version), status)
             self._unsure.discard(key)
             self._limiter.wrote(key, time.monotonic())
-            self._gists[key] = _gist(wanted)
+            self._urgent_parts[key] = _urgent_part(wanted)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -341,7 +343,7 @@ class StatusPublisher:
         ):
             if done[action]:
                 verb = reason.lower()
-                self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
+                self._events.aggregate(syncer, reason, done[action], f"of {found.application} {verb}")
         self.publish(syncer, found)
 
     def publish(self, syncer: Mapping[str, Any], found: Report) -> None:
@@ -362,7 +364,9 @@ class StatusPublisher:
     def publish_deletion(self, syncer: Mapping[str, Any], deleted: Deleted) -> None:
         """What became of a deleted syncer."""
         if deleted.deregistered:
-            self._events.tally(syncer, SyncerEvent.DEREGISTERED, deleted.deregistered, "taken out of Eureka")
+            self._events.aggregate(
+                syncer, SyncerEvent.DEREGISTERED, deleted.deregistered, "taken out of Eureka"
+            )
         if deleted.left_behind:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, deleted.left_behind)
 

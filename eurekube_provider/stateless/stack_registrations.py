@@ -136,8 +136,8 @@ class StackRegistrations:
         listed = [each for each in there if self._owns(each)]
         if not listed:
             return []
-        stock = read_everywhere(peers, [one.key for one in listed])
-        held = (stock.newest(each.key) for each in listed)
+        reads = read_everywhere(peers, [one.key for one in listed])
+        held = (reads.newest(each.key) for each in listed)
         return [each for each in held if each is not None and self._owns(each)]
 
     def _is_late(self, name: str) -> bool:

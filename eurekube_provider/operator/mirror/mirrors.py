@@ -120,7 +120,7 @@ class Mirrors:
 
     def lead(self) -> None:
         """Reconcile every mirror from now on."""
-        self.objects.hurry()
+        self.objects.retry_now()
         self._queue.resume()
         self._all_changed()
 

@@ -115,7 +115,7 @@ class Triggers:
         with self._condition:
             self._leads = True
             self._term += 1
-        self.reflectors.hurry()
+        self.reflectors.retry_now()
         self._wake()
 
     def stand_by(self) -> None:

@@ -12,9 +12,9 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.eureka import departures as module
 from eurekube_provider.eureka.departures import (
+    CHUNK,
     LOOK_SECONDS,
     MOST_ASKED,
-    PORTION,
     REMEMBERED_SECONDS,
     SETTLED_SECONDS,
     WAITING_SECONDS,
@@ -35,7 +35,7 @@ class Scene:
         self.failures: dict[str, RegistryUnreachable] = {}
         self.now = 10_000.0
         self.asked = 0
-        self.portions: list[int] = []
+        self.chunks: list[int] = []
         self.runs_for = dict.fromkeys(self.held, SETTLED_SECONDS)
         self.looks = 0
         self.behind = 1
@@ -55,7 +55,7 @@ class Scene:
     def read(self, _: object, keys: list[Key]) -> UncachedReads:
         """The uncached reads of the servers that answer."""
         self.asked += len(keys)
-        self.portions.append(len(keys))
+        self.chunks.append(len(keys))
         if len(self.failures) == 2:
             raise self.failures["one"]
         answering = [url for url in self.held if url not in self.failures]
@@ -146,14 +146,14 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
 
 def test_very_many_are_read_in_portions(scene: Scene) -> None:
     """Which a server far away has read soon after one that is near; not once one of them is silent."""
-    keys = [("REVIEW", str(number)) for number in range(2 * PORTION + 1)]
+    keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
     assert scene.departures.whereabouts(keys).gone == set(keys)
-    assert scene.portions == [PORTION, PORTION, 1]
+    assert scene.chunks == [CHUNK, CHUNK, 1]
     scene.now += WINDOW_SECONDS
     scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
-    scene.portions.clear()
+    scene.chunks.clear()
     assert len(scene.departures.whereabouts(keys).standing) == len(keys)
-    assert scene.portions == [PORTION, PORTION + 1]
+    assert scene.chunks == [CHUNK, CHUNK + 1]
 
 
 def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:

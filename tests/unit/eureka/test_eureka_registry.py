@@ -271,13 +271,13 @@ class Sticky(Balanced):
 
     def __init__(self, *servers: ServerStatus) -> None:
         super().__init__(*servers)
-        self.peers[0].parting_status = self._parting_status  # type: ignore[method-assign]
+        self.peers[0].status_and_close = self._status_and_close  # type: ignore[method-assign]
 
     def turn(self) -> int:
         """Which server answers now."""
         return self.connections % len(self.servers)
 
-    def _parting_status(self) -> ServerStatus:
+    def _status_and_close(self) -> ServerStatus:
         answer = self._status()
         self.connections += 1
         return answer
@@ -422,7 +422,7 @@ def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
     assert after("a") == seldom
     assert after("a", "c") == resync.FOLLOWED_SECONDS
     assert after("a", "c") == resync.FOLLOWED_SECONDS
-    monkeypatch.setattr(resync, "LIVELY_SECONDS", -1.0)  # it is over
+    monkeypatch.setattr(resync, "AFTER_CHANGE_SECONDS", -1.0)  # it is over
     assert after("a") == seldom
 
 
@@ -667,7 +667,7 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
     assert registry.view.owned(OWNER) == [instance("held")]
 
 
-def test_nothing_is_learned_of_a_namesake() -> None:
+def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
     """Another cluster has our name, and a take-over is the first to read: its syncers' instances, of which we
     have no syncer, would be taken for what deleted ones left behind.
     """

@@ -126,8 +126,8 @@ def test_to_look_at_many_renews_none() -> None:
     """A refresh of a thousand must not keep those alive that nobody renews any more."""
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     cluster.holds(MANY[1:])
-    stock = read_everywhere(cluster, [one.key for one in MANY])
-    assert [stock.newest(one.key) for one in MANY] == [None, *MANY[1:]]
+    reads = read_everywhere(cluster, [one.key for one in MANY])
+    assert [reads.newest(one.key) for one in MANY] == [None, *MANY[1:]]
     assert [one.reads for one in cluster.servers] == [len(MANY)] * 2
     assert cluster.renewals == 0
 

@@ -151,7 +151,7 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
 def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     keeps: str, answer: list[Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only where fellows of it are there still, and the API server has no pod of that name."""
+    """Only where siblings of it are there still, and the API server has no pod of that name."""
     asked: list[Any] = []
 
     def get(_: object, path: str, query: dict[str, str]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     assert found == ([(Action.DEREGISTER, "b")] if may_go and answer == [] else [])
     assert asked == ([("/api/v1/namespaces/shop/pods", "metadata.name=b")] if may_go else [])
     scene.endpoints(WEB, c=READY)
-    assert scene.reconcile() == [], "none of its fellows says that the slices are whole"
+    assert scene.reconcile() == [], "none of its siblings says that the slices are whole"
 
 
 def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
@@ -468,7 +468,7 @@ def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPat
     wait_until(lambda: not sources.is_current, "the end of the watch", 20)
     lists = api.lists["nodes"]
     api.refuse("nodes", 403)
-    sources.hurry()
+    sources.retry_now()
     wait_until(lambda: sources.is_current, "the denial", 20)
     assert api.lists["nodes"] == lists + 1
     sources.stop()

@@ -552,7 +552,7 @@ def test_a_change_while_a_list_is_missing_is_not_lost(played: Played) -> None:
     both.wait_synced(1)
 
     def is_settled() -> bool:
-        both.triggers.reflectors.hurry()
+        both.triggers.reflectors.retry_now()
         return both.is_settled()
 
     both.api.denies = 401  # not that we may not read it: who we are
