@@ -290,7 +290,7 @@ class _Mirror:
     def _was_read(self) -> None:
         listed = {one.key: None for one in self._registry.known()}
         vanished = [key for key in self._seen if key not in listed][-AN_APPLICATION:]
-        self._registry.whereabouts(vanished)
+        self._registry.find_unlisted(vanished)
         self._seen |= listed
         self.readings += 1
         self.asked += len(vanished)

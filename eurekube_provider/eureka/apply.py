@@ -76,7 +76,7 @@ def apply(
             errors = _in_bulk(action, changes, owner, peers, observer)
         else:
             steps = [
-                _Step(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
+                _ApplyStep(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
                 for change in changes
             ]
             errors = _one_by_one(steps, executor)
@@ -91,9 +91,11 @@ def apply(
     return outcome
 
 
-def _one_by_one(steps: Sequence[_Step], executor: Executor | None) -> list[ChangeError | None]:
+def _one_by_one(steps: Sequence[_ApplyStep], executor: Executor | None) -> list[ChangeError | None]:
     """Carry out changes of one kind by single requests; an error or None for each."""
-    ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
+    ended = list(
+        executor.map(_ApplyStep.run, steps) if executor and len(steps) > 1 else map(_ApplyStep.run, steps)
+    )
     errors: list[ChangeError | None] = []
     for error in ended:
         if isinstance(error, LeadershipLost):
@@ -132,7 +134,7 @@ def _in_bulk(
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _ApplyStep:
     change: Change
     owner: str
     peers: Peers

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.restart_detection import RestartDetection
@@ -79,7 +79,7 @@ class Departures:
                 for key in [key for key in table if stands(key)]:
                     del table[key]
 
-    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
         """What became of instances that are listed no more.
 
         :raises RegistryError: no server answers.
@@ -89,17 +89,17 @@ class Departures:
             gone = {key for key in asked if key in self._at}
             rest = self._allowed([key for key in asked if key not in gone])
         if not rest:
-            return Whereabouts((), frozenset(gone))
+            return UnlistedInstances((), frozenset(gone))
         found = self._read(rest)
-        standing: list[Instance] = []
+        registered: list[Instance] = []
         are_all_heard = not found.failures and self._are_settled_and_alone
         for key in rest:
             held = found.newest(key)
             if held is not None:
-                standing.append(held)
+                registered.append(held)
             elif are_all_heard:
                 gone.add(key)
-        return Whereabouts(tuple(standing), frozenset(gone))
+        return UnlistedInstances(tuple(registered), frozenset(gone))
 
     def _read(self, keys: list[Key]) -> UncachedReads:
         """In chunks: of very many the nearest server has read all before one that is farther away has read

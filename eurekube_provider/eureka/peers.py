@@ -21,10 +21,10 @@ from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
+from eurekube_provider.eureka.instance_by_server import InstanceByServer, merged
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
-from eurekube_provider.eureka.sighting import Sighting, merged
 from eurekube_provider.eureka.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -236,11 +236,11 @@ class Peers:
             return False
         return self.topology.allows_batches()
 
-    def read_everywhere(self, application: str, instance_id: str) -> Sighting:
+    def read_everywhere(self, application: str, instance_id: str) -> InstanceByServer:
         """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
-        return Sighting(*self.each(lambda peer: peer.read(application, instance_id)))
+        return InstanceByServer(*self.each(lambda peer: peer.read(application, instance_id)))
 
-    def deregister(self, application: str, instance_id: str) -> Sighting:
+    def deregister(self, application: str, instance_id: str) -> InstanceByServer:
         """Remove the instance from every server that can be reached, and look whether it is gone.
 
         A server that does not hold the instance answers 404 and tells none of its peers, so that asking
@@ -254,8 +254,8 @@ class Peers:
         _, failures = self.everywhere(
             lambda peer: any(peer.deregister(application, instance_id) for _ in range(tries))
         )
-        sighting = self.read_everywhere(application, instance_id)
-        return replace(sighting, failures={**sighting.failures, **failures})
+        by_server = self.read_everywhere(application, instance_id)
+        return replace(by_server, failures={**by_server.failures, **failures})
 
     def each(
         self,

@@ -185,19 +185,19 @@ class Resync:
             looks_everywhere = self.looks_everywhere or self._handover.ends_with(asked_at)
             everywhere = are_several and (self._restarts.lost_memory or (looks_everywhere and not takes_over))
             silent: Mapping[str, RegistryError] = {}
-            owes_list = False
+            has_deferred_list = False
             if everywhere:
                 listed, silent = self._peers.list_everywhere()
             else:
                 in_doubt = takes_over or self._is_in_doubt
                 listed = self.fetcher.read(self._restarts.started_by_url, in_doubt=in_doubt)
-                owes_list = self.fetcher.owes_list
+                has_deferred_list = self.fetcher.has_deferred_list
             if takes_over:
                 self._known.view.doubt()
             self.learn(listed, is_complete=not silent)
-            if owes_list:
+            if has_deferred_list:
                 self._stopped.wait(FIRST_THINGS_SECONDS)
-                self.learn(self.fetcher.settle(), is_complete=True)
+                self.learn(self.fetcher.read_deferred_list(), is_complete=True)
             if everywhere:
                 self.looks_everywhere = False
                 if self._handover.lasts:

@@ -24,11 +24,11 @@ from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
+from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, RestartDetection
-from eurekube_provider.eureka.sighting import Sighting
 from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 from eurekube_provider.eureka.view import View
 
@@ -203,18 +203,18 @@ class StackRenewals:
         self._view.gone(instance.key)
         try:
             answered = self._restarts.notice_all()
-            sighting = self._sight(instance.key)
-            if not self._was_removed(instance, sighting) and (
-                self._is_there(instance, sighting, answered)
+            by_server = self._read_by_server(instance.key)
+            if not self._was_removed(instance, by_server) and (
+                self._is_there(instance, by_server, answered)
                 or self._restarts.lost_memory
                 or instance.key in self._forgotten
             ):
                 self._forgotten.add(instance.key)
-                self._registered(write(self._peers, sighting.found or instance, None))
+                self._registered(write(self._peers, by_server.found or instance, None))
                 self._forgotten.discard(instance.key)
                 _log.warning("restored a stack's registration that a server had lost", extra=_named(instance))
                 return
-            if self._may_be_forgotten(sighting, answered):
+            if self._may_be_forgotten(by_server, answered):
                 self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
                 return
         except RegistryError as error:
@@ -231,20 +231,20 @@ class StackRenewals:
         _log.warning(
             "a stack's registration was removed by somebody and is renewed no more", extra=_named(instance)
         )
-        lacking = frozenset(url for url, held in sighting.instances.items() if held is None)
-        self._drop(newest((instance, sighting.found)) or instance, lacking)
+        lacking = frozenset(url for url, held in by_server.instances.items() if held is None)
+        self._drop(newest((instance, by_server.found)) or instance, lacking)
 
-    def _may_be_forgotten(self, sighting: Sighting, answered: Collection[str]) -> bool:
+    def _may_be_forgotten(self, by_server: InstanceByServer, answered: Collection[str]) -> bool:
         """Whether it stands nowhere, and no server says any more since when it runs, though one did before.
 
         :param answered: the servers that said so just now.
         """
-        if sighting.found is not None or self._restarts.lost_memory:  # then nobody was asked for it just now
+        if by_server.found is not None or self._restarts.lost_memory:  # then nobody was asked for it just now
             return False
-        said_before = self._restarts.started_by_url.keys() & sighting.instances.keys()
+        said_before = self._restarts.started_by_url.keys() & by_server.instances.keys()
         return bool(said_before) and not said_before & set(answered)
 
-    def _was_removed(self, instance: Instance, sighting: Sighting) -> bool:
+    def _was_removed(self, instance: Instance, by_server: InstanceByServer) -> bool:
         """Whether a server that neither forgot nor evicted it holds it no more, whichever other one was
         restarted: one of several that accepted its renewal lately, and has run all the time.
         """
@@ -254,7 +254,7 @@ class StackRenewals:
         def suspects() -> set[str]:
             return {
                 url
-                for url, held in sighting.instances.items()
+                for url, held in by_server.instances.items()
                 if held is None
                 and self._peers.accepted.lately(url, instance)
                 and self._restarts.has_memory(url)
@@ -265,15 +265,15 @@ class StackRenewals:
         told = self._restarts.notice()  # after the read: one that was restarted before it says so now
         return bool(told & suspects())
 
-    def _is_there(self, instance: Instance, sighting: Sighting, answered: Collection[str]) -> bool:
+    def _is_there(self, instance: Instance, by_server: InstanceByServer, answered: Collection[str]) -> bool:
         """Whether a server holds it, and did not just miss its removal.
 
         :param answered: the servers of which it is known that they were not restarted just now; another one
             that lacks it may have forgotten it.
         """
-        if sighting.found is None:
+        if by_server.found is None:
             return False
-        told = {url: held for url, held in sighting.instances.items() if held or url in answered}
+        told = {url: held for url, held in by_server.instances.items() if held or url in answered}
         if self._restarts.servers_behind == 1 and any(
             held is None and self._peers.accepted.lately(url, instance) for url, held in told.items()
         ):
@@ -317,15 +317,15 @@ class StackRenewals:
             reads = reads.joined(read_everywhere(self._peers, missing))
         return reads
 
-    def _sight(self, key: Key) -> Sighting:
+    def _read_by_server(self, key: Key) -> InstanceByServer:
         """Look for it on every server; behind a load balancer so often that it has sent us to each."""
-        sighting = self._peers.read_everywhere(*key)
+        by_server = self._peers.read_everywhere(*key)
         servers = self._restarts.servers_behind
         for _ in range(servers if servers > 1 else 0):
-            if sighting.found is not None or self._restarts.lost_memory:
+            if by_server.found is not None or self._restarts.lost_memory:
                 break
-            sighting = self._peers.read_everywhere(*key)
-        return sighting
+            by_server = self._peers.read_everywhere(*key)
+        return by_server
 
 
 def _named(instance: Instance) -> dict[str, str]:

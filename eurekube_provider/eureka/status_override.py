@@ -135,7 +135,7 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     """
     for one in instances:
         peers.everywhere(lambda peer: peer.set_status(one, Status.OUT_OF_SERVICE))  # noqa: B023 - used at once
-    return look(peers, instances)
+    return read_statuses(peers, instances)
 
 
 def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
@@ -159,7 +159,7 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
         now = time.monotonic()
         if came_back:
             settled_at = now + SETTLE_SECONDS
-    return look(peers, instances)
+    return read_statuses(peers, instances)
 
 
 def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
@@ -181,7 +181,7 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
     return True
 
 
-def look(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
+def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
     """How each stands now. Raises nothing: failures are in the answer."""
     held, failures = peers.each(lambda peer: read_each(peer, [one.key for one in instances]))
     return [

@@ -17,13 +17,13 @@ from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, 
 from eurekube_provider.operator.deletion import Deleted
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.ownership_transfer import Offered
+from eurekube_provider.operator.ownership_transfer import TransferOffer
 from eurekube_provider.operator.registries import Registries
-from eurekube_provider.operator.removal_brake import Hold
+from eurekube_provider.operator.removal_brake import HeldRemovals
 from eurekube_provider.operator.sources import Sources
 
 _NOTHING = Outcome()
-_NOTHING_OFFERED = Offered()
+_NO_OFFER = TransferOffer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Result:
     asked: Syncer | None = None
     differing: Plan | None = None
     outcome: Outcome = _NOTHING
-    held_back: Hold | None = None
+    held_back: HeldRemovals | None = None
     deleted: Deleted | None = None
     concerned: frozenset[SyncerKey] = frozenset()
     again_seconds: float | None = None
@@ -90,10 +90,10 @@ class Decision:
     registries: Registries
     steps: Plan
     differing: Plan
-    offered: Offered = _NOTHING_OFFERED
+    offered: TransferOffer = _NO_OFFER
     strays: Mapping[str, list[Instance]] = field(default_factory=dict)
     leaves: Mapping[tuple[str, str], Change] = field(default_factory=dict)
-    held_back: Hold | None = None
+    held_back: HeldRemovals | None = None
     waiting: int = 0
 
     @property

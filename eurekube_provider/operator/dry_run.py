@@ -280,7 +280,7 @@ class RecordedRegistry:
         self.owners, self.up = registry.owners, registry.up
         self.forgotten, self.give_up = registry.forgotten, registry.give_up
         if isinstance(registry, MirrorSource):
-            self.follow, self.whereabouts = registry.follow, registry.whereabouts
+            self.follow, self.find_unlisted = registry.follow, registry.find_unlisted
         self.keep: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.keep
         self.let_lapse: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.let_lapse
         self.take_over: Callable[[int], None] = _nothing if ledger.is_dry else registry.take_over

@@ -77,7 +77,7 @@ class Transferred:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class TransferOffer:
     """What others want of what a syncer that lives on wants no more.
 
     :ivar kept: not to be taken out now: it is another one's, or is given as soon as that can be done.
@@ -151,7 +151,7 @@ class OwnershipTransfer:
 
     def offer(
         self, key: SyncerKey, owner: str, leaves: Leaves, registries: Registries, asked: Set[tuple[str, Key]]
-    ) -> Offered:
+    ) -> TransferOffer:
         """Give what others want to them; what may be wanted, as soon as that is known.
 
         :param key: who lets go, and lives on.
@@ -159,13 +159,13 @@ class OwnershipTransfer:
         """
         if self.are_awaited(key, leaves):
             kept = frozenset((name, one.key) for name, there in leaves.items() for one in there)
-            return Offered(kept, asked, is_awaited=True)
+            return TransferOffer(kept, asked, is_awaited=True)
         given = {
             name: self.hand_over(key, owner, name, there, registries)
             for name, there in leaves.items()
             if there
         }
-        return Offered(
+        return TransferOffer(
             {(name, change.instance.key) for name, one in given.items() for change in one.steps.changes},
             asked,
             {name: one.shown for name, one in given.items()},

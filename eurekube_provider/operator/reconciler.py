@@ -26,7 +26,11 @@ from eurekube_provider.operator.decision import Decision, Reports, Result, Wante
 from eurekube_provider.operator.deletion import FINALIZER, Deletion, has_finalizer
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, Offered, OwnershipTransfer
+from eurekube_provider.operator.ownership_transfer import (
+    SUCCESSOR_POLL_SECONDS,
+    OwnershipTransfer,
+    TransferOffer,
+)
 from eurekube_provider.operator.permission import NameTaken, Permissions, UnknownEureka
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.removal_brake import Brake
@@ -37,8 +41,8 @@ from eurekube_provider.operator.sources import Sources
 RECHECK_REFUSED_SECONDS = 20.0
 
 _NOTHING = Outcome()
-_NOTHING_OFFERED = Offered()
-_NOTHING_UNWANTED = Offered(asked=frozenset())
+_NO_OFFER = TransferOffer()
+_NOTHING_UNWANTED = TransferOffer(asked=frozenset())
 
 
 class Reconciler:
@@ -206,10 +210,10 @@ class Reconciler:
             error=failed,
         )
 
-    def _offer(self, wanted: Wanted, registries: Registries) -> Offered:
+    def _offer(self, wanted: Wanted, registries: Registries) -> TransferOffer:
         """Give what the syncer wants no more to whoever wants it. In doubt nothing is let go of."""
         if wanted.is_open:
-            return _NOTHING_OFFERED
+            return _NO_OFFER
         unwanted = {
             name: [one for one in there if name != wanted.syncer.eureka or one.key not in wanted.keys]
             for name, there in registries.owned(wanted.owner).items()
@@ -224,7 +228,7 @@ class Reconciler:
         asked = frozenset((name, one.key) for name, there in unwanted.items() for one in there)
         return self._transfer.offer(wanted.key, wanted.owner, leaves, registries, asked)
 
-    def _plan(self, wanted: Wanted, registry: Registry, offered: Offered) -> Plan:
+    def _plan(self, wanted: Wanted, registry: Registry, offered: TransferOffer) -> Plan:
         """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
         syncer, desired = wanted.syncer, wanted.desired
         there = registry.known(owner=wanted.owner)

@@ -78,7 +78,7 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web is served", extra={"port": web.port})
-    checking = selfcheck.Later(settings)
+    checking = selfcheck.BackgroundSelfCheck(settings)
     try:
         _run(settings, stop, routes, ledger, checking)
     finally:
@@ -92,7 +92,7 @@ def _run(
     stop: threading.Event,
     routes: Routes,
     ledger: Ledger | None,
-    checking: selfcheck.Later,
+    checking: selfcheck.BackgroundSelfCheck,
 ) -> None:
     started_at = time.time()
     is_dry = ledger is not None and ledger.is_dry

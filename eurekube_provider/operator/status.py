@@ -111,7 +111,7 @@ def condition(
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _PendingStatus:
     """A report that is still to be written.
 
     :ivar latest_at: until when it may wait, by ``time.monotonic()``.
@@ -123,7 +123,7 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _WrittenStatus:
     """The status that stands in the cluster as far as the writer knows: what it wrote, or found so already.
 
     :ivar version: the syncer's resourceVersion with it.
@@ -139,7 +139,7 @@ def _version(item: Mapping[str, Any]) -> int:
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
-def _urgent_part(wanted: _Wanted) -> object:
+def _urgent_part(wanted: _PendingStatus) -> object:
     """All that a status says but for counts and wording."""
     report = wanted.report
     return (
@@ -164,9 +164,9 @@ class StatusWriter:
             wait_quiet, SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS
         )
         self._condition = threading.Condition()
-        self._wanted: dict[SyncerKey, _Wanted] = {}
+        self._wanted: dict[SyncerKey, _PendingStatus] = {}
         self._urgent_parts: dict[SyncerKey, object] = {}  # of the last write
-        self._standing: dict[SyncerKey, _Standing] = {}
+        self._written: dict[SyncerKey, _WrittenStatus] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
         self._writing: SyncerKey | None = None  # whose status was sent last
         self._sent: Mapping[str, Any] = {}
@@ -196,7 +196,7 @@ class StatusWriter:
         with self._condition:
             before = self._wanted.get(key)
             latest_at = before.latest_at if before else time.monotonic() + PATIENCE_SECONDS
-            self._wanted[key] = _Wanted(syncer, report, latest_at)
+            self._wanted[key] = _PendingStatus(syncer, report, latest_at)
             if self._limiter.plan(key, self._due_at(key)):
                 self._condition.notify()
 
@@ -207,8 +207,8 @@ class StatusWriter:
         """
         key, status = key_of(syncer), syncer.get("status") or {}
         with self._condition:
-            standing = self._standing.get(key)
-            if standing is None or _version(syncer) <= standing.version or _same(status, standing.status):
+            last = self._written.get(key)
+            if last is None or _version(syncer) <= last.version or _same(status, last.status):
                 return False
             return key != self._writing or not _same(status, self._sent)
 
@@ -218,7 +218,7 @@ class StatusWriter:
             self._is_forgotten |= key == self._writing
             self._unsure.discard(key)
             self._limiter.forget(key)
-            for table in (self._wanted, self._urgent_parts, self._standing):
+            for table in (self._wanted, self._urgent_parts, self._written):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
@@ -226,7 +226,7 @@ class StatusWriter:
         with self._condition:
             self._is_forgotten = True
             self._limiter.clear()
-            for table in (self._wanted, self._urgent_parts, self._standing):
+            for table in (self._wanted, self._urgent_parts, self._written):
                 table.clear()
             self._unsure.clear()
 
@@ -272,15 +272,15 @@ class StatusWriter:
             key, is_urgent=_urgent_part(self._wanted[key]) != self._urgent_parts.get(key)
         )
 
-    def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
+    def _write(self, key: SyncerKey, wanted: _PendingStatus) -> None:
         syncer = wanted.syncer
         with self._condition:
-            standing, is_unsure = self._standing.get(key), key in self._unsure
-            if standing is None or _version(syncer) > standing.version:
-                standing = _Standing(_version(syncer), syncer.get("status") or {})
-            status = status_of({**syncer, "status": standing.status}, wanted.report, datetime.now(UTC))
-            if not is_unsure and _same(status, standing.status):
-                self._standing[key] = standing
+            last, is_unsure = self._written.get(key), key in self._unsure
+            if last is None or _version(syncer) > last.version:
+                last = _WrittenStatus(_version(syncer), syncer.get("status") or {})
+            status = status_of({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
+            if not is_unsure and _same(status, last.status):
+                self._written[key] = last
                 return
             self._writing, self._sent, self._is_forgotten = key, status, False
         try:
@@ -300,7 +300,7 @@ class StatusWriter:
         with self._condition:
             if self._is_forgotten:
                 return
-            self._standing[key] = _Standing(max(_version(answer), standing.version), status)
+            self._written[key] = _WrittenStatus(max(_version(answer), last.version), status)
             self._unsure.discard(key)
             self._limiter.wrote(key, time.monotonic())
             self._urgent_parts[key] = _urgent_part(wanted)

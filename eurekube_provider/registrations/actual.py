@@ -39,7 +39,7 @@ class ActualState:
         return [each for key, each in self.ours.items() if key not in keys]
 
 
-def look(
+def read_actual(
     desired: DesiredState,
     owners: Sequence[str],
     peers: Peers,

@@ -16,7 +16,7 @@ from pulumi.runtime import rpc
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import Change, PreStopHook, drained_workload
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
-from eurekube_provider.resources.program import InOneSentence, ProgramError
+from eurekube_provider.resources.program import AsProgramError, ProgramError
 
 _KINDS = {"kubernetes:apps/v1:Deployment": "Deployment", "kubernetes:apps/v1:StatefulSet": "StatefulSet"}
 
@@ -55,7 +55,7 @@ class DrainBeforeStop:
         if kind is None or "spec" not in args.props:
             return None
 
-        @InOneSentence(f"{kind} {args.name!r}: DrainBeforeStop: ")
+        @AsProgramError(f"{kind} {args.name!r}: DrainBeforeStop: ")
         def drained(spec: Mapping[str, Any]) -> Mapping[str, Any]:
             if not self._is_meant(spec):
                 return spec

@@ -42,7 +42,7 @@ USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
 """Of a StackRefresh that says nothing, where the target allows it."""
 
 
-class Form(StrEnum):
+class Payload(StrEnum):
     """What a webhook is told."""
 
     EUREKUBE = "eurekube"
@@ -71,7 +71,7 @@ class Webhook:
     url: str = field(repr=False)
     secret: str = field(default="", repr=False)
     authorization: str = field(default="", repr=False)
-    form: Form = Form.EUREKUBE
+    form: Payload = Payload.EUREKUBE
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,13 @@ KEYS_OF_KIND = {
         Option("url", "URL", HTTP_URL, None, "what is called"),
         Option("secret-file", "FILE", TEXT, None, "file with the key of the signature"),
         Option("authorization-file", "FILE", TEXT, None, "file with the value of the header Authorization"),
-        Option("form", "eurekube|repository-dispatch", choice(*Form), str(Form.EUREKUBE), "what it is told"),
+        Option(
+            "form",
+            "eurekube|repository-dispatch",
+            choice(*Payload),
+            str(Payload.EUREKUBE),
+            "what it is told",
+        ),
     ),
     _AUTOMATION: (
         Option("stack", "NAME", TEXT, None, "the stack"),
@@ -249,7 +255,7 @@ def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText])
         )
     if not secrets.get("authorization", "").isascii():
         raise ConfigurationError(f"{given['authorization-file'].where}: a header can carry ASCII only")
-    return Webhook(url=values["url"], form=Form(values["form"]), **secrets)
+    return Webhook(url=values["url"], form=Payload(values["form"]), **secrets)
 
 
 def _automation(stack: str, work_dir: str) -> Automation:

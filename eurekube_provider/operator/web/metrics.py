@@ -209,23 +209,23 @@ class Metrics:
 
 def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
     history = operator.controller.history
-    looks = {key: history.last.get(key) for key in operator.sources.syncer_keys()}
-    seen = {key: look for key, look in looks.items() if look is not None}
+    last_reconciles = {key: history.last.get(key) for key in operator.sources.syncer_keys()}
+    seen = {key: last for key, last in last_reconciles.items() if last is not None}
     return {
         "eurekube_reconcile_total": {
             ("/".join(key), str(result)): float(count)
             for (key, result), count in history.results().items()
-            if key in looks
+            if key in last_reconciles
         },
-        "eurekube_desired_instances": _by_key({key: look.report.desired for key, look in seen.items()}),
-        "eurekube_registered_instances": _by_key({key: operator.registered(key) for key in looks}),
-        "eurekube_refused_instances": _by_key({key: look.report.refused for key, look in seen.items()}),
+        "eurekube_desired_instances": _by_key({key: last.report.desired for key, last in seen.items()}),
+        "eurekube_registered_instances": _by_key({key: operator.registered(key) for key in last_reconciles}),
+        "eurekube_refused_instances": _by_key({key: last.report.refused for key, last in seen.items()}),
         "eurekube_drifted_instances": _by_key(
-            {key: max(0, look.differing - look.report.refused) for key, look in seen.items()}
+            {key: max(0, last.differing - last.report.refused) for key, last in seen.items()}
         ),
-        "eurekube_braked": _by_key({key: look.held_since is not None for key, look in seen.items()}),
+        "eurekube_braked": _by_key({key: last.held_since is not None for key, last in seen.items()}),
         "eurekube_last_success_timestamp_seconds": _by_key(
-            {key: at for key, at in history.succeeded_at().items() if key in looks}
+            {key: at for key, at in history.succeeded_at().items() if key in last_reconciles}
         ),
     }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from eurekube_provider.comparison.discrepancy import MOST_OF_A_GROUP
-from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.troubles import MOST_SUBJECTS, Severity
 from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.operator.web.overview import Document

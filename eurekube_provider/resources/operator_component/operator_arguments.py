@@ -44,7 +44,7 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     check_targets,
     target_entries,
 )
-from eurekube_provider.resources.program import InOneSentence
+from eurekube_provider.resources.program import AsProgramError
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
 
@@ -204,7 +204,7 @@ class EurekubeOperatorArgs(PodArgs):
         """What the file names, by the names of the files."""
         return {**self.target_secrets, **connection_secrets(connection_args(self.connections))}
 
-    @InOneSentence("EurekubeOperator: ")
+    @AsProgramError("EurekubeOperator: ")
     def check(self) -> None:
         """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
 
@@ -314,7 +314,7 @@ def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> Eur
 
     :raises ProgramError: one sentence that names the argument.
     """
-    with InOneSentence("EurekubeOperator: "):
+    with AsProgramError("EurekubeOperator: "):
         args = as_arguments(EurekubeOperatorArgs, given)
     args.check()
     return args

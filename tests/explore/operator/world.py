@@ -475,7 +475,7 @@ def owned() -> Iterator[None]:
         replace(run, "Triggers", _Nothing)
         replace(run, "settle_down", _Nothing)
         replace(run, "uuid", _Uuids)
-        replace(selfcheck, "Later", _Nothing)
+        replace(selfcheck, "BackgroundSelfCheck", _Nothing)
         # Fewer of what is alike, and longer between looks that find nothing: the same, faster.
         replace(controller, "WORKERS", 3)
         replace(renewals, "REST_THREADS", 2)

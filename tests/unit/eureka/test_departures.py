@@ -66,7 +66,7 @@ class Scene:
 
     def is_gone(self) -> bool:
         """Whether it is proved."""
-        return self.departures.whereabouts([KEY]).gone == {KEY}
+        return self.departures.find_unlisted([KEY]).gone == {KEY}
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_what_no_server_holds_is_gone(scene: Scene) -> None:
     """By the uncached read of each."""
     assert scene.is_gone()
     scene.held["two"] = HERE
-    found = scene.departures.whereabouts([KEY])
-    assert (found.standing, found.gone) == ((HERE,), frozenset())
+    found = scene.departures.find_unlisted([KEY])
+    assert (found.registered, found.gone) == ((HERE,), frozenset())
 
 
 def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
@@ -89,7 +89,7 @@ def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
     assert not scene.is_gone()
     scene.failures["one"] = RegistryUnreachable("away")
     with pytest.raises(RegistryUnreachable):
-        scene.departures.whereabouts([KEY])
+        scene.departures.find_unlisted([KEY])
 
 
 def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
@@ -135,11 +135,11 @@ def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
 def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     """In a while; then for those first that were asked for longest ago."""
     keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_ASKED + 100)]
-    assert scene.departures.whereabouts(keys).gone == set(keys[:MOST_ASKED])
-    assert scene.departures.whereabouts(keys).gone == set()
+    assert scene.departures.find_unlisted(keys).gone == set(keys[:MOST_ASKED])
+    assert scene.departures.find_unlisted(keys).gone == set()
     assert scene.asked == MOST_ASKED
     scene.now += WINDOW_SECONDS
-    assert scene.departures.whereabouts(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
+    assert scene.departures.find_unlisted(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
     scene.now += REMEMBERED_SECONDS + 1
     assert scene.is_gone()
 
@@ -147,12 +147,12 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
 def test_very_many_are_read_in_portions(scene: Scene) -> None:
     """Which a server far away has read soon after one that is near; not once one of them is silent."""
     keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
-    assert scene.departures.whereabouts(keys).gone == set(keys)
+    assert scene.departures.find_unlisted(keys).gone == set(keys)
     assert scene.chunks == [CHUNK, CHUNK, 1]
     scene.now += WINDOW_SECONDS
     scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
     scene.chunks.clear()
-    assert len(scene.departures.whereabouts(keys).standing) == len(keys)
+    assert len(scene.departures.find_unlisted(keys).registered) == len(keys)
     assert scene.chunks == [CHUNK, CHUNK + 1]
 
 
@@ -164,22 +164,22 @@ def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -
     found = [0, 0]
     for _ in range(4):
         for number, keys in enumerate((many, others)):
-            found[number] += len(scene.departures.whereabouts(keys).standing)
+            found[number] += len(scene.departures.find_unlisted(keys).registered)
         scene.now += WINDOW_SECONDS
     assert found == [4 * MOST_ASKED - 20, 20]
-    assert len(scene.departures.whereabouts(others).standing) == 10
+    assert len(scene.departures.find_unlisted(others).registered) == 10
 
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     """Who waits may never ask again, or be back."""
     many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
-    scene.departures.whereabouts(many)
-    scene.departures.whereabouts([KEY])
+    scene.departures.find_unlisted(many)
+    scene.departures.find_unlisted([KEY])
     if is_back:
         scene.departures.forget(lambda key: key == KEY)
     scene.now += WINDOW_SECONDS if is_back else WAITING_SECONDS
-    assert scene.departures.whereabouts(many).gone == set(many)
+    assert scene.departures.find_unlisted(many).gone == set(many)
 
 
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:

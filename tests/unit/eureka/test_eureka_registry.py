@@ -42,7 +42,7 @@ from eurekube_provider.eureka.registry_fetcher import RegistryFetcher
 from eurekube_provider.eureka.restart_detection import (
     LATELY_SECONDS,
     RestartDetection,
-    Starts,
+    StartTimes,
     running_seconds,
 )
 from eurekube_provider.eureka.server_status import ServerStatus
@@ -319,14 +319,14 @@ def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
 
 def test_a_restart_is_noticed_though_the_clock_was_set_back() -> None:
     """The new start time is an earlier one: for how long the server has run counts."""
-    starts = Starts()
+    starts = StartTimes()
     assert not starts.take(1_000_000, 3600.0, 0.0)
     assert starts.take(500_000, 5.0, 60.0)
 
 
 def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
     """It has run for an hour; that we have known its URL for longer proves nothing."""
-    starts = Starts()
+    starts = StartTimes()
     assert not starts.take(1, 86_400.0, 0.0)
     assert not starts.take(2, 3600.0, 2.0)
     assert not starts.take(1, 93_600.0, 7200.0)
@@ -337,7 +337,7 @@ def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
 def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
     """However long it has run by the time that we can ask it again; and if it was not, it is known still."""
     for started, is_restart in ((1, False), (2, True)):
-        starts = Starts()
+        starts = StartTimes()
         starts.take(1, 100.0, 0.0)
         assert starts.take(started, 3000.0, 7200.0) is is_restart
         assert not starts.take(started, 3002.0, 7202.0)
@@ -392,8 +392,8 @@ def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
     owed: list[list[Instance]] = []
     monkeypatch.setattr(resync, "FIRST_THINGS_SECONDS", 0.0)
     monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [instance("by-delta")])
-    monkeypatch.setattr(RegistryFetcher, "owes_list", property(lambda _: bool(owed)))
-    monkeypatch.setattr(RegistryFetcher, "settle", lambda _: owed.pop())
+    monkeypatch.setattr(RegistryFetcher, "has_deferred_list", property(lambda _: bool(owed)))
+    monkeypatch.setattr(RegistryFetcher, "read_deferred_list", lambda _: owed.pop())
     registry = behind_a_balancer(Balanced(older(600)))
     registry.resync.was_read = lambda: told.append(sorted(one.instance_id for one in registry.known()))
     registry.resync.read()
@@ -428,7 +428,7 @@ def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
 
 def test_start_times_are_forgotten() -> None:
     """Servers that come and go behind one URL leave nothing behind."""
-    starts = Starts()
+    starts = StartTimes()
     for number in range(1000):
         starts.take(number, 1.0, LATELY_SECONDS * number / 10)
     assert len(starts.seen_at) < 15
