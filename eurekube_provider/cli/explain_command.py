@@ -35,7 +35,7 @@ from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhe
 from eurekube_provider.kube.access import PODS, KubeAccess
 
 MOST_EXPLAINED = 20
-"""As many instances of an application are explained; those that are not UP come first."""
+"""How many instances of an application are explained; those that are not UP come first."""
 
 NOT_FOUND = 1
 """The exit code where Eureka holds neither an application nor an instance of that name."""

@@ -18,7 +18,7 @@ from eurekube_provider.doctor.worlds_reader import Progress
 
 LEAST_SECONDS = 5.0
 DEFAULT_SECONDS = 15.0
-"""As often as the operator reads the registry; a server makes its list anew every 30 s."""
+"""The interval in which the operator reads the registry; a server makes its list anew every 30 s."""
 
 _Look = Callable[[], WorldsStatus]
 

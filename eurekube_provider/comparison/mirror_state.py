@@ -22,7 +22,7 @@ STALE_SECONDS = 900.0
 it is written every five minutes."""
 
 MOST_NAMED = 20
-"""As many Services of one mirror are named."""
+"""How many Services of one mirror are named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from eurekube_provider.comparison.mirror_state import MirrorState
 
 MOST_SUBJECTS = 5
-"""As many are named of those that one trouble befalls."""
+"""How many of those that one trouble befalls are named."""
 
 
 class Severity(StrEnum):

@@ -46,8 +46,8 @@ WORKLOADS = {
 """What has a pod template that kubectl can patch."""
 
 MOST_COMPARED = 500
-"""As many instances that differ between two servers' lists are read once more, from all of them. Lists are up
-to 30 s old, each server's in its own way, so that they differ in whatever changes."""
+"""How many instances that differ between two servers' lists are read once more, from all of them. Lists are
+up to 30 s old, each server's in its own way, so that they differ in whatever changes."""
 
 SETTLING_SECONDS = 3.0
 """Servers tell each other of changes within a second; what differs for longer stays so."""

@@ -20,13 +20,13 @@ from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
 
 AT_ONCE = 1
-"""As many plans, or groups of them, are under way to one registry before others gather."""
+"""How many plans, or groups of them, are under way to one registry before others gather."""
 
 ALONE_AT_ONCE = 4
-"""As many plans that never travel with others are: large ones, and all where batches are not used."""
+"""How many plans that never travel with others are: large ones, and all where batches are not used."""
 
 MOST_CHANGES = 100
-"""Of a group."""
+"""How many changes a group has at most."""
 
 
 @dataclass(slots=True)

@@ -31,11 +31,11 @@ register again where they are not known. While a server hangs, as one whose mach
 doubles that time up to ten times half a minute. Source: TimedSupervisorTask."""
 
 WINDOW_SECONDS, MOST_ASKED = 15.0, 500
-"""So many instances are asked for in this time, of each server: where all vanish at once, as from one that
+"""How many instances are asked for in this time, of each server: where all vanish at once, as from one that
 lost its memory, the rest must wait."""
 
 CHUNK = 2 * READS_AT_ONCE
-"""So many are read at once: within two answers of each server."""
+"""How many instances are read at once: within two answers of each server."""
 
 WAITING_SECONDS = 60.0
 """For as long a turn is kept for what must wait, and may not be asked for again."""

@@ -34,7 +34,7 @@ from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.eureka.view import View
 
 APPLY_THREADS = 8
-"""So many changes of one kind are under way at once."""
+"""How many changes of one kind are under way at once."""
 
 
 class EurekaRegistry:

@@ -25,7 +25,7 @@ GATHER_SECONDS = 2.0
 """So long what a server lacks is gathered while more is asked for, and no longer: it may never be idle."""
 
 MOST_NAMED, NAMED_SECONDS = 10, 600.0
-"""So many instances whose renewals are refused are named in this time."""
+"""How many instances whose renewals are refused are named in this time."""
 
 _BUSY = (408, 425, 429)
 """Answers that say of the moment, not of the instance."""

@@ -34,10 +34,10 @@ SHORT_TIMEOUT_SECONDS = 0.5
 """How long one server is waited for where another one can be asked, which takes a millisecond."""
 
 SLOW_SECONDS = 1.0
-"""So does one that took longer than this over a single instance, which takes a millisecond."""
+"""A server that took longer than this over a single instance, which takes a millisecond, is asked last."""
 
 MOST_TRIES = 5
-"""So often a removal is sent to a single URL until a server behind it answers that held the instance: a
+"""How often a removal is sent to a single URL until a server behind it answers that held the instance: a
 balancer takes them in turn, and one that does not hold it tells nobody."""
 
 BATCHES_FROM_LEASES = 500

@@ -51,7 +51,7 @@ STILL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _DeltaCursor:
-    """Where deltas are followed. Times are those before the question.
+    """The place up to which deltas were followed. Times are those before the question.
 
     :ivar started_ms: when the server was started.
     :ivar fingerprint: of the last delta, which is ``delta``.
@@ -249,7 +249,7 @@ class RegistryFetcher:
         return True
 
     def _left(self, delta: Delta) -> list[Key]:
-        """Of what stands no more, what has left every server, as far as one of them knows."""
+        """What of a delta has left every server, as far as one of them knows."""
         are_several = len(self._peers.peers) > 1
         return [key for key in delta.gone if not (are_several and key in delta.lapsed)]
 

@@ -141,4 +141,4 @@ class RemovalChecks:
 
 
 REMOVAL_CHECKS = RemovalChecks()
-"""Of this process: the removals of one update are checked once more together."""
+"""The checks of this process: the removals of one update are checked once more together."""

@@ -18,7 +18,7 @@ LONG_SILENCE_SECONDS = 3.0
 """Rendering a list of a large registry takes its time; a server that was silent for longer was away."""
 
 MOST_SILENCES = 64
-"""Of a server, the oldest of which is forgotten then: more than two minutes of long ones."""
+"""How many silences of a server are remembered: more than two minutes of long ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ LATELY_SECONDS = 600.0
 load balancer has only now sent us there."""
 
 READS_BEHIND_BALANCER = 6
-"""So many connections to two servers in no order all lead to the same one once in 32 times."""
+"""How many connections are made behind a balancer: of two servers all reach the same one once in 32 times."""
 
 ROUNDING_SECONDS = 2.0
 """A server tells the time in whole seconds."""
@@ -81,7 +81,7 @@ class StartTimes:
 
 
 class RestartDetection:
-    """Of the servers of one Eureka; any number of threads may share it.
+    """Detects restarts of the servers of one Eureka; any number of threads may share it.
 
     :param restarted: called with the URL's client when a server there was restarted since it was asked first.
     """

@@ -38,7 +38,7 @@ ON_ITS_WAY_SECONDS = 120.0
 """So long a registration may take to reach all servers: one that was frozen hears of it with a renewal."""
 
 LOOKS_AT_ONCE = 250
-"""So many of what is new are read before the first of them are renewed."""
+"""How many new registrations are read before the first of them are renewed."""
 
 SPREAD_LOOKS = 30
 """Where there are more, as after a change of leader, they are read in about so many looks, with two seconds
@@ -49,7 +49,7 @@ URGENT_SECONDS = 60.0
 """What may lapse so soon is read at once."""
 
 MOST_COMPARED = 8
-"""So many others are read where one server lacks something: do servers hold the same at all?"""
+"""How many others are read where one server lacks something: do servers hold the same at all?"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ LOOK_AFTER_SECONDS_BEHIND_ONE_URL = (*LOOK_AFTER_SECONDS, 50.0, 65.0, 95.0)
 frozen, and is back with what was removed meanwhile."""
 
 MOST_LOOKED_FOR_LONGER = 1_000
-"""Of more that are due at once, each of which is read several times there, the rest is left to lapse."""
+"""How many that are due at once are looked for longer, with several reads each; the rest is left to lapse."""
 
 TICK_SECONDS = 1.0
 RETRY_SECONDS = 5.0

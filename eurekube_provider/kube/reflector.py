@@ -44,7 +44,7 @@ LONGEST_ROUND_SECONDS = 300.0
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
 ANEW_AFTER_FAILURES = 3
-"""So many refusals in a row may mean that the API does not know the version; then twice as many."""
+"""After how many refusals in a row the API may not know the version; then after twice as many."""
 
 Object = dict[str, Any]
 Trim = Callable[[Object, Object | None], Object]

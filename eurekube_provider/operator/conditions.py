@@ -239,10 +239,10 @@ CHECKS: tuple[Callable[[Reconciled], Iterator[ConditionFinding]], ...] = (
     lease_too_short,
     drain_too_short,
 )
-"""Of several problems the first is the reason of Synced."""
+"""The checks in their order: the first problem is the reason of Synced."""
 
 Ready = tuple[bool | None, str, str]
-"""Of the condition Ready: whether it holds, its reason and its message."""
+"""The condition Ready: whether it holds, its reason and its message."""
 
 Problems = Mapping[str, str]
 """Messages by name, the most telling first."""

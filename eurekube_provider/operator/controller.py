@@ -32,7 +32,7 @@ from eurekube_provider.operator.unresponsive import UnresponsiveWatch
 _log = logging.getLogger(__name__)
 
 WORKERS = 16
-"""So many syncers' plans can be under way to one Eureka, or gather to travel together."""
+"""How many syncers' plans can be under way to one Eureka, or gather to travel together."""
 
 LONGEST_STOP_SECONDS = 10.0
 """For so long the end waits for what is under way."""
@@ -191,7 +191,7 @@ class Controller:
         self.history.forget_all()
 
     def liveness(self) -> list[Liveness]:
-        """Of all threads. While an Eureka is away a reconcile may take as long as its time-outs do."""
+        """Tell of all threads. While an Eureka is away a reconcile may take as long as its time-outs do."""
         now = time.monotonic()
         workers = []
         for registry, worker in self._workers:

@@ -98,7 +98,7 @@ class Decision:
 
     @property
     def name(self) -> str:
-        """Of the registry where the syncer registers."""
+        """The name of the registry where the syncer registers."""
         return self.wanted.syncer.eureka
 
     @property

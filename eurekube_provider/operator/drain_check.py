@@ -37,7 +37,7 @@ PAUSE_SECONDS = 0.1
 """Between two pods, so that a start with a thousand syncers asks the API server ten times a second."""
 
 MOST_WORKLOADS = 4
-"""As many are checked behind one syncer; a Deployment in mid-rollout counts for two."""
+"""How many workloads are checked behind one syncer; a Deployment in mid-rollout counts for two."""
 
 Pod = tuple[str, str]
 """A pod's name and address: the next pod of a StatefulSet has the same name."""

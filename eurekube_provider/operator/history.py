@@ -29,7 +29,7 @@ from eurekube_provider.operator.removal_brake import HeldRemovals
 from eurekube_provider.runtime.histogram import Histogram
 
 MOST_DIFFERENCES = 50
-"""As many are kept of one reconcile; the rest is counted."""
+"""How many differences are kept of one reconcile; the rest is counted."""
 
 MOST_CHANGES = 100
 

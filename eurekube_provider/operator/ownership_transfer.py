@@ -36,7 +36,7 @@ WAIT_OVER_SECONDS = 60.0
 """Where nobody asked for another syncer for so long, the wait for it is over; the next one is a new one."""
 
 Key = tuple[str, str]
-"""Of an instance: its application and id."""
+"""An instance's application and id."""
 
 Leaves = Mapping[str, Collection[Instance]]
 """What a syncer lets go of, by the name of the registry where it stands."""

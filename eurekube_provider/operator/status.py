@@ -322,7 +322,7 @@ class StatusPublisher:
     def publish_reconcile(
         self, syncer: Mapping[str, Any], found: Report, outcome: Outcome, seconds: float
     ) -> None:
-        """Of one reconcile, and what was done in it, also in the log.
+        """Tell of one reconcile, and of what was done in it, also in the log.
 
         :param seconds: how long it took.
         """

@@ -203,10 +203,10 @@ class OnDemandWatches(ReflectorGroup):
 
 
 MAPPED_FROM_ENDPOINTS = 1000
-"""Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
+"""From how many endpoints on a syncer's mapped slices are always kept: half a kilobyte an endpoint."""
 
 MOST_RECENT_ENDPOINTS = 5000
-"""Of smaller ones it is kept while they are among the last that were asked for, up to so many endpoints."""
+"""How many endpoints of smaller syncers, those asked for last, have their mapped slices kept."""
 
 
 class MappingCaches:

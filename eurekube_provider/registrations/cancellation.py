@@ -75,7 +75,7 @@ class Cancellation:
 
 
 CANCELLATION = Cancellation()
-"""Of this process."""
+"""The waits of this process."""
 
 
 def _caller_is_there() -> Callable[[], bool]:

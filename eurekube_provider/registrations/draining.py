@@ -38,7 +38,7 @@ THREADS = 8
 """Single requests under way at once."""
 
 MOST_READ = 64
-"""So many are read one by one to see whether one of them is leaving."""
+"""How many instances are read one by one to see whether one of them is leaving."""
 
 _NOTHING: Mapping[Key, Instance] = {}
 Registered = tuple[Peers, Instance]

@@ -59,4 +59,4 @@ class RenewerCheck:
 
 
 RENEWER_CHECK = RenewerCheck()
-"""Of this process, which lives as long as one update."""
+"""The check of this process, which lives as long as one update."""

@@ -48,7 +48,7 @@ from eurekube_provider.registrations.servers import (
 )
 
 _TOLD_OF_MANY = 3
-"""So many warnings, or instances that were not removed, are told."""
+"""How many warnings, or instances that were not removed, are told."""
 
 
 @dataclass(frozen=True, slots=True)

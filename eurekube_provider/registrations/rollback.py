@@ -20,7 +20,7 @@ from eurekube_provider.registrations.desired import DesiredState, name_of
 from eurekube_provider.registrations.draining import THREADS, unmarked
 
 _TOLD_OF_MANY = 3
-"""So many requests that remove what may be left are named."""
+"""How many requests that remove what may be left are named."""
 
 
 def carry_out(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bool = True) -> Outcome:

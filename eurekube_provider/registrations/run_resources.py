@@ -89,7 +89,7 @@ class RunResources:
 
 
 RUN_RESOURCES = RunResources()
-"""Of this process."""
+"""The resources of this process's run."""
 
 
 def _place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> None:

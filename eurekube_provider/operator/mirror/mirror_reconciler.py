@@ -45,7 +45,7 @@ PROOF_SECONDS = 15.0
 """How soon proof is asked for again of what is held."""
 
 MOST_REFUSED = 8
-"""So many refusals are no application's own: none is written after them before the next try."""
+"""After how many refused applications none more is written before the next try: the cause is not theirs."""
 
 ORPHAN_FINALIZER = "orphan"
 """Kubernetes' own, on what is deleted without what it owns."""

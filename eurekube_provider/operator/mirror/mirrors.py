@@ -37,7 +37,7 @@ UNSYNCED_SECONDS = 1.0
 """How soon a mirror is looked at again while the objects of the cluster have not all been read."""
 
 MOST_ROUNDS = 8
-"""So many rounds in which a mirror writes may come between two readings of Eureka. More of them mean that
+"""How many rounds in which a mirror writes may come between two readings of Eureka. More of them mean that
 somebody changes what is written, such as a webhook: that shall cost no endless writes."""
 
 REST_SECONDS = 30.0
@@ -160,7 +160,7 @@ class Mirrors:
                 worker.join(max(0.0, deadline - time.monotonic()))
 
     def liveness(self) -> list[Liveness]:
-        """Of all threads."""
+        """Tell of all threads."""
         now = time.monotonic()
         return [
             *self.objects.liveness(),

@@ -22,13 +22,14 @@ from eurekube_provider.operator.triggers.webhook import caller
 _log = logging.getLogger(__name__)
 
 MOST_RUNS = 4
-"""So many heavy runs may be in their first minute at once; each is a process that wants a processor."""
+"""How many heavy runs may be in their first minute at once; each is a process that wants a processor."""
 
 SLOT_SECONDS = 60.0
 """After so long a heavy run counts no more: it waits for something, perhaps in vain."""
 
 MOST_AT_ALL = 32
-"""So many run at once, whatever they are. Half of either number is for those whose last run went well."""
+"""How many runs there may be at once, whatever they are. Half of either number is for targets whose last
+run went well."""
 
 
 @dataclass(frozen=True, slots=True)

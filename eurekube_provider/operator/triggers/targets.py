@@ -39,7 +39,7 @@ from eurekube_provider.operator.options import (
 )
 
 USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
-"""Of a StackRefresh that says nothing, where the target allows it."""
+"""The times of a StackRefresh that says nothing, where the target allows them."""
 
 
 class Payload(StrEnum):

@@ -29,7 +29,7 @@ REFRESH_SECONDS = 10
 MOST_SYNCERS_WITH_DIFFERENCES = 20
 
 MOST_TROUBLES = 6
-"""As many are shown, the worst; the others are counted."""
+"""How many troubles are shown, the worst; the others are counted."""
 
 _FOLDER = Path(__file__).parent / "templates"
 _STYLE = (_FOLDER / "style.css").read_text(encoding="utf-8")
