@@ -16,7 +16,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.uncached_reads import read_everywhere
 from eurekube_provider.registrations import lifecycle
-from eurekube_provider.registrations.actual import look
+from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import Registered, drain
@@ -102,7 +102,7 @@ class StackRegistrations:
         for desired in self._resources:
             if desired.drain_seconds:
                 peers = self._peers[desired.connection]
-                held = look(desired, [desired.owner], peers)
+                held = read_actual(desired, [desired.owner], peers)
                 leaving += [(peers, each) for each in held.ours.values()]
         longest = max((each.drain_seconds for each in self._resources), default=0)
         return drain(leaving, longest, time.sleep)

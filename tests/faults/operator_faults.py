@@ -8,7 +8,7 @@ from random import Random
 from typing import ClassVar, Self
 
 from tests.faults.excuse import KNOWLEDGE_SECONDS, Excuse, Explains, without_leader, without_operators
-from tests.faults.fault import API, CLOCKS, LEASES, OPERATORS, WATCHES, Parts, Scale
+from tests.faults.fault import API, CLOCKS, LEASES, OPERATORS, WATCHES, Fault, Parts, Scale
 from tests.faults.operators import Operator
 from tests.faults.world import EAST_CLUSTER, World
 
@@ -27,7 +27,7 @@ def _draw_replica(random: Random) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorKilled:
+class OperatorKilled(Fault):
     """SIGKILL, and started again later."""
 
     replica: int
@@ -50,13 +50,12 @@ class OperatorKilled:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorPaused:
+class OperatorPaused(Fault):
     """SIGSTOP: it wakes up with the knowledge of before."""
 
     replica: int
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
-    needs: ClassVar[Parts] = frozenset()
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
@@ -76,7 +75,7 @@ class OperatorPaused:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderStopped:
+class LeaderStopped(Fault):
     """SIGTERM to the leader: it hands the Lease over and ends well."""
 
     seconds: float
@@ -98,7 +97,7 @@ class LeaderStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderCutOff:
+class LeaderCutOff(Fault):
     """The leader alone loses the API server, for longer than its Lease lasts: another one leads."""
 
     hangs: bool
@@ -124,7 +123,7 @@ class LeaderCutOff:
 
 
 @dataclass(frozen=True, slots=True)
-class AllOperatorsKilled:
+class AllOperatorsKilled(Fault):
     """Nobody is there for a while; the Eureka leases last longer than that."""
 
     seconds: float
@@ -151,18 +150,13 @@ class AllOperatorsKilled:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockStepped:
+class ClockStepped(Fault):
     """An operator's wall clock is set to another time, and stays there until the end."""
 
     replica: int
     step_seconds: int
     seconds: float
     takes: ClassVar[Parts] = frozenset({CLOCKS})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

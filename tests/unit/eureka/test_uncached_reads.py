@@ -21,7 +21,7 @@ from eurekube_provider.eureka.status_override import another_is_up, instances_na
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, read_each, read_everywhere
 from eurekube_provider.registrations import registry_lists
-from eurekube_provider.registrations.actual import look
+from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.registry_lists import RegistryLists
@@ -236,10 +236,10 @@ def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
     strange = replace(instances[0], metadata={"eurekube.owner": "somebody"})
     cluster.holds([strange, *instances[1:]], listed=[strange, *instances[2:]])
     for listed in (None, [strange]):
-        assert len(look(wanted, [OWNER], cluster, listed).ours) == len(instances) - 1
+        assert len(read_actual(wanted, [OWNER], cluster, listed).ours) == len(instances) - 1
     assert cluster.renewals == 0
     for listed in (None, [strange]):
-        found = look(wanted, [OWNER], cluster, listed, writes=True)
+        found = read_actual(wanted, [OWNER], cluster, listed, writes=True)
         assert len(found.ours) == len(instances) - 1
         assert list(found.others) == [strange.key]
     assert cluster.renewals == (0 if renewer == "self" else 2 * (len(instances) - 1))
@@ -251,11 +251,11 @@ def test_a_look_knows_what_the_state_knows() -> None:
     kept, going = (each.instance for each in before.registrations.values())
     gone = instance(7, metadata={"eurekube.owner": OWNER, MEMBER_KEY: "k7"})
     cluster.holds([kept, going], listed=[gone])
-    assert look(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == [going]
-    assert look(wanted, [OWNER], cluster).surplus(wanted) == []
+    assert read_actual(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == [going]
+    assert read_actual(wanted, [OWNER], cluster).surplus(wanted) == []
     single = replace(going, metadata={"eurekube.owner": OWNER})  # an EurekaInstance took the place over
     cluster.holds([kept, single])
-    assert look(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == []
+    assert read_actual(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == []
 
 
 @pytest.mark.parametrize(("has_members", "is_seen"), [(True, True), (False, False)])
@@ -267,7 +267,7 @@ def test_an_application_of_one_is_read_from_every_server(has_members: bool, is_s
     cluster.holds([ours])
     strange = replace(ours, metadata={"eurekube.owner": "somebody"}, last_dirty_timestamp_ms=2**41)
     cluster.servers[1].held[ours.key] = strange
-    found = look(wanted, [OWNER], cluster, [], everywhere=False)
+    found = read_actual(wanted, [OWNER], cluster, [], everywhere=False)
     assert (ours.key in found.others) is is_seen
 
 
