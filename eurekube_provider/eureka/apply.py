@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 BULK_FROM_CHANGES = 20
 """Fewer changes of one kind are sent one by one, and forwarded by the server."""
 
+REMOVAL_ATTEMPTS = 5
+"""How often what was removed and is back is removed again."""
+
 
 def apply(
     plan: Plan,
@@ -275,9 +278,7 @@ def set_status(peers: Peers, want: Instance, have: Instance) -> Instance:
     return replace(have, status=want.status, overridden_status=override)
 
 
-def remove(
-    peers: Peers, instance: Instance, *, attempts: int = 5, wait: Callable[[float], None] = time.sleep
-) -> None:
+def remove(peers: Peers, instance: Instance, *, wait: Callable[[float], None] = time.sleep) -> None:
     """Remove ``instance`` and look until no server that answers holds it.
 
     A renewal that a server forwarded just before may bring it back once; so it is looked at again. What
@@ -286,7 +287,7 @@ def remove(
 
     :raises RegistryError: no server could be asked, or one keeps holding it.
     """
-    for attempt in range(attempts):
+    for attempt in range(REMOVAL_ATTEMPTS):
         left = peers.deregister(*instance.key)
         there = [held for held in left.instances.values() if held is not None]
         if not all(came_back(held, instance) for held in there):

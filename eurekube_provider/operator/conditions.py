@@ -27,6 +27,9 @@ from eurekube_provider.core.remedies import TO_MEND, mended, told_apart
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import listed
 
+MOST_JOINED = 3
+"""How many problems of one kind are named in a message."""
+
 REFUSALS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
 """Reasons for which nothing is done for a syncer but to let leave what was seen terminating."""
 
@@ -361,7 +364,7 @@ def counted(number: int) -> str:
     return "1 instance" if number == 1 else f"{number} instances"
 
 
-def joined(messages: Sequence[str], limit: int = 3) -> str:
+def joined(messages: Sequence[str]) -> str:
     """The first few sentences, and how many more there are."""
-    rest = len(messages) - limit
-    return "; ".join(messages[:limit]) + (f"; and {rest} more" if rest > 0 else "")
+    rest = len(messages) - MOST_JOINED
+    return "; ".join(messages[:MOST_JOINED]) + (f"; and {rest} more" if rest > 0 else "")

@@ -102,7 +102,7 @@ class MassDelete(Fault):
 
 @dataclass(frozen=True, slots=True)
 class NodeLost(Fault):
-    """A node is gone, and its pods with it, without a goodbye."""
+    """A node is gone, and its pods with it, without being seen terminating."""
 
     number: int
     seconds: float

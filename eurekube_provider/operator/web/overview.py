@@ -25,7 +25,7 @@ from eurekube_provider.operator.web.operator_troubles import (
     refresh_troubles,
     troubles_at,
 )
-from eurekube_provider.operator.web.page_request import PAGE_SIZE, PageRequest
+from eurekube_provider.operator.web.page_request import EVERYTHING, PAGE_SIZE, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.clock import utc_time
 from eurekube_provider.version import __version__
@@ -39,16 +39,8 @@ Document = dict[str, Any]
 """What becomes JSON; ``docs/reference/web.md`` lists its keys, to which a test holds it."""
 
 
-def overview(
-    operator: RunningOperator, syncer: str = "", application: str = "", wanted: PageRequest | None = None
-) -> Document:
-    """Collect what is known now.
-
-    :param syncer: ``namespace/name``: show this one only.
-    :param application: in any case: show what concerns this one only.
-    :param wanted: more than these two; wins over them.
-    """
-    wanted = wanted or PageRequest(syncer, application)
+def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Document:
+    """Collect what is known now of what is wanted."""
     now = time.time()
     figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
     problems = [loop.problem for loop in operator.liveness() if loop.problem]

@@ -68,3 +68,6 @@ class PageRequest:
             "state": self.state,
             "find": self.find,
         }
+
+
+EVERYTHING = PageRequest()

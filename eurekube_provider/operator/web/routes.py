@@ -60,7 +60,7 @@ class Routes:
                 return Response(text.encode(), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
             return _page(without_data(self._why_not), HTTPStatus.SERVICE_UNAVAILABLE)
         query = request.query
-        document = overview(operator, wanted=PageRequest.of(query, is_paged=not as_json))
+        document = overview(operator, PageRequest.of(query, is_paged=not as_json))
         if as_json:
             return Response(json.dumps(document, indent=1).encode(), "application/json")
         return _page(html(document, refreshes=query.get("refresh") != "off"))

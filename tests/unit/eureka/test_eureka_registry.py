@@ -49,7 +49,7 @@ from eurekube_provider.eureka.server_status import ServerStatus
 from lab.waiting import wait_until
 
 OWNER = "cluster/lab/shop/rating"
-STATUS = ServerStatus("0 days 00:01", int(time.time() * 1000) - 60_000, (), (), 0.0)
+STATUS = ServerStatus("0 days 00:01", int(time.time() * 1000) - 60_000, (), 0.0)
 
 
 def instance(name: str) -> Instance:
@@ -447,7 +447,7 @@ def test_start_times_are_forgotten() -> None:
 )
 def test_for_how_long_a_server_has_run(uptime: str, ahead: float | None, seconds: float) -> None:
     """By its own clock, and never longer than its process."""
-    status = ServerStatus(uptime, 1_000_000, (), (), ahead)
+    status = ServerStatus(uptime, 1_000_000, (), ahead)
     assert running_seconds(status, 1_090.0) == seconds
 
 

@@ -214,7 +214,7 @@ class FakePeer(Peer):
 
 def status(*replicas: str, ahead: float = 0.0) -> ServerStatus:
     """A server that forwards to these."""
-    return ServerStatus("0 days 00:03", 1, replicas, (), ahead)
+    return ServerStatus("0 days 00:03", 1, replicas, ahead)
 
 
 def eureka(*servers: FakePeer, mode: BatchMode = BatchMode.AUTO) -> list[CheckResult]:

@@ -649,7 +649,7 @@ def test_a_source_that_breaks_is_held_back(played: Played, monkeypatch: pytest.M
     assert len(played.runs[-1].addresses["shop/rating"]) == 12
 
 
-def test_what_said_goodbye_is_not_held_back(played: Played) -> None:
+def test_what_was_seen_terminating_is_not_held_back(played: Played) -> None:
     """A Deployment that is scaled to nothing is meant."""
     played.addresses = [f"10.0.0.{number}" for number in range(40)]
     played.put()
