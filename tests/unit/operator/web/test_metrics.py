@@ -19,6 +19,7 @@ from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import ReconcileResult
 from eurekube_provider.operator.web.metrics import METRICS, Metrics
 from eurekube_provider.operator.web.overview import overview
+from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import Histogram
 from tests.unit.operator.parts import URL, Told
@@ -175,7 +176,7 @@ def test_every_key_of_the_document_is_documented() -> None:
     told.registry.view.registered(replace(stacks, application="RATING"))
     told.mirror("review")
     found = keys_of(overview(told.parts), "document") | keys_of(
-        overview(told.parts, application="rating"), "document"
+        overview(told.parts, PageRequest(application="rating")), "document"
     )
     assert rows == {where: set(keys) for where, keys in found.items()}
 
