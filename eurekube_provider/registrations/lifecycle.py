@@ -201,7 +201,7 @@ def _planned(wanted: DesiredState, before: ActualState, peers: Peers) -> Plan:
     desired = list(wanted.instances.values())
     missing = [each for each in desired if each.key not in before.everything]
     there = (*before.everything.values(), *LISTS.neighbours(missing, wanted.owner, peers))
-    return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, wanted.terms(before.ours))
+    return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, wanted.policies(before.ours))
 
 
 def _refusals(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:

@@ -14,7 +14,7 @@ import pulumi
 from pulumi.runtime import rpc
 
 from eurekube_provider.core.drain_time import Drain
-from eurekube_provider.core.prestop import Change, PreStopHook, drained_workload
+from eurekube_provider.core.prestop import PreStopHook, Transform, drained_workload
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
 from eurekube_provider.resources.program import AsProgramError, ProgramError
 
@@ -76,7 +76,7 @@ class DrainBeforeStop:
         return all(known.get(key) == value for key, value in self.match_labels.items())
 
 
-def _within(value: Any, change: Change) -> Any:
+def _within(value: Any, change: Transform) -> Any:
     """``change`` of a value that may be an output, or wrapped as a secret."""
     if rpc.is_rpc_secret(value):
         return pulumi.Output.secret(rpc.unwrap_rpc_secret(value)).apply(change)

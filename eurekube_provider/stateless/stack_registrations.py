@@ -19,7 +19,7 @@ from eurekube_provider.registrations import lifecycle
 from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.desired import DesiredState, Registration
-from eurekube_provider.registrations.draining import Registered, drain
+from eurekube_provider.registrations.draining import RegisteredAt, drain
 from eurekube_provider.registrations.values import OnConflict
 from eurekube_provider.stateless.render import Rendered
 
@@ -98,7 +98,7 @@ class StackRegistrations:
 
         :returns: the places in which another run of the stack has registered something meanwhile.
         """
-        leaving: list[Registered] = []
+        leaving: list[RegisteredAt] = []
         for desired in self._resources:
             if desired.drain_seconds:
                 peers = self._peers[desired.connection]

@@ -18,7 +18,7 @@ from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.arguments import SECRET, as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
 from eurekube_provider.resources.operator_component.credentials import (
-    PARTS,
+    ENTRIES,
     Credentials,
     EurekaSecretArgs,
     EurekaSecretArgsDict,
@@ -189,7 +189,7 @@ class EurekubeOperatorArgs(PodArgs):
 
         :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
         """
-        given = {part.name: getattr(self, part.name) for part in PARTS}
+        given = {part.name: getattr(self, part.name) for part in ENTRIES}
         return Credentials(given, secret_args(self.eureka_secret))
 
     @property
