@@ -40,7 +40,7 @@ CHUNK = 2 * READS_AT_ONCE
 WAITING_SECONDS = 60.0
 """For as long a turn is kept for what must wait, and may not be asked for again."""
 
-LOOK_SECONDS = 60.0
+DETECTION_SECONDS = 60.0
 """Between two looks at whether a server is alone at its URL, while proofs depend on it."""
 
 
@@ -58,7 +58,7 @@ class Departures:
         self._lock = threading.Lock()
         self._at: dict[Key, float] = {}
         self._asked: OrderedDict[Key, float] = OrderedDict()  # when, the longest ago first
-        self._looked_at = -math.inf
+        self._detected_at = -math.inf
         self._waiting: dict[Key, float] = {}  # since the last time that they had to wait
 
     def note(self, keys: Iterable[Key]) -> None:
@@ -146,9 +146,9 @@ class Departures:
         if not self._have_all_settled:
             return False
         now = self._clock()
-        if now - self._looked_at > LOOK_SECONDS:
-            self._looked_at = now
-            self._restarts.look_behind()
+        if now - self._detected_at > DETECTION_SECONDS:
+            self._detected_at = now
+            self._restarts.detect_behind_balancer()
         return self._have_all_settled
 
     @property

@@ -159,7 +159,7 @@ class RestartDetection:
                 self._restarted(peer)
         return frozenset(told)
 
-    def look_behind(self) -> None:
+    def detect_behind_balancer(self) -> None:
         """Find out whether there are several servers behind a URL: a balancer of connections, as a Service of
         Kubernetes is, sends all that goes over one that is kept open to the same server. Raises nothing.
         """

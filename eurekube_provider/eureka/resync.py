@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 FEWEST_TO_WARN_OF = 20
 """In smaller registries a share says little."""
 
-RESTART_LOOK_SECONDS = 2.0
+RESTART_CHECK_SECONDS = 2.0
 """How often who renews asks each server since when it runs: one that lost its memory need not wait."""
 
 FOLLOWED_SECONDS, AFTER_CHANGE_SECONDS = 5.0, 60.0
@@ -42,7 +42,7 @@ FOLLOWED_SECONDS, AFTER_CHANGE_SECONDS = 5.0, 60.0
 
 TAKE_OVER_GRACE_SECONDS = 0.1
 """How long who takes over waits for the rest of the servers once one has said since when it runs, which takes
-milliseconds. One that is only slow is asked again in :data:`RESTART_LOOK_SECONDS`."""
+milliseconds. One that is only slow is asked again in :data:`RESTART_CHECK_SECONDS`."""
 
 FIRST_THINGS_SECONDS = 0.2
 """For as long a list that is read for safety's sake is left alone, while others do what the delta asks for:
@@ -154,7 +154,7 @@ class Resync:
     def _rest(self, seconds: float) -> None:
         """Wait until the next reading."""
         until = time.monotonic() + seconds
-        while not self._stopped.wait(min(RESTART_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
+        while not self._stopped.wait(min(RESTART_CHECK_SECONDS, max(0.0, until - time.monotonic()))):
             if (
                 time.monotonic() >= until
                 or self.looks_everywhere
@@ -164,7 +164,7 @@ class Resync:
             if not self._known.renewals.stands_by:
                 self._restarts.notice()
                 self.catch_up()
-                self._stack_renewals.look()
+                self._stack_renewals.check()
 
     def read(self, *, takes_over: bool = False) -> None:
         """Read the registry once, and learn from it.
@@ -205,7 +205,7 @@ class Resync:
             if self._handover.ends_with(asked_at) and (everywhere or not are_several):
                 self._handover.end()
         if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
-            self._stack_renewals.look()
+            self._stack_renewals.check()
 
     def catch_up(self) -> None:
         """List the servers that could not be listed since this replica came to lead, once they answer.

@@ -37,10 +37,10 @@ _log = logging.getLogger(__name__)
 ON_ITS_WAY_SECONDS = 120.0
 """So long a registration may take to reach all servers: one that was frozen hears of it with a renewal."""
 
-LOOKS_AT_ONCE = 250
+NEW_AT_ONCE = 250
 """How many new registrations are read before the first of them are renewed."""
 
-SPREAD_LOOKS = 30
+SPREAD_READINGS = 30
 """Where there are more, as after a change of leader, they are read in about so many looks, with two seconds
 between them: on end, 10,000 would cost each server 12 s of its processor, and syncers' changes would wait.
 """
@@ -64,7 +64,7 @@ class _Drop:
     at: float
     lacking: Set[str] = frozenset()
 
-    def is_to_be_looked_at(self, listed: Instance, now: float) -> bool:
+    def is_to_be_read(self, listed: Instance, now: float) -> bool:
         """Whether a list shows what was registered since, or may be so old no more."""
         return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
 
@@ -85,7 +85,7 @@ class StackRenewals:
     _dropped: dict[Key, _Drop] = field(default_factory=dict, init=False)
     _suggested: dict[Key, Instance] = field(default_factory=dict, init=False)
     """What a list shows, and is not known otherwise."""
-    _chunk: int = field(default=LOOKS_AT_ONCE, init=False)
+    _chunk: int = field(default=NEW_AT_ONCE, init=False)
     _compared: list[Key] = field(default_factory=list, init=False)
     """Some of all that was listed."""
     _forgotten: set[Key] = field(default_factory=set, init=False)
@@ -124,18 +124,18 @@ class StackRenewals:
         for key, instance in ours.items():
             if key in self._renewals:
                 self._renewals.add(instance, just_registered=False)
-            elif key not in dropped or dropped[key].is_to_be_looked_at(instance, now):
+            elif key not in dropped or dropped[key].is_to_be_read(instance, now):
                 suggested[key] = instance
         suggested = dict(sorted(suggested.items(), key=lambda item: _lapses_at(item[1])))
         with self._lock:
-            before = self._chunk if self._suggested else LOOKS_AT_ONCE
-            self._chunk = max(before, -(-len(suggested) // SPREAD_LOOKS))
+            before = self._chunk if self._suggested else NEW_AT_ONCE
+            self._chunk = max(before, -(-len(suggested) // SPREAD_READINGS))
             self._suggested = suggested
             if suggested:
                 some = every[:: -(-len(every) // MOST_COMPARED)]  # of many applications
                 self._compared = [one.key for one in some]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Read what a list suggested on every server that answers, and renew what stands there.
 
         Of very many only a part, which may lapse first; the next look goes on.

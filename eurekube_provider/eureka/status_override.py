@@ -20,7 +20,7 @@ from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
 SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0
 """How long servers are given to tell each other of an override that was cleared."""
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 _ASKED_AT_ONCE = 20
 
@@ -154,7 +154,7 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     now = time.monotonic()
     settled_at, end = now + SETTLE_SECONDS, now + LONGEST_SETTLE_SECONDS
     while cleared and len(peers.peers) > 1 and now < min(settled_at, end):
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         came_back = [one for one in cleared if _clear(peers, one, again=True)]
         now = time.monotonic()
         if came_back:

@@ -34,14 +34,14 @@ from eurekube_provider.eureka.uncached_reads import read_each
 
 _log = logging.getLogger(__name__)
 
-LOOK_AFTER_SECONDS = (2.0, 35.0)
+SWEEP_AFTER_SECONDS = (2.0, 35.0)
 """When what was under way has arrived, and when servers have given up to forward the rest (after 30 s)."""
 
-LOOK_AFTER_SECONDS_BEHIND_ONE_URL = (*LOOK_AFTER_SECONDS, 50.0, 65.0, 95.0)
+SWEEP_AFTER_SECONDS_BEHIND_ONE_URL = (*SWEEP_AFTER_SECONDS, 50.0, 65.0, 95.0)
 """When it is looked for where several servers answer at one URL: nobody notices there that one of them was
 frozen, and is back with what was removed meanwhile."""
 
-MOST_LOOKED_FOR_LONGER = 1_000
+MOST_SWEPT_LONGER = 1_000
 """How many that are due at once are looked for longer, with several reads each; the rest is left to lapse."""
 
 TICK_SECONDS = 1.0
@@ -65,12 +65,12 @@ class _PendingSweep:
     is_certain: bool = True
     former: Set[str] = frozenset()
 
-    def next(self, look_after_seconds: Sequence[float]) -> _PendingSweep | None:
+    def next(self, sweep_after_seconds: Sequence[float]) -> _PendingSweep | None:
         """The look after this one; None after the last."""
         looks = self.looks + 1
-        if looks >= len(look_after_seconds):
+        if looks >= len(sweep_after_seconds):
             return None
-        at = self.at + look_after_seconds[looks] - look_after_seconds[self.looks]
+        at = self.at + sweep_after_seconds[looks] - sweep_after_seconds[self.looks]
         return replace(self, at=at, looks=looks)
 
 
@@ -126,7 +126,7 @@ class Sweeper:
 
         :param former: who had it before, and gave it to the owner: a server that was away may not know yet.
         """
-        removal = _PendingSweep(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], former=former)
+        removal = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], former=former)
         with self._lock:
             for removals in self._removals.values():
                 removals.pop(instance.key, None)
@@ -136,7 +136,7 @@ class Sweeper:
 
     def may_come(self, instance: Instance) -> None:
         """``instance`` was sent, and no answer came: it may stand there when nobody wants it any more."""
-        removal = _PendingSweep(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], is_certain=False)
+        removal = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], is_certain=False)
         with self._lock:
             for removals in self._removals.values():
                 if len(removals) < MOST_REMEMBERED:
@@ -163,18 +163,18 @@ class Sweeper:
         if again:
             self._came_back(again)
         are_several = self._servers_behind() > 1 and len(self._peers.peers) == 1
-        looks_longer = are_several and len(due) <= MOST_LOOKED_FOR_LONGER
-        look_after_seconds = LOOK_AFTER_SECONDS_BEHIND_ONE_URL if looks_longer else LOOK_AFTER_SECONDS
+        sweeps_longer = are_several and len(due) <= MOST_SWEPT_LONGER
+        sweep_after_seconds = SWEEP_AFTER_SECONDS_BEHIND_ONE_URL if sweeps_longer else SWEEP_AFTER_SECONDS
         with self._lock:
             for removal in due:
                 key = removal.instance.key
                 if removals.get(key) is removal:
                     del removals[key]
-                    following = removal.next(look_after_seconds)
+                    following = removal.next(sweep_after_seconds)
                     if following is not None:
                         removals[key] = following
                     if was_away:
-                        self._look_elsewhere(peer, removal)
+                        self._sweep_elsewhere(peer, removal)
         return False
 
     def _run(self, peer: Peer) -> None:
@@ -193,10 +193,10 @@ class Sweeper:
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("removals could not be checked")
 
-    def _look_elsewhere(self, peer: Peer, removal: _PendingSweep) -> None:
+    def _sweep_elsewhere(self, peer: Peer, removal: _PendingSweep) -> None:
         """The server was away and may have told the others of the instance; the lock is held."""
         instance = removal.instance
-        anew = _PendingSweep(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], former=removal.former)
+        anew = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], former=removal.former)
         for url, removals in self._removals.items():
             pending = removals.get(instance.key)
             if url != peer.url and (pending is None or pending.instance is instance):

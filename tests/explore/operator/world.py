@@ -480,7 +480,7 @@ def owned() -> Iterator[None]:
         replace(controller, "WORKERS", 3)
         replace(renewals, "REST_THREADS", 2)
         replace(leadership, "POLL_SECONDS", 0.5)
-        replace(resync, "RESTART_LOOK_SECONDS", 4.0)
+        replace(resync, "RESTART_CHECK_SECONDS", 4.0)
         replace(unresponsive, "TICK_SECONDS", 1.0)
         replace(renewals, "TICK_SECONDS", 1.0)
         log = logging.getLogger("eurekube_provider")

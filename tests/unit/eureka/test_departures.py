@@ -13,7 +13,7 @@ from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.eureka import departures as module
 from eurekube_provider.eureka.departures import (
     CHUNK,
-    LOOK_SECONDS,
+    DETECTION_SECONDS,
     MOST_ASKED,
     REMEMBERED_SECONDS,
     SETTLED_SECONDS,
@@ -40,14 +40,14 @@ class Scene:
         self.looks = 0
         self.behind = 1
         self.restarts = SimpleNamespace(
-            runs_for=self.runs_for.get, servers_behind=1, look_behind=self.look_behind
+            runs_for=self.runs_for.get, servers_behind=1, detect_behind_balancer=self.detect_behind_balancer
         )
         peers: Any = SimpleNamespace(peers=[SimpleNamespace(url="one"), SimpleNamespace(url="two")])
         restarts: Any = self.restarts
         self.departures = Departures(peers, restarts, lambda: self.now)
         monkeypatch.setattr(module, "read_everywhere", self.read)
 
-    def look_behind(self) -> None:
+    def detect_behind_balancer(self) -> None:
         """New connections lead to all servers that there are."""
         self.looks += 1
         self.restarts.servers_behind = self.behind
@@ -119,7 +119,7 @@ def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> N
     scene.behind = scene.restarts.servers_behind = 1
     assert scene.is_gone()
     assert scene.looks == 1
-    scene.now += LOOK_SECONDS + 1
+    scene.now += DETECTION_SECONDS + 1
     assert scene.is_gone()
     assert scene.looks == 2
 

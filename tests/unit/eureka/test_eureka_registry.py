@@ -178,7 +178,7 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
     """What is renewed once this was listed."""
     registry.resync.learn(list(listed), is_complete=True)
-    registry.stack_renewals.look()
+    registry.stack_renewals.check()
     return {one.instance_id for one in registry.renewals.held()}
 
 
@@ -191,7 +191,7 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
     renewed = renewed_after(registry, *many)
     assert renewed == {f"i{number}" for number in range(600 - first, 600)}
     for _ in range(2):
-        registry.stack_renewals.look()
+        registry.stack_renewals.check()
     assert len(registry.renewals) == 600
 
 
@@ -288,7 +288,7 @@ def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
     """By who looks for them: all that is asked over one connection goes to one of them."""
     restarts, restarted = looked(Sticky(*(older(number) for number in range(count))))
     assert restarts.servers_behind == 1
-    restarts.look_behind()
+    restarts.detect_behind_balancer()
     assert restarts.servers_behind == min(count, 2)
     assert restarted == []
 
@@ -493,7 +493,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
     What a stack removed meanwhile is not taken for registered: renewals would bring it back everywhere.
     """
-    monkeypatch.setattr(resync, "RESTART_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(resync, "RESTART_CHECK_SECONDS", 0.02)
     stale = instance("stale")
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose)
@@ -843,7 +843,7 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
 
 def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was away may hold it still, and tell the others of it."""
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0,))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0,))
     removed = instance("removed")
     servers = Holding(removed)
     registry = servers.registry()
@@ -1045,7 +1045,7 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     registry.instances.registered(up)
     for number in stands_at:
         servers.held[number][up.key] = out
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0,))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0,))
     registry.sweeper.may_come(up)
     registry.sweeper.sweep(servers.peers[0])
     assert not known_as_leaving(registry, up)  # nothing of ours was there
@@ -1092,7 +1092,7 @@ def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
     monkeypatch.setattr(first, "batch", refuse)
     monkeypatch.setattr(first, "tell", refuse)
     monkeypatch.setattr(first, "deregister", remove)
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
     registry.sweeper.may_come(up)
     registry.sweeper.removed(dead)
     registry.sweeper.sweep(first)
@@ -1114,7 +1114,7 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
         return True
 
     monkeypatch.setattr(servers.peers[0], "deregister", remove)
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
     registry.sweeper.removed(dead)
     registry.sweeper.sweep(servers.peers[0])
     assert servers.held == [[], [], []]
@@ -1138,7 +1138,7 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(peer, "read", read)
     monkeypatch.setattr(peer, "deregister", remove)
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
     registry = servers.registry()
     for one in (odd, dead):
         registry.sweeper.removed(one)
