@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mapping import Desired
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Change, Outcome, Plan, handover
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.operator.index import SyncerKey
@@ -34,9 +34,6 @@ SUCCESSOR_POLL_SECONDS = 0.1
 
 WAIT_OVER_SECONDS = 60.0
 """Where nobody asked for another syncer for so long, the wait for it is over; the next one is a new one."""
-
-Key = tuple[str, str]
-"""An instance's application and id."""
 
 Leaves = Mapping[str, Collection[Instance]]
 """What a syncer lets go of, by the name of the registry where it stands."""

@@ -24,12 +24,10 @@ from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.watches import EndpointName
 
 MOST_ASKED = 20
 """Pods that one reconcile asks the API server for; the next one asks for the rest."""
-
-Name = tuple[str, str]
-"""Namespace and pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +178,7 @@ def _endpoints(slices: Iterable[Object]) -> Iterator[tuple[str, Object, Object]]
             yield item["metadata"]["namespace"], endpoint, item
 
 
-def pods_of(slices: Iterable[Object]) -> set[Name]:
+def pods_of(slices: Iterable[Object]) -> set[EndpointName]:
     """Namespace and name of the pods that stand in these slices."""
     return {
         (namespace, target["name"])

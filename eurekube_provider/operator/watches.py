@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from eurekube_provider.core.mapping_cache import MappingCache
@@ -170,7 +170,7 @@ class OnDemandWatches(ReflectorGroup):
             for scope in scopes:
                 self._users.setdefault(scope, set()).add(user)
                 if scope not in self._by_scope and not self._stopped:
-                    reflector = self._make(scope, lambda scope=scope: self._synced(scope))  # type: ignore[misc]
+                    reflector = self._make(scope, partial(self._synced, scope))
                     self._by_scope[scope] = reflector
                     reflector.start()
             self.reflectors = tuple(self._by_scope.values())
@@ -250,7 +250,7 @@ REMEMBERED_SECONDS = 600.0
 MOST_REMEMBERED = 20_000
 """Beyond, the oldest are forgotten: the brake doubts then what it need not, for a minute."""
 
-Name = tuple[str, str]
+EndpointName = tuple[str, str]
 """Namespace and pod, or address."""
 
 
@@ -259,7 +259,7 @@ class TerminatingEndpoints:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._at: dict[Name, float] = {}
+        self._at: dict[EndpointName, float] = {}
 
     def note_slice(self, endpoint_slice: Object) -> None:
         """Take note of a slice as it is now; the next pod of a StatefulSet has the name of the one before."""
@@ -273,7 +273,7 @@ class TerminatingEndpoints:
                     self._at[name] = now  # the last, so that the oldest is the first
                     self._forget_the_oldest(now)
 
-    def __contains__(self, name: Name) -> bool:
+    def __contains__(self, name: EndpointName) -> bool:
         with self._lock:
             return name in self._at
 

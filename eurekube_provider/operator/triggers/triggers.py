@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from eurekube_provider.core.condition_types import RefreshCondition
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
@@ -29,7 +30,7 @@ from eurekube_provider.operator.index import Object, Selectors, key_of
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
 from eurekube_provider.operator.triggers.entry import Due, SeenTerminating, Selected, TriggerEntry, run_key
-from eurekube_provider.operator.triggers.refresh_objects import RefreshObjects
+from eurekube_provider.operator.triggers.refresh_objects import Key, RefreshObjects
 from eurekube_provider.operator.triggers.runs import FinishedRun, RunHistory, RunRequest, Runs, runner_of
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
 from eurekube_provider.operator.triggers.trigger_state import TriggerState
@@ -56,8 +57,6 @@ _EVENTS = {
     TriggerOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
 }
 """What an Event says of a run that ended."""
-
-Key = tuple[str, str]
 
 
 class Triggers:
@@ -201,7 +200,7 @@ class Triggers:
                 if not self._leads or self._entries_term != self._term:
                     self._entries, self._later = {}, {}
             for ended in self._runs.take_ended():
-                self._guarded(ended.request.key, lambda ended=ended: self._end(ended))  # type: ignore[misc]
+                self._guarded(ended.request.key, partial(self._end, ended))
             if not self._leads:
                 continue
             if not self.reflectors.is_settled:
@@ -216,14 +215,14 @@ class Triggers:
             for key in again:
                 touched[key] = self._later.pop(key)
             for key, at in touched.items():
-                self._guarded(key, lambda key=key, at=at: self._object_changed(key, at))  # type: ignore[misc]
+                self._guarded(key, partial(self._object_changed, key, at))
             # What did not go well comes after all others; of equals, who waits longest is first.
             waiting = {
                 key: (entry.state.is_again, entry.schedule.first_touch or 0.0)
                 for key, entry in self._entries.items()
             }
             for key in sorted(waiting, key=lambda key: waiting[key]):
-                self._guarded(key, lambda key=key: self._reconcile(key))  # type: ignore[misc]
+                self._guarded(key, partial(self._reconcile, key))
 
     def _wait_seconds(self) -> float:
         """Until something is due; shorter where nothing tells of it: a first list that becomes complete."""

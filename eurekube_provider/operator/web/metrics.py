@@ -153,12 +153,9 @@ METRICS = {
 
 
 class OperatorCollector(Collector):
-    """Reads the operator at each scrape.
+    """Reads the operator at each scrape; None where there is nothing to read."""
 
-    :param operator: None as long as there is nothing to read.
-    """
-
-    def __init__(self, operator: Callable[[], RunningOperator | None]) -> None:
+    def __init__(self, operator: RunningOperator | None) -> None:
         self._operator = operator
 
     def describe(self) -> Iterable[Metric]:
@@ -168,7 +165,7 @@ class OperatorCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """All families that have something to say."""
         yield _filled("eurekube_build_info", {(__version__,): 1.0})
-        operator = self._operator()
+        operator = self._operator
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
@@ -194,7 +191,7 @@ class OperatorCollector(Collector):
 class Metrics:
     """The registry of everything that is scraped."""
 
-    def __init__(self, operator: Callable[[], RunningOperator | None]) -> None:
+    def __init__(self, operator: RunningOperator | None = None) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)

@@ -30,7 +30,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def scraped(parts: RunningOperator | None) -> Samples:
     """All samples, by name and labels."""
-    body, _ = Metrics(lambda: parts).page("")
+    body, _ = Metrics(parts).page("")
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(body.decode())
@@ -139,7 +139,7 @@ def test_before_there_are_parts() -> None:
 def test_openmetrics_for_those_who_ask() -> None:
     """The Accept header decides on the format."""
     told = Told()
-    body, content_type = Metrics(lambda: told.parts).page("application/openmetrics-text; version=1.0.0")
+    body, content_type = Metrics(told.parts).page("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
 
@@ -198,7 +198,7 @@ def test_a_scrape_is_cheap_with_many() -> None:
     told = Told()
     for number in range(100):
         told.synced(told.syncer(f"app-{number}"), 100)
-    metrics = Metrics(lambda: told.parts)
+    metrics = Metrics(told.parts)
     metrics.page("")
     best = min(_seconds(lambda: metrics.page("")) for _ in range(5))
     assert best < 0.25  # about 0.01 s on an idle machine
