@@ -94,7 +94,7 @@ class Schedule:
         )
 
     def succeeded(self) -> Schedule:
-        """The run ended well; what was touched meanwhile is looked at in its time."""
+        """The run ended well; what was touched meanwhile is reconciled in its time."""
         return replace(self, served=self.running or "", running=None, failures=0, retry_at=-math.inf)
 
     def unended(self, now: float) -> Schedule:

@@ -60,7 +60,7 @@ class MirrorResult:
 
     :ivar report: None where there is nothing to say: no mirror any more, or no news of it.
     :ivar expired: instances whose endpoints were removed without proof, by sentence.
-    :ivar again_seconds: when to look again, though nothing tells of a change.
+    :ivar again_seconds: when to reconcile again, though nothing tells of a change.
     """
 
     report: MirrorReport | None = None

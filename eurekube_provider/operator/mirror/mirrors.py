@@ -34,7 +34,7 @@ from eurekube_provider.operator.sources import Sources
 _log = logging.getLogger(__name__)
 
 UNSYNCED_SECONDS = 1.0
-"""How soon a mirror is looked at again while the objects of the cluster have not all been read."""
+"""How soon a mirror is reconciled again while the objects of the cluster have not all been read."""
 
 MOST_ROUNDS = 8
 """How many rounds in which a mirror writes may come between two readings of Eureka. More of them mean that

@@ -118,7 +118,7 @@ class TriggerState:
         return _read((self.last_run or {}).get("startTime"))
 
     def schedule(self, now: float, wall: datetime) -> Schedule:
-        """The schedule that goes on from here, with everything to be looked at.
+        """The schedule that goes on from here, with everything to be reconciled.
 
         :param now: the schedule's clock.
         :param wall: the same moment by the wall clock, by which the status has its times.

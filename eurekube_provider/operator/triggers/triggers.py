@@ -1,6 +1,6 @@
 """Runs targets for StackRefreshes, in the replica that leads.
 
-One thread looks, decides and writes; runs have threads of their own. Nobody waits for either: the reflectors
+One thread reconciles and writes; runs have threads of their own. Nobody waits for either: the reflectors
 only leave a note.
 """
 
@@ -42,7 +42,7 @@ RETRY_SECONDS = 5.0
 """When something that the Kubernetes API refused is tried again."""
 
 ROUND_SECONDS = 0.05
-"""What comes within this time is looked at together."""
+"""What changes within this time is reconciled together."""
 
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_ROUND_SECONDS = 300.0
@@ -161,7 +161,7 @@ class Triggers:
             return {key: entry.state for key, entry in self._entries.items()}
 
     def due(self) -> dict[Key, float]:
-        """When it is looked whether to run again, as Unix time; only what is to be looked at."""
+        """When what waits is reconciled again, and may run, as Unix time."""
         offset = time.time() - time.monotonic()
         with self._condition:
             entries = list(self._entries.items())

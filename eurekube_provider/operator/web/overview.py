@@ -152,7 +152,7 @@ def _count(operator: RunningOperator, item: Object, row: Document) -> None:
 
 
 def _comparison(operator: RunningOperator, item: Object) -> Comparison:
-    """One syncer, as `eurekube status` compares it: by our own last look, or by its status."""
+    """One syncer, as `eurekube status` compares it: by our last reconcile, or by its status."""
     key = key_of(item)
     last = operator.controller.history.last.get(key)
     report = last.report if last else _reported(item)
@@ -181,7 +181,7 @@ def _comparison(operator: RunningOperator, item: Object) -> Comparison:
 
 
 def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Document:
-    """One row: our own last look, or what the object's status says where we have not looked (yet)."""
+    """One row: our last reconcile, or what the object's status says where there was none (yet)."""
     key, spec = key_of(item), item.get("spec") or {}
     last = operator.controller.history.last.get(key)
     report = last.report if last else _reported(item)
