@@ -22,10 +22,7 @@ class ApiRestarted(Fault):
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -42,10 +39,7 @@ class ApiAway(Fault):
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({API, LEASES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - always for as long as was agreed
@@ -62,10 +56,7 @@ class EtcdPaused(Fault):
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -88,10 +79,7 @@ class WatchesCut(Fault):
     times: int
     seconds: float = 0.0
     takes: ClassVar[Parts] = frozenset({WATCHES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RELIST_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RELIST_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
@@ -111,10 +99,7 @@ class WatchesSilent(Fault):
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WATCHES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RELIST_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RELIST_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -138,10 +123,7 @@ class WatchesExpired(Fault):
     seconds: float = 0.0
     takes: ClassVar[Parts] = frozenset({WATCHES, API})
     needs: ClassVar[Parts] = frozenset({OPERATORS})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - nothing to choose

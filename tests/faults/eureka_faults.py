@@ -129,10 +129,9 @@ class NamedEurekaAway(Fault):
     how: str
     seconds: float
     takes: ClassVar[Parts] = frozenset({NAMED_EUREKA})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return tuple(replace(one, server=NAMED_NUMBER) for one in without_server(NAMED_NUMBER))
+    excused: ClassVar[tuple[Excuse, ...]] = tuple(
+        replace(one, server=NAMED_NUMBER) for one in without_server(NAMED_NUMBER)
+    )
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

@@ -51,19 +51,21 @@ class Scale:
 class Fault(ABC):
     """One thing that goes wrong, with its parameters.
 
-    :cvar takes: what nobody else may disturb meanwhile; ``needs`` what others must leave alone.
+    :cvar takes: what nobody else may disturb meanwhile; ``needs`` what others must leave alone;
+        ``excused`` what the witness may see because of it, where no parameter says where.
     :ivar seconds: how long it lasts, apart from the time that its beginning and its end take.
     """
 
     __slots__ = ()
     takes: ClassVar[Parts] = frozenset()
     needs: ClassVar[Parts] = frozenset()
+    excused: ClassVar[tuple[Excuse, ...]] = ()
     seconds: float
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
         """What the witness may see because of it, and where; nothing else is excused."""
-        return ()
+        return self.excused
 
     @classmethod
     @abstractmethod

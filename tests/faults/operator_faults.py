@@ -34,10 +34,7 @@ class OperatorKilled(Fault):
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_leader(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -81,10 +78,7 @@ class LeaderStopped(Fault):
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_leader(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -104,10 +98,7 @@ class LeaderCutOff(Fault):
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS, WATCHES})
     needs: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_leader(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -129,10 +120,7 @@ class AllOperatorsKilled(Fault):
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES, API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_operators(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_operators(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
