@@ -67,7 +67,7 @@ class ConditionInput:
     :param last_registered: how many instances Eureka held when that was last known, where it was never read.
     :param waiting: how many changes a paused syncer has not made.
     :param braked: why removals are held back, empty where none are.
-    :param trouble: why Eureka cannot be read at the moment.
+    :param read_error: why Eureka cannot be read at the moment.
     :param claimed: the names that the syncer has been called by before.
     """
 
@@ -83,7 +83,7 @@ class ConditionInput:
     outcome: Outcome = _NOTHING_DONE
     waiting: int = 0
     braked: str = ""
-    trouble: RegistryError | None = None
+    read_error: RegistryError | None = None
     claimed: frozenset[str] = frozenset()
 
     @property
@@ -181,7 +181,7 @@ def ended_early(found: ConditionInput) -> Iterator[ConditionFinding]:
 def eureka_fails(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say that Eureka did not take a change, or cannot be read."""
     errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
-    for error in (*errors[:1], *([found.trouble] if found.trouble else [])):
+    for error in (*errors[:1], *([found.read_error] if found.read_error else [])):
         yield ConditionFinding(reason_of(error), str(error))
 
 

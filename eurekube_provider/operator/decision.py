@@ -106,12 +106,13 @@ class Decision:
         """Where the syncer registers."""
         return self.registries[self.name]
 
-    def reconciled(
-        self, outcome: Outcome, trouble: RegistryError | None, drain: str | None
+    def condition_input(
+        self, outcome: Outcome, read_error: RegistryError | None, drain: str | None
     ) -> ConditionInput:
         """All that conditions are made of, once ``outcome`` came of it.
 
-        :param trouble: see :class:`~eurekube_provider.operator.conditions.ConditionInput`, as for ``drain``.
+        :param read_error: why Eureka cannot be read at the moment.
+        :param drain: what is wrong with how the pods end.
         """
         wanted = self.wanted
         return ConditionInput(
@@ -125,7 +126,7 @@ class Decision:
             outcome=outcome,
             waiting=self.waiting,
             braked=self.held_back.message if self.held_back else "",
-            trouble=trouble,
+            read_error=read_error,
             claimed=wanted.claimed,
         )
 
@@ -144,13 +145,14 @@ class Reports:
     def done(self, decided: Decision, outcome: Outcome) -> Report:
         """When a reconcile went to its end."""
         condition = decided.registry.condition()
-        trouble = condition.error if isinstance(condition, Failing) and condition.lasts else None
-        return report(decided.reconciled(outcome, trouble, self._drain_check.problem(decided.wanted.key)))
+        error = condition.error if isinstance(condition, Failing) and condition.lasts else None
+        drain = self._drain_check.problem(decided.wanted.key)
+        return report(decided.condition_input(outcome, error, drain))
 
     def waiting(self, decided: Decision, error: RegistryError) -> SyncerResult:
         """While changes wait for a registry that does not answer."""
         drain = self._drain_check.problem(decided.wanted.key)
-        said = report(decided.reconciled(_NOTHING, error, drain))
+        said = report(decided.condition_input(_NOTHING, error, drain))
         return SyncerResult(
             decided.wanted.item, said, differing=decided.differing, held_back=decided.held_back
         )

@@ -122,7 +122,7 @@ def test_a_problem_with_nothing_up() -> None:
 def test_eureka_cannot_be_asked(kind: type[RegistryUnreachable]) -> None:
     """What callers find is not known, whatever was there before."""
     reason = "EurekaUnreachable" if kind is RegistryUnreachable else "EurekaDenied"
-    one = found(instances(Status.UP, Status.UP), trouble=kind("no answer"))
+    one = found(instances(Status.UP, Status.UP), read_error=kind("no answer"))
     assert said(one) == (False, reason, False, reason)
 
 
