@@ -111,8 +111,8 @@ class Fleet:
         recorder.start()
         for syncer in self.syncers:
             recorder.record(syncer, EventType.WARNING, "Braked", "removals are held back")
-            recorder.tally(syncer, "Registered", INSTANCES, "registered")
-            recorder.tally(syncer, "Registered", INSTANCES, "registered")
+            recorder.aggregate(syncer, "Registered", INSTANCES, "registered")
+            recorder.aggregate(syncer, "Registered", INSTANCES, "registered")
         recorder.stop(LONGEST_SECONDS)
 
     def statuses(self) -> None:

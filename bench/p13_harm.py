@@ -197,7 +197,7 @@ class _Clients:
 
     def __enter__(self) -> None:
         for peer in self._peers:
-            for some in batch.portions(self._held):
+            for some in batch.chunks(self._held):
                 peer.batch([batch.register(each) for each in some])
         self._read_lists()
         self._thread.start()
@@ -211,7 +211,7 @@ class _Clients:
     def _run(self) -> None:
         while not self._stopped.wait(RENEWAL_SECONDS):
             for peer in self._peers:
-                for some in batch.portions(self._held):
+                for some in batch.chunks(self._held):
                     answers = peer.batch([batch.heartbeat(each) for each in some])
                     assert {answer.status_code for answer in answers} == {200}
             self._read_lists()
@@ -290,7 +290,7 @@ class _Mirror:
     def _was_read(self) -> None:
         listed = {one.key: None for one in self._registry.known()}
         vanished = [key for key in self._seen if key not in listed][-AN_APPLICATION:]
-        self._registry.whereabouts(vanished)
+        self._registry.find_unlisted(vanished)
         self._seen |= listed
         self.readings += 1
         self.asked += len(vanished)

@@ -15,7 +15,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.bulk import take_stock
+from eurekube_provider.eureka.bulk import renew_and_read
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -55,8 +55,8 @@ def run(size: Size) -> Result:
         peers = Peers(Connection.parse(url))
         outcome = apply(plan(instances(count), (), OWNER), OWNER, peers)
         assert len(outcome.done) == count
-        stock = take_stock(peers, instances(count))
-        held = [found for one in instances(count) if (found := stock.newest(one.key)) is not None]
+        reads = renew_and_read(peers, instances(count))
+        held = [found for one in instances(count) if (found := reads.newest(one.key)) is not None]
         assert len(held) == count
         samples = alternate(
             {
@@ -102,9 +102,7 @@ def _ours(peers: Peers, held: list[Instance]) -> None:
 
 def _floor(url: str, held: list[Instance]) -> None:
     """Batches of the same size by hand, over one connection, from bodies that lie ready."""
-    bodies = [
-        batch.body(batch.heartbeat(instance) for instance in portion) for portion in batch.portions(held)
-    ]
+    bodies = [batch.body(batch.heartbeat(instance) for instance in chunk) for chunk in batch.chunks(held)]
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     with requests.Session() as session:
         for body in bodies:

@@ -209,7 +209,7 @@ def _empty(url: str) -> None:
     """Remove everything, so that no sample pays for those before it: an application begins with a list."""
     peer = Peer(url, Connection.parse(url))
     with requests.Session() as session:
-        for some in batch.portions(listed_at_once(url, session)):
+        for some in batch.chunks(listed_at_once(url, session)):
             peer.batch([batch.cancel(each) for each in some])
     peer.close()
 

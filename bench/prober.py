@@ -140,8 +140,8 @@ class Prober:
 
     def _batches(self, items: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = []
-        while portion := list(itertools.islice(items, MOST_ITEMS)):
-            body = json.dumps({"replicationList": portion}, separators=(",", ":")).encode()
+        while chunk := list(itertools.islice(items, MOST_ITEMS)):
+            body = json.dumps({"replicationList": chunk}, separators=(",", ":")).encode()
             status, answer = self.request("POST", "/peerreplication/batch/", body)
             assert status == 200, answer
             answers += json.loads(answer)["responseList"]

@@ -42,8 +42,8 @@ def renew_many(peers: Peers, held: Sequence[Instance]) -> dict[str, list[tuple[s
     def renew(peer: Peer) -> list[tuple[str, str]]:
         return [
             one.key
-            for portion in batch.portions(held)
-            for one, answer in zip(portion, peer.batch(list(map(batch.heartbeat, portion))), strict=True)
+            for chunk in batch.chunks(held)
+            for one, answer in zip(chunk, peer.batch(list(map(batch.heartbeat, chunk))), strict=True)
             if answer.status_code == 404
         ]
 

@@ -22,7 +22,7 @@ from pulumi.automation import PulumiCommand
 from pulumi.automation._cmd import CommandResult
 from pulumi.automation.errors import create_command_error
 
-from eurekube_provider.automation.locks import Records
+from eurekube_provider.automation.locks import ProcessRecords
 from eurekube_provider.automation.processes import end_session
 
 CANCEL_SECONDS = 10.0
@@ -39,7 +39,7 @@ class Cancellable(PulumiCommand):
     :ivar cancelled: why it was told to stop; empty as long as it was not.
     """
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: ProcessRecords) -> None:
         super().__init__()
         self.cancelled = ""
         self._records = records

@@ -98,7 +98,7 @@ class Busy(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProcessRecord:
     """The record of a process that we started.
 
     :ivar started: seconds since the epoch, rounded down.
@@ -136,7 +136,7 @@ class Record:
         return bool(self.birth) and birth_of(self.pid) != self.birth
 
 
-class Records:
+class ProcessRecords:
     """The records of the processes that we started for one stack, whatever names it.
 
     :param folder: survives the process, and is writable: inside of Pulumi's home.
@@ -187,7 +187,7 @@ class Records:
         It is named by when it began, too: the record of a dead process of the same number stays beside it.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        record = Record(socket.gethostname(), pid, int(started.timestamp()), birth_of(pid))
+        record = ProcessRecord(socket.gethostname(), pid, int(started.timestamp()), birth_of(pid))
         began = f"{record.started}-{record.birth}"
         path = self._folder / f"{self._key}.{record.host}.{pid}.{began}.json"
         written = path.with_suffix(".new")
@@ -216,10 +216,10 @@ class Records:
             if record.is_dead:
                 path.unlink(missing_ok=True)
 
-    def _read(self) -> dict[Path, Record]:
-        found: dict[Path, Record] = {}
+    def _read(self) -> dict[Path, ProcessRecord]:
+        found: dict[Path, ProcessRecord] = {}
         for key in (self._key, self._former):
             for path in self._folder.glob(f"{key}.*.json"):
                 with suppress(OSError, ValueError, TypeError):
-                    found[path] = Record(**json.loads(path.read_text()))
+                    found[path] = ProcessRecord(**json.loads(path.read_text()))
         return found

@@ -20,7 +20,7 @@ from pulumi.automation import LocalWorkspace, Stack
 from pulumi.automation.errors import CommandError, ConcurrentUpdateError, InvalidVersionError
 
 from eurekube_provider.automation.cancellable import Cancellable
-from eurekube_provider.automation.locks import Busy, Records, holders, remove
+from eurekube_provider.automation.locks import Busy, ProcessRecords, holders, remove
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
@@ -57,7 +57,7 @@ class StackRunner:
         project, work_dir = _project(target.work_dir), str(target.work_dir.resolve())
         backend = os.environ.get("PULUMI_BACKEND_URL", "")
         home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
-        self._records = Records(
+        self._records = ProcessRecords(
             home / "eurekube-runs",
             stack_identity(target.stack, project, backend, work_dir),
             former=f"{work_dir}\0{target.stack}",

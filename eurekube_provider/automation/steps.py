@@ -46,7 +46,7 @@ class State:
     @classmethod
     def told(cls, inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> Self:
         """Make a state of what Pulumi tells, with :data:`MASKED` for each secret in either of its forms."""
-        return cls(_veiled(inputs or {}), _veiled(outputs or {}))
+        return cls(_masked(inputs or {}), _masked(outputs or {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ def _state(told: StepEventStateMetadata | None) -> State | None:
     return None if told is None else State.told(told.inputs, told.outputs)
 
 
-def _veiled(value: Any) -> Any:
+def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
         if _SECRET_OBJECT in value.items():
             return MASKED
-        return {name: _veiled(item) for name, item in value.items()}
-    return [_veiled(item) for item in value] if isinstance(value, list) else value
+        return {name: _masked(item) for name, item in value.items()}
+    return [_masked(item) for item in value] if isinstance(value, list) else value

@@ -75,67 +75,67 @@ def summarise_drift(log: StepLog) -> Discovery:
 
 
 def _summary(log: StepLog, *, found: bool) -> Discovery:
-    tally = _SummaryBuilder()
+    builder = _SummaryBuilder()
     syncers: list[DiscoveryChange] = []
     others: Counter[str] = Counter()
     told_same = sum(step.operation == "same" for step in log.steps)
     is_complete = told_same >= log.changes.get("same", 0)
     for step in log.steps:
         if step.type in (INSTANCE_TYPE, APPLICATION_TYPE):
-            _registrations(step, tally, found=found)
+            _registrations(step, builder, found=found)
             if step.type == INSTANCE_TYPE and not is_complete:
                 both = (*_instances(step, step.old, found=True), *_instances(step, step.new, found=found))
-                tally.is_partial |= {each.place for each in both}
+                builder.is_partial |= {each.place for each in both}
         elif step.is_change and step.type == SYNCER:
             syncers.append(_syncer(step, found=found))
         elif step.is_change and step.type in OPERATORS and step.new is None:
             text = "the operator goes: what it renews lapses within three minutes unless another renews it"
-            tally.warn(Concern.RENEWER, step.name, text)
+            builder.warn(Concern.RENEWER, step.name, text)
         elif step.is_change and not step.type.startswith(_NO_OBJECTS):
             others[step.operation] += 1
-    applications = tuple(_application(place, tally) for place in sorted(tally.changes))
+    applications = tuple(_application(place, builder) for place in sorted(builder.changes))
     if not found:
-        tally.warnings += [warned for each in applications if (warned := _braked(each, tally))]
-        tally.warnings += _moved(tally)
+        builder.warnings += [warned for each in applications if (warned := _braked(each, builder))]
+        builder.warnings += _moved(builder)
     project, stack = _names(log.steps, log.problems)
     return Discovery(
         project=project,
         stack=stack,
         applications=applications,
         syncers=tuple(syncers),
-        refused=(*map(_refusal, log.problems), *tally.refused),
-        warnings=tuple(sorted(tally.warnings, key=lambda each: list(Concern).index(each.concern))),
+        refused=(*map(_refusal, log.problems), *builder.refused),
+        warnings=tuple(sorted(builder.warnings, key=lambda each: list(Concern).index(each.concern))),
         other_changes=dict(sorted(others.items())),
         has_failed=bool(log.problems),
     )
 
 
-def _registrations(step: Step, tally: _SummaryBuilder, *, found: bool) -> None:
+def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None:
     old = {each.key: each for each in _instances(step, step.old, found=True)}
     new = {each.key: each for each in _instances(step, step.new, found=found)}
     before, after = _properties(step.old, found=True), _properties(step.new, found=found)
     is_told = is_known(before) and is_known(after)
     if not is_told:
-        tally.is_partial |= {place_of(before), place_of(after)}
+        builder.is_partial |= {place_of(before), place_of(after)}
     if not step.is_change:
         new = old = old or new
     for each in old.values():
         there = new.get(each.key, each)
         place = each.place if there.is_elsewhere_than(each) else there.place
-        tally.before.setdefault(place, []).append(each)
+        builder.before.setdefault(place, []).append(each)
     for each in new.values():
-        tally.after.setdefault(each.place, []).append(each)
+        builder.after.setdefault(each.place, []).append(each)
     if not step.is_change:
         return
     for text in _untold({**untold(before), **untold(after)}):
-        tally.warn(Concern.UNKNOWN, step.name, text)
+        builder.warn(Concern.UNKNOWN, step.name, text)
     if not is_told:
         return
     for key in sorted({*old, *new}):
-        _instance(old.get(key), new.get(key), tally)
+        _instance(old.get(key), new.get(key), builder)
     if not found:
-        _owners(step, old, new, tally)
-        _renewers(step, old, new, tally)
+        _owners(step, old, new, builder)
+        _renewers(step, old, new, builder)
 
 
 def _untold(found: Mapping[str, Any]) -> Iterable[str]:
@@ -149,28 +149,28 @@ def _untold(found: Mapping[str, Any]) -> Iterable[str]:
         yield f"secret, and so not told: {listed(secret, 3)}"
 
 
-def _instance(old: Registered | None, new: Registered | None, tally: _SummaryBuilder) -> None:
+def _instance(old: Registered | None, new: Registered | None, builder: _SummaryBuilder) -> None:
     if old is not None and new is not None and old.application == new.application:
         is_told = old.is_told and new.is_told
         details = _details(old.contents, new.contents) if is_told else {}
         if old.service_url != new.service_url:
             details = {"service_url": (old.service_url, new.service_url), **details}
         if new.is_elsewhere_than(old):
-            tally.moved.setdefault((old.place, new.service_url), []).append(old)
+            builder.moved.setdefault((old.place, new.service_url), []).append(old)
         if new.is_elsewhere_than(old) or (is_told and old.instance_id != new.instance_id):
-            tally.change(ChangeKind.MOVES, new, details, _drain(old))
+            builder.change(ChangeKind.MOVES, new, details, _drain(old))
         elif details:
-            tally.change(ChangeKind.CHANGES, new, details)
+            builder.change(ChangeKind.CHANGES, new, details)
         return
     if old is not None:
-        tally.change(ChangeKind.LEAVES, old, drain_seconds=_drain(old))
-        tally.losses[old.place] += old.is_up and not old.foreign_owner
+        builder.change(ChangeKind.LEAVES, old, drain_seconds=_drain(old))
+        builder.losses[old.place] += old.is_up and not old.foreign_owner
     if new is not None:
-        tally.change(ChangeKind.REGISTERS, new)
+        builder.change(ChangeKind.REGISTERS, new)
 
 
 def _owners(
-    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _SummaryBuilder
+    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], builder: _SummaryBuilder
 ) -> None:
     for each in old.values():
         if not each.foreign_owner:
@@ -178,23 +178,23 @@ def _owners(
         where = f"{each.application} {each.instance_id}"
         if each.key not in new:
             text = f"{where} belongs to {each.foreign_owner} by now and is left as it is"
-            tally.warn(Concern.OWNER, each.key, text)
+            builder.warn(Concern.OWNER, each.key, text)
         elif new[each.key].adopts:
-            tally.warn(Concern.OWNER, each.key, f"{where} is taken over from {each.foreign_owner}")
+            builder.warn(Concern.OWNER, each.key, f"{where} is taken over from {each.foreign_owner}")
         else:
             reason = f"{where} belongs to {each.foreign_owner} by now; only on_conflict=adopt takes it over"
-            tally.refused.append(RefusedChange(each.key, reason))
+            builder.refused.append(RefusedChange(each.key, reason))
     adopting = [each for each in new.values() if each.adopts and each.key not in old]
     if adopting:
         text = (
             f"whatever stands in Eureka under {listed([each.instance_id for each in adopting], 3)} is taken"
             " over, and removed with this stack"
         )
-        tally.warn(Concern.OWNER, step.name, text)
+        builder.warn(Concern.OWNER, step.name, text)
 
 
 def _renewers(
-    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], tally: _SummaryBuilder
+    step: Step, old: Mapping[str, Registered], new: Mapping[str, Registered], builder: _SummaryBuilder
 ) -> None:
     before = {each.renewer for each in old.values()}
     after = {each.renewer for each in new.values()}
@@ -208,22 +208,22 @@ def _renewers(
             )
         else:
             continue
-        tally.warn(Concern.RENEWER, step.name, text)
+        builder.warn(Concern.RENEWER, step.name, text)
 
 
-def _application(place: Place, tally: _SummaryBuilder) -> ApplicationChange:
-    changes = sorted(tally.changes[place], key=lambda each: (list(ChangeKind).index(each.kind), each.name))
+def _application(place: Place, builder: _SummaryBuilder) -> ApplicationChange:
+    changes = sorted(builder.changes[place], key=lambda each: (list(ChangeKind).index(each.kind), each.name))
     counts: tuple[int | None, int | None] = (None, None)
-    if place not in tally.is_partial:
-        counts = (len(tally.before.get(place, ())), len(tally.after.get(place, ())))
+    if place not in builder.is_partial:
+        counts = (len(builder.before.get(place, ())), len(builder.after.get(place, ())))
     return ApplicationChange(*place, tuple(changes), *counts)
 
 
-def _braked(of: ApplicationChange, tally: _SummaryBuilder) -> DiscoveryWarning | None:
+def _braked(of: ApplicationChange, builder: _SummaryBuilder) -> DiscoveryWarning | None:
     """Warn where so many go at once that the operator's brake would hold them; a stack has no brake."""
     place = (of.application, of.service_url)
-    lost, arriving = tally.losses[place], len(of.of(ChangeKind.REGISTERS))
-    up = sum(each.is_up for each in tally.before.get(place, ()))
+    lost, arriving = builder.losses[place], len(of.of(ChangeKind.REGISTERS))
+    up = sum(each.is_up for each in builder.before.get(place, ()))
     if of.before is None or not (takes_all(up, lost, arriving) or takes_most(up, lost, arriving)):
         return None
     share = f"all {up}" if lost >= up else f"{lost} of {up}"
@@ -231,13 +231,13 @@ def _braked(of: ApplicationChange, tally: _SummaryBuilder) -> DiscoveryWarning |
     return DiscoveryWarning(Concern.BRAKE, of.application, text)
 
 
-def _moved(tally: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
+def _moved(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
     """Warn of registrations at another URL, of which only Eureka knows whether it is another registry."""
-    for ((application, before), after), moved in sorted(tally.moved.items()):
+    for ((application, before), after), moved in sorted(builder.moved.items()):
         up = [each for each in moved if each.is_up and not each.foreign_owner]
         if not up:
             continue
-        every = sum(each.is_up for each in tally.before.get((application, before), ()))
+        every = sum(each.is_up for each in builder.before.get((application, before), ()))
         share = f"all {len(up)}" if len(up) >= every else f"{len(up)} of {every}"
         drain = max(each.drain_seconds for each in up)
         drained = f", out of service for {drain} s before" if drain else ""

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.cli.output import Block, Cell, Line, Sheet, Tone
+from eurekube_provider.cli.output import Block, Cell, Line, Table, Tone
 from eurekube_provider.comparison.comparing import Comparison, compare
 from eurekube_provider.comparison.discrepancy import DifferenceGroup, grouped
-from eurekube_provider.comparison.mirror_standing import MirrorStanding, mirror_standings
-from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.mirror_state import MirrorState, mirror_states
+from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.troubles import (
     Severity,
     Trouble,
@@ -43,7 +43,7 @@ class WorldsStatus:
     worlds: Worlds
     shown: Sequence[Comparison]
     troubles: Sequence[Trouble]
-    mirrors: Sequence[MirrorStanding] = ()
+    mirrors: Sequence[MirrorState] = ()
     now_seconds: float = 0.0
 
     @property
@@ -94,7 +94,7 @@ def status_of(
     now = time.time()
     mirrors = [
         one
-        for one in mirror_standings(worlds.mirrors.items, now)
+        for one in mirror_states(worlds.mirrors.items, now)
         if not wanted or any(one.concerns(name) for name in wanted)
     ]
     troubles = troubles_of(every, others, mirrors)
@@ -116,14 +116,14 @@ def blocks_of(status: WorldsStatus) -> Iterable[Block]:
         yield from _trouble(trouble)
     if status.shown:
         yield Line.of("")
-        yield sheet_of(status.shown, has_several=len(worlds.eurekas) > 1)
+        yield table_of(status.shown, has_several=len(worlds.eurekas) > 1)
         yield Line.of(
             "KUBERNETES: endpoints, ready/all; EUREKA: instances, UP/all, by its list, which may be 30 s old",
             Tone.DIM,
         )
     if status.mirrors:
         yield Line.of("")
-        yield mirror_sheet(status.mirrors, status.now_seconds)
+        yield mirror_table(status.mirrors, status.now_seconds)
         yield Line.of("ENDPOINTS: ready/all; EUREKA READ: how old what the Service shows is", Tone.DIM)
     for one in status.shown:
         yield from _differences(one)
@@ -148,7 +148,7 @@ def _trouble(trouble: Trouble) -> Iterable[Block]:
         yield Line.of(f"to mend it: {remedy}", indent=4)
 
 
-def sheet_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Sheet:
+def table_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Table:
     """Everything side by side, worst first.
 
     :param has_several: whether there are several Eurekas, so that each row names its own.
@@ -167,10 +167,10 @@ def sheet_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Sheet
         for one in shown
     ]
     columns = ("APPLICATION", "KEPT BY", *at, "KUBERNETES", "EUREKA", "STATE", "WHY")
-    return Sheet(columns, rows, last_is_cut=True)
+    return Table(columns, rows, last_is_cut=True)
 
 
-def mirror_sheet(mirrors: Sequence[MirrorStanding], now_seconds: float) -> Sheet:
+def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float) -> Table:
     """The mirrors, worst first.
 
     :param now_seconds: Unix time.
@@ -188,10 +188,10 @@ def mirror_sheet(mirrors: Sequence[MirrorStanding], now_seconds: float) -> Sheet
         for one in mirrors
     ]
     columns = ("APPLICATION", "MIRROR", "SERVICE", "ENDPOINTS", "EUREKA READ", "STATE", "WHY")
-    return Sheet(columns, rows, last_is_cut=True)
+    return Table(columns, rows, last_is_cut=True)
 
 
-def _age(mirror: MirrorStanding, now_seconds: float) -> str:
+def _age(mirror: MirrorState, now_seconds: float) -> str:
     age = mirror.read_seconds_ago(now_seconds)
     if age is None:
         return "-"

@@ -19,8 +19,8 @@ from eurekube_provider.eureka.status_override import (
     another_is_up,
     can_be_asked_for,
     instances_named,
-    look,
     out_since,
+    read_statuses,
     take_out,
 )
 from eurekube_provider.operator.settings import DEFAULT_CONNECTION, add_settings, settings_from
@@ -113,11 +113,11 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     unreached = beyond_reach(found, "drained")
     instances = [one for one in found if can_be_asked_for(one)]
     since = out_since(peers, instances)
-    standings = take_out(peers, instances)
-    for one in standings:
+    results = take_out(peers, instances)
+    for one in results:
         say(describe(one))
-    _warn_of_the_last(peers, standings)
-    complaints = [*unreached, *unfinished(standings)]
+    _warn_of_the_last(peers, results)
+    complaints = [*unreached, *unfinished(results)]
     left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
     if options.no_wait:
         say(f"callers may call them for {left} s more; then they may be stopped")
@@ -125,26 +125,26 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     if left:
         say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
-        complaints = [*unreached, *unfinished(look(peers, instances))]
+        complaints = [*unreached, *unfinished(read_statuses(peers, instances))]
         complaints += left_out(peers, options, instances, began)
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
     return _told(complaints)
 
 
-def describe(standing: StatusByServer) -> str:
+def describe(result: StatusByServer) -> str:
     """Describe an instance, and what each server holds of it, in one line."""
-    instance = standing.instance
-    statuses = dict.fromkeys(str(status or "not there") for status in standing.statuses.values())
-    servers = "server" if len(standing.statuses) == 1 else "servers"
+    instance = result.instance
+    statuses = dict.fromkeys(str(status or "not there") for status in result.statuses.values())
+    servers = "server" if len(result.statuses) == 1 else "servers"
     shown = " and ".join(statuses) or "unknown"
-    return f"{instance.application} {instance.instance_id}: {shown} on {len(standing.statuses)} {servers}"
+    return f"{instance.application} {instance.instance_id}: {shown} on {len(result.statuses)} {servers}"
 
 
-def _warn_of_the_last(peers: Peers, standings: Sequence[StatusByServer]) -> None:
+def _warn_of_the_last(peers: Peers, results: Sequence[StatusByServer]) -> None:
     """Say so where callers are left without any instance; what registered just now is in no list yet."""
-    drained = {one.instance.key for one in standings}
-    for application in dict.fromkeys(one.instance.application for one in standings):
+    drained = {one.instance.key for one in results}
+    for application in dict.fromkeys(one.instance.application for one in results):
         if not another_is_up(peers, application, drained):
             complain(
                 "eurekube drain: Eureka's list, which can be 30 s old, shows no other instance of"
@@ -173,11 +173,11 @@ def left_out(
     ]
 
 
-def unfinished(standings: Sequence[StatusByServer]) -> list[str]:
+def unfinished(results: Sequence[StatusByServer]) -> list[str]:
     """List why the drain is not complete."""
     silent: dict[str, str] = {}
     found = []
-    for one in standings:
+    for one in results:
         silent |= {url: str(error) for url, error in one.failures.items()}
         if one.up_at:
             name = f"{one.instance.application} {one.instance.instance_id}"

@@ -20,7 +20,7 @@ from eurekube_provider.cli.world_options import (
     world_options,
 )
 from eurekube_provider.comparison.comparing import Comparison, compare
-from eurekube_provider.comparison.explaining import Explanation, Sight, explain
+from eurekube_provider.comparison.explaining import Explanation, Observation, explain
 from eurekube_provider.comparison.keeper import KeeperKind
 from eurekube_provider.comparison.mirror_explaining import MirrorExplanation, Shown, explain_mirrors
 from eurekube_provider.core.errors import KubernetesError, RegistryError
@@ -35,7 +35,7 @@ from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhe
 from eurekube_provider.kube.access import PODS, KubeAccess
 
 MOST_EXPLAINED = 20
-"""As many instances of an application are explained; those that are not UP come first."""
+"""How many instances of an application are explained; those that are not UP come first."""
 
 NOT_FOUND = 1
 """The exit code where Eureka holds neither an application nor an instance of that name."""
@@ -87,7 +87,7 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
                 if remedy := told_apart(one.message)[1]:
                     complain(f"eurekube explain: to mend it: {remedy}")
             for mirror in _mirrored(worlds, connection, {target.upper()}):
-                told = f"{mirror.standing.subject} shows it as the Service {mirror.service or '-'}"
+                told = f"{mirror.mirror_state.subject} shows it as the Service {mirror.service or '-'}"
                 complain(f"eurekube explain: {told}; {_counted(mirror)}")
             return NOT_FOUND
         chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MOST_EXPLAINED]
@@ -123,7 +123,7 @@ def _mirrored(worlds: Worlds, connection: str, applications: Iterable[str]) -> l
             [one for one in listed if one.application == application],
             time.time(),
         )
-        if explanation.standing.eureka_name == connection
+        if explanation.mirror_state.eureka_name == connection
     ]
 
 
@@ -157,7 +157,7 @@ def _explained(
         keeper = worlds.keeper_of(instance)
         syncer = syncers.get(keeper.name) if keeper.kind is KeeperKind.SYNCER else None
         endpoint = endpoint_at(worlds, syncer, instance) if syncer else None
-        sight = Sight(
+        observed = Observation(
             instance,
             keeper,
             {url: held.get(listed.key) for url, held in reads.by_url.items()},
@@ -168,7 +168,7 @@ def _explained(
             endpoint,
             _pod(reader.access, syncer, endpoint) if instance.status is not Status.UP else None,
         )
-        found.append(explain(sight, now_ms))
+        found.append(explain(observed, now_ms))
     return found
 
 
@@ -211,13 +211,16 @@ _SHOWN_TONES = {Shown.LEFT_OUT: Tone.BAD, Shown.NOT_CALLED: Tone.MID, Shown.HELD
 
 def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
     for one in mirrored:
-        service = f"Service {one.standing.namespace}/{one.service}" if one.service else "no Service"
+        service = f"Service {one.mirror_state.namespace}/{one.service}" if one.service else "no Service"
         yield Line(
-            (Cell(one.application, Tone.STRONG), Cell(f"  {one.standing.subject}: {one.standing.state}"))
+            (
+                Cell(one.application, Tone.STRONG),
+                Cell(f"  {one.mirror_state.subject}: {one.mirror_state.state}"),
+            )
         )
         yield Line.of(f"{service}, {_counted(one)}", indent=2)
-        if one.standing.told:
-            yield Line.of(one.standing.told, Tone.MID, 2)
+        if one.mirror_state.told:
+            yield Line.of(one.mirror_state.told, Tone.MID, 2)
         for each in one.instances[:MOST_EXPLAINED]:
             place = f" at {each.address}" if each.address else ""
             told = Cell(str(each.shown), _SHOWN_TONES.get(each.shown, Tone.GOOD))

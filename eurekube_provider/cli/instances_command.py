@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Sheet, Tone, emit
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Table, Tone, emit
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import COULD_NOT_LOOK, WELL, read_once, world_options
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind
@@ -132,6 +132,6 @@ def _blocks(
     ]
     at = ("AT",) if has_several else ()
     if rows:
-        yield Sheet(("APPLICATION", "INSTANCE", "STATUS", "ADDRESS", *at, "KEPT BY"), rows)
+        yield Table(("APPLICATION", "INSTANCE", "STATUS", "ADDRESS", *at, "KEPT BY"), rows)
     every = sum(map(len, eurekas.values()))
     yield Line.of(f"{len(found)} of {every} instances", Tone.DIM)

@@ -83,7 +83,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
+class Table:
     """A table.
 
     :ivar last_is_cut: whether the last column is cut where a terminal is too narrow, not folded.
@@ -94,7 +94,7 @@ class Sheet:
     last_is_cut: bool = False
 
 
-Block = Line | Sheet
+Block = Line | Table
 
 
 def emit(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:

@@ -28,14 +28,14 @@ def run(options: argparse.Namespace) -> int:
     """
     with closing(peers_of(options)) as peers:
         found = chosen(peers, options)
-        standings = put_back(peers, [one for one in found if can_be_asked_for(one)])
+        results = put_back(peers, [one for one in found if can_be_asked_for(one)])
     complaints = dict.fromkeys(beyond_reach(found, "put back"))
     complaints |= {
         f"{url} did not answer and may keep the status: {error}": None
-        for one in standings
+        for one in results
         for url, error in one.failures.items()
     }
-    for one in standings:
+    for one in results:
         say(describe(one))
         if Status.OUT_OF_SERVICE in one.statuses.values():
             name = f"{one.instance.application} {one.instance.instance_id}"

@@ -18,9 +18,9 @@ from eurekube_provider.doctor.worlds_reader import Progress
 
 LEAST_SECONDS = 5.0
 DEFAULT_SECONDS = 15.0
-"""As often as the operator reads the registry; a server makes its list anew every 30 s."""
+"""The interval in which the operator reads the registry; a server makes its list anew every 30 s."""
 
-_Look = Callable[[], WorldsStatus]
+_Read = Callable[[], WorldsStatus]
 
 
 @click.command("watch")
@@ -55,23 +55,23 @@ def command(
     """
     with reading("watch", options) as reader:
 
-        def look(progress: Progress | None = None) -> WorldsStatus:
+        def read(progress: Progress | None = None) -> WorldsStatus:
             return status_of(reader.read(progress), applications, only_differing=differences)
 
         with shown_progress() as progress:
-            first = look(progress)
+            first = read(progress)
         require_one("watch", first.worlds)
         try:
             if sys.stdout.isatty() and output == OutputFormat.TABLE:
-                _redraw(first, look, interval, count)
+                _redraw(first, read, interval, count)
             else:
-                _print(first, look, interval, count, OutputFormat(output))
+                _print(first, read, interval, count, OutputFormat(output))
         except KeyboardInterrupt:
             return 0
     return 0
 
 
-def _redraw(status: WorldsStatus, look: _Look, interval: float, count: int | None) -> None:
+def _redraw(status: WorldsStatus, read: _Read, interval: float, count: int | None) -> None:
     from rich.console import Group
     from rich.live import Live
 
@@ -85,11 +85,11 @@ def _redraw(status: WorldsStatus, look: _Look, interval: float, count: int | Non
             if looks == count:
                 return
             time.sleep(interval)
-            status, looks = look(), looks + 1
+            status, looks = read(), looks + 1
 
 
 def _print(
-    status: WorldsStatus, look: _Look, interval: float, count: int | None, output: OutputFormat
+    status: WorldsStatus, read: _Read, interval: float, count: int | None, output: OutputFormat
 ) -> None:
     before, looks = "", 1
     while True:
@@ -100,7 +100,7 @@ def _print(
         if looks == count:
             return
         time.sleep(interval)
-        status, looks = look(), looks + 1
+        status, looks = read(), looks + 1
 
 
 def _written(status: WorldsStatus, output: OutputFormat) -> str:

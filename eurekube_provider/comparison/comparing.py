@@ -11,8 +11,8 @@ from typing import Any
 from eurekube_provider.comparison.cluster_names import SyncerName
 from eurekube_provider.comparison.discrepancy import Difference, differences_in, grouped
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
+from eurekube_provider.comparison.reported_state import SyncState, reported_state_of
 from eurekube_provider.comparison.seen_remedies import Seen, seen
-from eurekube_provider.comparison.standing import SyncState, standing_of
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
@@ -185,18 +185,18 @@ def plans_of(
 
 def _held(planned: SyncerPlan, item: Object, syncer: Syncer, desired: Desired) -> SyncerPlan:
     """What of a plan the operator would hold back, as far as the syncer and its status say."""
-    steps, standing = planned.steps, standing_of(item)
+    steps, reported = planned.steps, reported_state_of(item)
     held = ""
-    if standing.sync_reason in _HELD:
-        held, steps = f"{standing.sync_reason}: {standing.sync_message}", Plan(refusals=steps.refusals)
+    if reported.sync_reason in _HELD:
+        held, steps = f"{reported.sync_reason}: {reported.sync_message}", Plan(refusals=steps.refusals)
     elif syncer.is_paused:
         held = "the syncer is paused: nothing is changed"
     elif desired.is_in_doubt:
         told = "; ".join(problem.message for problem in desired.problems)
         held = f"nothing is removed in doubt: {told}"
         steps = _without_removals(steps, spared=desired.terminating)
-    elif standing.sync_reason == ConditionType.BRAKED:
-        held = f"removals are held back: {standing.sync_message}"
+    elif reported.sync_reason == ConditionType.BRAKED:
+        held = f"removals are held back: {reported.sync_message}"
     return SyncerPlan(planned.key, planned.owner, planned.eureka, steps, held)
 
 
@@ -287,11 +287,11 @@ def comparison_of_syncer(
     :param desired: None where that is not known.
     :param there: what it has in Eureka; None where that was not read.
     """
-    standing = standing_of(item)
+    reported = reported_state_of(item)
     found = differences_in(planned.steps, planned.held) if planned else []
     kubernetes = count_of(desired.instances) if desired is not None else None
     eureka = count_of(there) if there is not None else None
-    state, (reason, message) = standing.state, standing.told
+    state, (reason, message) = reported.state, reported.told
     if item["metadata"].get("deletionTimestamp"):
         state, reason = SyncState.NOT_SYNCED, Seen.DELETED
         message = seen(Seen.DELETED, "it was deleted, and its instances leave")

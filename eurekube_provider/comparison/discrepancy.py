@@ -19,7 +19,7 @@ from eurekube_provider.core.plan import (
 from eurekube_provider.core.remedies import told_apart
 
 MOST_OF_A_GROUP = 5
-"""As many instances of a group are named; the rest is counted."""
+"""How many instances of a group are named; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from eurekube_provider.core.syncer import Mode, Syncer
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """All that was read of one instance at one moment.
 
     :ivar instance: the newest version that a server holds.
@@ -63,25 +63,25 @@ class Explanation:
         }
 
 
-def explain(sight: Sight, now_ms: float) -> Explanation:
+def explain(observed: Observation, now_ms: float) -> Explanation:
     """Explain one instance.
 
     :param now_ms: Unix time in milliseconds.
     """
-    instance, keeper = sight.instance, sight.keeper
+    instance, keeper = observed.instance, observed.keeper
     facts = [
         ("kept by", _kept_by(instance, keeper)),
         ("callers", _callers(instance)),
         ("renewed by", _renewed_by(instance, keeper)),
-        ("last renewed", _renewals(sight, now_ms)),
-        ("in Kubernetes", _in_kubernetes(sight)),
-        ("its operator says", sight.told),
-        ("servers", _servers(sight)),
+        ("last renewed", _renewals(observed, now_ms)),
+        ("in Kubernetes", _in_kubernetes(observed)),
+        ("its operator says", observed.told),
+        ("servers", _servers(observed)),
     ]
     if instance.status is not Status.UP:
-        facts.insert(2, ("why not UP", why_not_up(sight)))
+        facts.insert(2, ("why not UP", why_not_up(observed)))
     told = tuple((topic, sentence) for topic, sentence in facts if sentence)
-    outcomes = tuple(consequences(instance, keeper, sight.syncer))
+    outcomes = tuple(consequences(instance, keeper, observed.syncer))
     return Explanation(*instance.key, str(instance.status), told, outcomes)
 
 
@@ -101,11 +101,11 @@ def _callers(instance: Instance) -> str:
     return f"do not call it, since it is {instance.status}; they would at {place}"
 
 
-def why_not_up(sight: Sight) -> str:
+def why_not_up(observed: Observation) -> str:
     """Why callers are not sent to an instance, as far as it can be told."""
-    instance, status = sight.instance, sight.instance.status
+    instance, status = observed.instance, observed.instance.status
     if instance.is_leaving and status is Status.OUT_OF_SERVICE:
-        who = "the operator" if sight.keeper.kind is KeeperKind.SYNCER else "its owner"
+        who = "the operator" if observed.keeper.kind is KeeperKind.SYNCER else "its owner"
         return f"it is on its way out: {who} took it out of service before it goes"
     if instance.is_enforced:
         return f"the stack's program enforces the status {status}"
@@ -114,29 +114,29 @@ def why_not_up(sight: Sight) -> str:
             f"somebody set {instance.overridden_status} over what it says of itself; if nobody wants that any"
             f" more: eurekube undrain {instance.instance_id}"
         )
-    if sight.keeper.kind is KeeperKind.SYNCER and sight.has_kubernetes:
-        return _why_not_ready(sight)
-    if sight.keeper.kind is KeeperKind.STACK:
+    if observed.keeper.kind is KeeperKind.SYNCER and observed.has_kubernetes:
+        return _why_not_ready(observed)
+    if observed.keeper.kind is KeeperKind.STACK:
         return f"the stack registered it as {status}"
-    if sight.keeper.kind is KeeperKind.ITSELF:
+    if observed.keeper.kind is KeeperKind.ITSELF:
         return (
             f"the application says {status} of itself: its health check, e.g. /actuator/health, may say why"
         )
-    return f"{sight.keeper} says {status}"
+    return f"{observed.keeper} says {status}"
 
 
-def _why_not_ready(sight: Sight) -> str:
-    if sight.syncer is not None and sight.syncer.mode is Mode.SERVICE:
+def _why_not_ready(observed: Observation) -> str:
+    if observed.syncer is not None and observed.syncer.mode is Mode.SERVICE:
         return "no endpoint of its Service is ready, or was not when the operator looked last"
-    if sight.endpoint is None:
+    if observed.endpoint is None:
         return (
             "no EndpointSlice has its address any more: the operator deregisters it, unless something holds"
         )
-    if is_terminating(sight.endpoint):
+    if is_terminating(observed.endpoint):
         return "its pod is being deleted"
-    if is_ready(sight.endpoint):
+    if is_ready(observed.endpoint):
         return "Kubernetes says that it is ready: the operator has not brought that to Eureka yet"
-    why = _unready_parts(sight.pod) if sight.pod is not None else ""
+    why = _unready_parts(observed.pod) if observed.pod is not None else ""
     return f"Kubernetes says that its endpoint is not ready{f': {why}' if why else ''}"
 
 
@@ -169,44 +169,44 @@ def _renewed_by(instance: Instance, keeper: Keeper) -> str:
     return "its application" if keeper.kind is not KeeperKind.OTHER else f"whoever is {keeper.name}"
 
 
-def _renewals(sight: Sight, now_ms: float) -> str:
-    duration = sight.instance.lease.duration_seconds
+def _renewals(observed: Observation, now_ms: float) -> str:
+    duration = observed.instance.lease.duration_seconds
     ages = {
         url: (now_ms - one.lease_ends_ms) / 1000 + duration
-        for url, one in sight.by_server.items()
+        for url, one in observed.by_server.items()
         if one is not None and one.lease_ends_ms is not None
     }
     if not ages:
         return "no server says"
     told = ", ".join(
-        f"{max(0.0, age):.0f} s ago{f' at {url}' if len(sight.by_server) > 1 else ''}"
+        f"{max(0.0, age):.0f} s ago{f' at {url}' if len(observed.by_server) > 1 else ''}"
         for url, age in ages.items()
     )
     late = min(ages.values()) > duration
     return f"{told}{f': that is longer than its Eureka lease of {duration} s' if late else ''}"
 
 
-def _in_kubernetes(sight: Sight) -> str:
-    if sight.keeper.kind is not KeeperKind.SYNCER or not sight.has_kubernetes:
+def _in_kubernetes(observed: Observation) -> str:
+    if observed.keeper.kind is not KeeperKind.SYNCER or not observed.has_kubernetes:
         return ""
-    if sight.syncer is None:
+    if observed.syncer is None:
         return "its EurekaSyncer is not in the cluster, or what its spec asks for cannot be read"
-    if sight.syncer.mode is Mode.SERVICE:
-        return f"it is a whole Service of namespace {sight.syncer.selector.namespace}"
-    if sight.endpoint is None:
+    if observed.syncer.mode is Mode.SERVICE:
+        return f"it is a whole Service of namespace {observed.syncer.selector.namespace}"
+    if observed.endpoint is None:
         return "no endpoint has its address"
-    terminating = "terminating" if is_terminating(sight.endpoint) else ""
-    ready = "ready" if is_ready(sight.endpoint) else "not ready"
-    target = sight.endpoint.get("targetRef") or {}
-    pod = f"pod {sight.syncer.selector.namespace}/{target['name']}, " if target.get("name") else ""
-    return f"{pod}endpoint {sight.endpoint['addresses'][0]} is {terminating or ready}"
+    terminating = "terminating" if is_terminating(observed.endpoint) else ""
+    ready = "ready" if is_ready(observed.endpoint) else "not ready"
+    target = observed.endpoint.get("targetRef") or {}
+    pod = f"pod {observed.syncer.selector.namespace}/{target['name']}, " if target.get("name") else ""
+    return f"{pod}endpoint {observed.endpoint['addresses'][0]} is {terminating or ready}"
 
 
-def _servers(sight: Sight) -> str:
+def _servers(observed: Observation) -> str:
     """What differs between the servers, and which did not answer."""
-    statuses = {url: str(one.status) if one else "not there" for url, one in sight.by_server.items()}
+    statuses = {url: str(one.status) if one else "not there" for url, one in observed.by_server.items()}
     told = []
     if len(set(statuses.values())) > 1:
         told.append("they differ: " + ", ".join(f"{status} at {url}" for url, status in statuses.items()))
-    told += [f"{url} did not answer: {why}" for url, why in sight.failures.items()]
+    told += [f"{url} did not answer: {why}" for url, why in observed.failures.items()]
     return "; ".join(told)

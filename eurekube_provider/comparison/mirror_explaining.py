@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from eurekube_provider.comparison.keeper import keeper_of
-from eurekube_provider.comparison.mirror_standing import (
-    MirrorStanding,
-    mirror_standings,
+from eurekube_provider.comparison.mirror_state import (
+    MirrorState,
+    mirror_states,
     service_of_application,
 )
 from eurekube_provider.core.identity import Cluster
@@ -98,7 +98,7 @@ class MirrorExplanation:
     :ivar instances: those that are not called first.
     """
 
-    standing: MirrorStanding
+    mirror_state: MirrorState
     application: str
     service: str
     instances: tuple[ShownInstance, ...]
@@ -111,11 +111,11 @@ class MirrorExplanation:
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
         return {
-            "mirror": f"{self.standing.namespace}/{self.standing.name}",
+            "mirror": f"{self.mirror_state.namespace}/{self.mirror_state.name}",
             "application": self.application,
             "service": self.service,
-            "state": str(self.standing.state),
-            "why": self.standing.why,
+            "state": str(self.mirror_state.state),
+            "why": self.mirror_state.why,
             "instances": [one.to_dict() for one in self.instances],
         }
 
@@ -132,33 +132,35 @@ def explain_mirrors(
     there = list(instances)
     items = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in world.items}
     found = []
-    for standing in mirror_standings(world.items, now_seconds):
-        item = items[standing.namespace, standing.name]
-        if not standing.concerns(application):
+    for mirror_state in mirror_states(world.items, now_seconds):
+        item = items[mirror_state.namespace, mirror_state.name]
+        if not mirror_state.concerns(application):
             continue
-        sight = _Sight(item, standing, application, cluster, world)
+        explainer = _Explainer(item, mirror_state, application, cluster, world)
         service = service_of_application(item, application)
-        shown = sorted(sight.instances(there), key=lambda one: (one.shown.rank, one.instance_id))
-        found.append(MirrorExplanation(standing, application, service, tuple(shown)))
+        shown = sorted(explainer.instances(there), key=lambda one: (one.shown.rank, one.instance_id))
+        found.append(MirrorExplanation(mirror_state, application, service, tuple(shown)))
     return found
 
 
-class _Sight:
+class _Explainer:
     """One mirror and one application, instance by instance."""
 
     def __init__(
         self,
         item: Object,
-        standing: MirrorStanding,
+        mirror_state: MirrorState,
         application: str,
         cluster: Cluster,
         world: MirrorWorld,
     ) -> None:
-        self._mirror, self._standing = standing.mirror, standing
+        self._mirror, self._mirror_state = mirror_state.mirror, mirror_state
         self._application, self._cluster = application, cluster
         self._policy = AddressPolicy(_EVERYWHERE, (), world.own)
         self._conditions: Mapping[str, Object] = conditions_of(item)
-        self._endpoints = shown_endpoints(one for one in world.slices if _is_of(one, standing, application))
+        self._endpoints = shown_endpoints(
+            one for one in world.slices if _is_of(one, mirror_state, application)
+        )
         self._holders = {one.address: one.instance_id for one in self._endpoints}
 
     def instances(self, there: Sequence[Instance]) -> Iterable[ShownInstance]:
@@ -195,7 +197,7 @@ class _Sight:
     def _why_left_out(self, instance: Instance) -> str:
         mirror = self._mirror
         if mirror is None:
-            return self._standing.why
+            return self._mirror_state.why
         if is_echo(mirror, instance, self._cluster):
             return self._why_echo(instance)
         holder = self._holders.get(instance.ip_address)
@@ -210,8 +212,8 @@ class _Sight:
                 continue  # here nothing is resolved, and the operator has no trouble with names
             told = problem.message.removeprefix(f"{instance.application} {instance.instance_id} ")
             return f"{problem.reason}: it {told}"
-        if self._standing.why:
-            return f"its mirror is {self._standing.state}: {self._standing.why}"
+        if self._mirror_state.why:
+            return f"its mirror is {self._mirror_state.state}: {self._mirror_state.why}"
         return _NOT_YET
 
     def _why_echo(self, instance: Instance) -> str:
@@ -235,10 +237,10 @@ class _Sight:
         return ""
 
 
-def _is_of(item: Object, standing: MirrorStanding, application: str) -> bool:
+def _is_of(item: Object, mirror_state: MirrorState, application: str) -> bool:
     metadata = item["metadata"]
     return (
-        metadata["namespace"] == standing.namespace
-        and (metadata.get("labels") or {}).get(MIRROR_LABEL) == standing.name
+        metadata["namespace"] == mirror_state.namespace
+        and (metadata.get("labels") or {}).get(MIRROR_LABEL) == mirror_state.name
         and (metadata.get("annotations") or {}).get(APPLICATION_ANNOTATION) == application
     )

@@ -8,14 +8,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eurekube_provider.comparison.comparing import Comparison
+from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.seen_remedies import TroubleName, troubled
-from eurekube_provider.comparison.standing import SyncState
 
 if TYPE_CHECKING:
-    from eurekube_provider.comparison.mirror_standing import MirrorStanding
+    from eurekube_provider.comparison.mirror_state import MirrorState
 
 MOST_SUBJECTS = 5
-"""As many are named of those that one trouble befalls."""
+"""How many of those that one trouble befalls are named."""
 
 
 class Severity(StrEnum):
@@ -77,7 +77,7 @@ _SEVERITIES = {
 def troubles_of(
     comparisons: Iterable[Comparison],
     others: Iterable[Trouble] = (),
-    mirrors: Iterable[MirrorStanding] = (),
+    mirrors: Iterable[MirrorState] = (),
 ) -> list[Trouble]:
     """Everything that is wrong, worst first; comparisons with one reason are one trouble, as are mirrors.
 
@@ -87,7 +87,7 @@ def troubles_of(
     return sorted([*others, *found], key=lambda one: one.severity.rank)
 
 
-_Shown = TypeVar("_Shown", Comparison, "MirrorStanding")
+_Shown = TypeVar("_Shown", Comparison, "MirrorState")
 
 
 def _grouped(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[Trouble]:
@@ -151,7 +151,7 @@ def eureka_troubles(
     return found
 
 
-def headline(comparisons: Sequence[Comparison], mirrors: Sequence[MirrorStanding] = ()) -> str:
+def headline(comparisons: Sequence[Comparison], mirrors: Sequence[MirrorState] = ()) -> str:
     """The sum in one line, e.g. ``2 not ready, 1 not synced, 7 synced; mirrors: 1 synced``."""
     told = _counted(one.state for one in comparisons)
     of_mirrors = _counted(one.state for one in mirrors)

@@ -14,8 +14,8 @@ from eurekube_provider.core.model import Instance, Status
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """On which terms a stack's registration is planned. A syncer's instances have none.
+class InstancePolicy:
+    """The policy by which one registration of a stack is planned. A syncer's instances have none.
 
     :ivar adopt: whether it is taken over where it belongs to somebody else.
     :ivar enforce: the status to bring about, over a person's as well; None leaves it to people, and lifts one

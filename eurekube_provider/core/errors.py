@@ -76,7 +76,7 @@ class OwnershipConflict(EurekubeError):
 
 
 class SomeFailed(EurekubeError):
-    """Of many registrations that were changed together some failed; the message names each, and why."""
+    """Some of many registrations that were changed together failed; the message names each, and why."""
 
 
 class DrainInterrupted(EurekubeError):

@@ -28,7 +28,7 @@ class SliceMapping:
 NOT_MAPPED = SliceMapping({}, {}, frozenset())
 
 MOST_ZONES = 64
-"""Of a Service's endpoints, whose metadata are kept."""
+"""How many zones of a Service's endpoints have their metadata kept."""
 
 SliceMappings = Mapping[str, tuple[Object, SliceMapping]]
 MetadataByZone = Mapping[str, Mapping[str, str]]

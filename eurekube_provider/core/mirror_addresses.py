@@ -19,7 +19,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 MOST_REMEMBERED = 20_000
-"""So many judgements are kept by one policy: an application may have thousands of instances, and all of them
+"""How many judgements one policy keeps: an application may have thousands of instances, and all of them
 are looked at with the change of one."""
 
 

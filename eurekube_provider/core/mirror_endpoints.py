@@ -16,7 +16,7 @@ TargetPort = tuple[str, int, str]
 """A port of instances: the Service's port name, the number, and the protocol above TCP, empty for any."""
 
 LONGEST_ID = 1000
-"""Of an instance that can be shown: a slice names a hundred of them, and all of it must fit into the API
+"""The longest id of an instance that can be shown: a slice names a hundred, and all must fit into the API
 server's store. One that does not would keep every other change of its application away."""
 
 Resolved = Callable[[str], tuple[str, ...] | None]

@@ -42,13 +42,13 @@ def mirrored_name(template: str, application: str) -> str | None:
 def assigned_names(
     template: str,
     applications: Iterable[str],
-    standing: Mapping[str, str] | None = None,
+    existing: Mapping[str, str] | None = None,
 ) -> NamedServices:
     """Give each application the name of its Service.
 
-    :param standing: by Service, the application that it shows already and so keeps the name.
+    :param existing: by Service, the application that it shows already and so keeps the name.
     """
-    taken = dict(standing or {})
+    taken = dict(existing or {})
     names: dict[str, str] = {}
     refused: dict[str, str] = {}
     for application in sorted(applications):

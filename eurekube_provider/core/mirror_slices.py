@@ -74,11 +74,11 @@ class _Filling:
         return any(one["addresses"][0] not in self.endpoints for one in self.item.get("endpoints") or ())
 
 
-def plan_slices(owner: SliceOwner, wanted: Iterable[MirrorEndpoint], standing: Sequence[Object]) -> SlicePlan:
+def plan_slices(owner: SliceOwner, wanted: Iterable[MirrorEndpoint], existing: Sequence[Object]) -> SlicePlan:
     """Plan the writes after which the slices hold the wanted endpoints and no others.
 
     :param wanted: no two of one group have one address.
-    :param standing: the slices of the Service that are ours.
+    :param existing: the slices of the Service that are ours.
     """
     wanted = list(wanted)
     has_hints = all(one.zone for one in wanted if one.is_ready)
@@ -86,10 +86,10 @@ def plan_slices(owner: SliceOwner, wanted: Iterable[MirrorEndpoint], standing: S
     for one in wanted:
         by_group[one.group][one.address] = one
     slices_by_group: dict[EndpointGroup | None, list[_Filling]] = defaultdict(list)
-    for item in sorted(standing, key=lambda each: str(each["metadata"]["name"])):
+    for item in sorted(existing, key=lambda each: str(each["metadata"]["name"])):
         group = group_of(item)
         slices_by_group[group if group in by_group else None].append(_Filling(item))
-    names = {str(item["metadata"]["name"]) for item in standing}
+    names = {str(item["metadata"]["name"]) for item in existing}
     creations: list[dict[str, Any]] = []
     updates: list[tuple[bool, dict[str, Any]]] = []
     deletions = [one.item for one in slices_by_group.pop(None, [])]

@@ -11,14 +11,14 @@ from eurekube_provider.core.registry import Condition, Figures
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class UnlistedInstances:
     """What became of instances that no list shows any more.
 
-    :ivar standing: those that a server holds all the same, as it holds them.
+    :ivar registered: those that a server holds all the same, as it holds them.
     :ivar gone: those of which it is proved that they left. Of the others nothing is known.
     """
 
-    standing: tuple[Instance, ...] = ()
+    registered: tuple[Instance, ...] = ()
     gone: frozenset[Key] = frozenset()
 
 
@@ -35,7 +35,7 @@ class MirrorSource(Protocol):
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """What is known to be there: of an owner, of an application, of both, or all."""
 
-    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
         """Find out what became of instances that are listed no more.
 
         :raises RegistryError: no server answers.

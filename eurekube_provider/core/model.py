@@ -30,7 +30,7 @@ MOST_INTERNED = 16_384
 """Texts that are remembered; what was not asked for longest is forgotten first."""
 
 MOST_SHARED = 4096
-"""Of ports, and of the times of leases, that are remembered so."""
+"""How many ports, and how many times of leases, are remembered so."""
 
 
 @lru_cache(maxsize=MOST_INTERNED)

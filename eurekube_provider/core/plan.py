@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from eurekube_provider.core.enforcement import (
-    Terms,
+    InstancePolicy,
     has_another_status,
     own_status,
     sent_first,
@@ -23,7 +23,7 @@ from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.quoting import printable
 
-_NO_TERMS: Mapping[tuple[str, str], Terms] = {}
+_NO_POLICIES: Mapping[tuple[str, str], InstancePolicy] = {}
 
 
 class Policy(StrEnum):
@@ -215,7 +215,7 @@ def plan(
     actual: Iterable[Instance],
     owner: str,
     policy: Policy = Policy.SYNC,
-    terms: Mapping[tuple[str, str], Terms] = _NO_TERMS,
+    policies: Mapping[tuple[str, str], InstancePolicy] = _NO_POLICIES,
 ) -> Plan:
     """Decide what must change.
 
@@ -224,7 +224,7 @@ def plan(
     :param actual: what is there: everything of this owner, and of other owners at least what shares an
         application with a desired instance.
     :param owner: whose instances may be changed and removed. Everybody else's are never touched.
-    :param terms: by application and id, for the registrations of a stack: whether one is taken over from
+    :param policies: by application and id, for the registrations of a stack: whether one is taken over from
         somebody else, and the status that its program enforces. What is taken over counts as ours.
     :returns: changes in the order register, update, set status, enforce, deregister.
     """
@@ -233,31 +233,31 @@ def plan(
     steps: dict[Action, list[Change]] = {action: [] for action in Action}
     refusals: list[Refusal] = []
     doubled: list[Refusal] = []
-    adopted = {key for key, term in terms.items() if term.adopt}
+    adopted = {key for key, own in policies.items() if own.adopt}
     strange = [other for other in there.values() if other.owner != owner]
-    twins = {_place(other): other for other in strange if other.key not in adopted}
-    is_ours_alone = not strange and not terms
+    occupants = {_place(other): other for other in strange if other.key not in adopted}
+    is_ours_alone = not strange and not policies
     for key, want in wanted.items():
         have = there.get(key)
         if is_ours_alone and have is not None and have.status is want.status and same_contents(want, have):
             continue  # as nearly all are, nearly always
-        term = terms.get(key)
-        twin = twins.get(_place(want)) if twins else None
+        own = policies.get(key)
+        occupant = occupants.get(_place(want)) if occupants else None
         if have is None:
-            if twin is not None:
-                kind = RefusalReason.CONFLICT if twin.owner else RefusalReason.SELF_REGISTERED
-                refusals.append(Refusal(kind, want, twin))
-            elif term is not None:
-                _add_on_terms(steps, want, None, term)
+            if occupant is not None:
+                kind = RefusalReason.CONFLICT if occupant.owner else RefusalReason.SELF_REGISTERED
+                refusals.append(Refusal(kind, want, occupant))
+            elif own is not None:
+                _add_by_policy(steps, want, None, own)
             else:
                 steps[Action.REGISTER].append(Change(Action.REGISTER, want))
         elif have.owner != owner and key not in adopted:
             refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
-        elif term is not None:
-            _add_on_terms(steps, want, have, term, adopts=have.owner != owner)
+        elif own is not None:
+            _add_by_policy(steps, want, have, own, adopts=have.owner != owner)
         else:
-            if twin is not None and twin.owner is None and twin.status is Status.UP:
-                doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, twin))
+            if occupant is not None and occupant.owner is None and occupant.status is Status.UP:
+                doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, occupant))
             stays_out = _is_out_by_us(have) and not want.is_leaving
             settled = not stays_out and _status_settled(want, have)
             reserved = not settled and (stays_out or Status.OUT_OF_SERVICE in (want.status, have.status))
@@ -276,22 +276,22 @@ def plan(
     return Plan(changes, tuple(refusals), tuple(doubled))
 
 
-def _add_on_terms(
+def _add_by_policy(
     steps: dict[Action, list[Change]],
     want: Instance,
     have: Instance | None,
-    term: Terms,
+    own: InstancePolicy,
     *,
     adopts: bool = False,
 ) -> None:
-    """What registers ``want`` on its terms, and then brings about its status where registering does not."""
-    sent = sent_first(want, term.enforce, have)
+    """What registers ``want`` by its policy, and then brings about its status where registering does not."""
+    sent = sent_first(want, own.enforce, have)
     if have is None:
         steps[Action.REGISTER].append(Change(Action.REGISTER, sent))
     elif not same_contents(sent, have) or sent.status is not own_status(have):
         steps[Action.UPDATE].append(Change(Action.UPDATE, sent, have, adopts))
-    status = status_to_reach(term.enforce, have)
-    if status is not None and has_another_status(term.enforce, have):
+    status = status_to_reach(own.enforce, have)
+    if status is not None and has_another_status(own.enforce, have):
         steps[Action.ENFORCE].append(Change(Action.ENFORCE, replace(want, status=status), sent))
 
 

@@ -15,7 +15,7 @@ from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import Object
 
-Change = Callable[[Any], Any]
+Transform = Callable[[Any], Any]
 
 DEFAULT_PROGRESS_DEADLINE_SECONDS = 600
 SLEEP = re.compile(r"(^|[\s;&/])sleep(?P<times>(?:\s+\d+(?:\.\d+)?[smhd]?)+)(?![\w.])")
@@ -90,7 +90,7 @@ def drained_workload(
     drain: Drain,
     hook: PreStopHook = PreStopHook.SLEEP,
     containers: Sequence[str] = (),
-    within: Callable[[Any, Change], Any] = lambda value, change: change(value),
+    within: Callable[[Any, Transform], Any] = lambda value, change: change(value),
 ) -> dict[str, Any]:
     """Return the ``spec`` of a Deployment or a StatefulSet changed so that its pods drain before they stop.
 
@@ -127,7 +127,7 @@ def _drained_pod(
     drain: Drain,
     hook: PreStopHook,
     names: Sequence[str],
-    within: Callable[[Any, Change], Any],
+    within: Callable[[Any, Transform], Any],
 ) -> dict[str, Any]:
     def grace_period(given: Any) -> int:
         return drain.grace_period_seconds(DEFAULT_SHUTDOWN_SECONDS if given is None else max(1, int(given)))

@@ -207,4 +207,4 @@ class Registry(Protocol):
         """
 
     def liveness(self) -> list[Liveness]:
-        """Of its threads."""
+        """Tell whether its threads live and make progress."""

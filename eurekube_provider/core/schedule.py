@@ -53,11 +53,11 @@ class Schedule:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a look, or a run, is still to come."""
+        """Whether a comparison, or a run, is still to come."""
         return self.last_touch is not None
 
-    def look_at(self, pace: Pace) -> float | None:
-        """When to find out whether there is anything to do; None while there is nothing to wait for."""
+    def debounced_at(self, pace: Pace) -> float | None:
+        """When the debounce time is over and what is wanted is compared; None while nothing is waited for."""
         if self.running is not None or self.first_touch is None or self.last_touch is None:
             return None
         quiet = pace.debounce_seconds
@@ -65,12 +65,12 @@ class Schedule:
 
     def due_at(self, pace: Pace) -> float | None:
         """When to run, if there is something to do."""
-        rested = self.look_at(pace)
-        if rested is None:
+        debounced = self.debounced_at(pace)
+        if debounced is None:
             return None
         if self.is_unended:
-            return max(rested, self.retry_at)
-        return max(rested, self.begun_at + pace.interval_seconds, self.retry_at)
+            return max(debounced, self.retry_at)
+        return max(debounced, self.begun_at + pace.interval_seconds, self.retry_at)
 
     def touched(self, now: float) -> Schedule:
         """Something may have changed."""
@@ -94,7 +94,7 @@ class Schedule:
         )
 
     def succeeded(self) -> Schedule:
-        """The run ended well; what was touched meanwhile is looked at in its time."""
+        """The run ended well; what was touched meanwhile is reconciled in its time."""
         return replace(self, served=self.running or "", running=None, failures=0, retry_at=-math.inf)
 
     def unended(self, now: float) -> Schedule:

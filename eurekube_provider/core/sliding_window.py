@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 MOST_COUNTED = 20_000
-"""Of what left, and of what came; beyond, the oldest are forgotten."""
+"""How many are remembered that left, and that came; beyond, the oldest are forgotten."""
 
 S = TypeVar("S")
 K = TypeVar("K")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from eurekube_provider.comparison.mirror_standing import STALE_SECONDS, MirrorStanding, mirror_standings
+from eurekube_provider.comparison.mirror_state import STALE_SECONDS, MirrorState, mirror_states
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
@@ -50,30 +50,30 @@ def mirror_findings(
     """
     services = list(services)
     by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in items}
-    for standing in mirror_standings(items, now_seconds):
-        item = by_name[standing.namespace, standing.name]
-        yield from _of_mirror(item, standing, now_seconds)
+    for mirror_state in mirror_states(items, now_seconds):
+        item = by_name[mirror_state.namespace, mirror_state.name]
+        yield from _of_mirror(item, mirror_state, now_seconds)
     yield from _names_taken(items, services, instances, cluster)
     yield from _leftovers(by_name.keys(), [*services, *slices])
 
 
-def _of_mirror(item: Object, standing: MirrorStanding, now_seconds: float) -> Iterator[Finding]:
+def _of_mirror(item: Object, mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
     """What its status says, or does not."""
     conditions = conditions_of(item)
     if MirrorCondition.READY not in conditions:
         problem = "no operator has looked at it: nothing is shown"
-        yield Finding(Fault.MIRROR_NOT_SERVED, standing.subject, problem, _SERVE)
+        yield Finding(Fault.MIRROR_NOT_SERVED, mirror_state.subject, problem, _SERVE)
         return
     unreachable = conditions.get(MirrorCondition.SOURCE_UNREACHABLE) or {}
-    age = standing.read_seconds_ago(now_seconds)
+    age = mirror_state.read_seconds_ago(now_seconds)
     told_age = f"Eureka was last read for it {age / 60:.0f} min ago" if age is not None else ""
     if unreachable.get("status") == "True":
         said = f"{told_apart(unreachable['message'])[0]}{f'; {told_age}' if told_age else ''}"
         remedy = "see why Eureka does not answer; until then its Services send calls to what may be gone"
-        yield Finding(Fault.MIRROR_STALE, standing.subject, said, remedy)
+        yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, remedy)
     elif age is not None and age > STALE_SECONDS:
         said = f"{told_age}, and nobody says why: no operator looks after it"
-        yield Finding(Fault.MIRROR_STALE, standing.subject, said, _SERVE)
+        yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, _SERVE)
     told = [
         one for kind, one in conditions.items() if kind not in _TOLD_OTHERWISE and one["status"] == "True"
     ]
@@ -85,7 +85,7 @@ def _of_mirror(item: Object, standing: MirrorStanding, now_seconds: float) -> It
         problem, remedy = told_apart(one["message"])
         remedy = remedy or MIRROR_REMEDIES.get(reason, "see what docs/reference/conditions.md says of it")
         yield Finding(
-            Fault.MIRROR_TROUBLE, standing.subject, f"its operator says {reason}: {problem}", remedy
+            Fault.MIRROR_TROUBLE, mirror_state.subject, f"its operator says {reason}: {problem}", remedy
         )
 
 
@@ -108,12 +108,12 @@ def _names_taken(
         if mirror.form is MirrorForm.ATTACHED or item["metadata"].get("deletionTimestamp"):
             continue
         subject = f"EurekaMirror {mirror.namespace}/{mirror.name}"
-        standing = {
+        existing = {
             str(one["name"]): str(one["application"])
             for one in (item.get("status") or {}).get("services") or ()
         }
         assigned = assigned_names(
-            mirror.service_name, _applications(mirror, instances.get(mirror.eureka, ()), cluster), standing
+            mirror.service_name, _applications(mirror, instances.get(mirror.eureka, ()), cluster), existing
         )
         for sentence in assigned.refused.values():
             yield Finding(

@@ -21,9 +21,9 @@ from eurekube_provider.doctor.registry_checks import Disagreement, Pod
 from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.doctor.workload_index import WorkloadIndex
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.instance_by_server import merged
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.self_preservation import FrontPage
-from eurekube_provider.eureka.sighting import merged
 from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
@@ -46,8 +46,8 @@ WORKLOADS = {
 """What has a pod template that kubectl can patch."""
 
 MOST_COMPARED = 500
-"""As many instances that differ between two servers' lists are read once more, from all of them. Lists are up
-to 30 s old, each server's in its own way, so that they differ in whatever changes."""
+"""How many instances that differ between two servers' lists are read once more, from all of them. Lists are
+up to 30 s old, each server's in its own way, so that they differ in whatever changes."""
 
 SETTLING_SECONDS = 3.0
 """Servers tell each other of changes within a second; what differs for longer stays so."""

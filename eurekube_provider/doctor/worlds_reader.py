@@ -177,7 +177,7 @@ class WorldsReader:
         if all(found is None for found in read.values()):
             return None  # whatever is registered would pass for what a syncer left behind
         index = Index()
-        known = _Known(access, unread)
+        known = _KnownWorld(access, unread)
         syncers = [item for found in read.values() for item in found or ()]
         mirrors = listed_mirrors(access, self._settings.watch_namespaces, unread) or []
         selected = {one.selector.namespace for one in map(asked, syncers) if one is not None}
@@ -224,7 +224,7 @@ def _listed(
     return found if len(unread) == before else None
 
 
-class _Known:
+class _KnownWorld:
     """What could be read beside the syncers: what could not be read must not pass for what is not there.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirrored``.
@@ -275,7 +275,7 @@ class _Known:
         return self._labels[namespace]
 
 
-def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _Known) -> Desired:
+def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownWorld) -> Desired:
     services, slices = index.selected(syncer.selector)
     labels = known.labels(syncer.selector.namespace) if syncer.needs_pods else None
     return desired_instances(

@@ -28,7 +28,7 @@ def is_of_stack(instance: Instance) -> bool:
 
 
 class AcceptedRenewals:
-    """Of the servers of one Eureka; any number of threads may share it."""
+    """Remembers accepted renewals of the servers of one Eureka; any number of threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = elapsed_seconds) -> None:
         self._clock = clock

@@ -27,10 +27,10 @@ from eurekube_provider.eureka.enforce import bring_about, verified
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
-    humble_timestamp,
     next_timestamp,
     not_ours,
     overridden,
+    yielding_timestamp,
 )
 from eurekube_provider.eureka.peers import Peers
 
@@ -39,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 BULK_FROM_CHANGES = 20
 """Fewer changes of one kind are sent one by one, and forwarded by the server."""
+
+REMOVAL_ATTEMPTS = 5
+"""How often what was removed and is back is removed again."""
 
 
 def apply(
@@ -76,7 +79,7 @@ def apply(
             errors = _in_bulk(action, changes, owner, peers, observer)
         else:
             steps = [
-                _Step(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
+                _ApplyStep(change, owner, peers, observer, _is_new(change, owner, observer), is_fresh)
                 for change in changes
             ]
             errors = _one_by_one(steps, executor)
@@ -91,9 +94,11 @@ def apply(
     return outcome
 
 
-def _one_by_one(steps: Sequence[_Step], executor: Executor | None) -> list[ChangeError | None]:
+def _one_by_one(steps: Sequence[_ApplyStep], executor: Executor | None) -> list[ChangeError | None]:
     """Carry out changes of one kind by single requests; an error or None for each."""
-    ended = list(executor.map(_Step.run, steps) if executor and len(steps) > 1 else map(_Step.run, steps))
+    ended = list(
+        executor.map(_ApplyStep.run, steps) if executor and len(steps) > 1 else map(_ApplyStep.run, steps)
+    )
     errors: list[ChangeError | None] = []
     for error in ended:
         if isinstance(error, LeadershipLost):
@@ -132,7 +137,7 @@ def _in_bulk(
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _ApplyStep:
     change: Change
     owner: str
     peers: Peers
@@ -159,7 +164,7 @@ class _Step:
         want = self.change.instance
         stamp = None
         if self.is_new and not self._is_elsewhere(want):
-            stamp = humble_timestamp()
+            stamp = yielding_timestamp()
             self.peers.register(replace(want, last_dirty_timestamp_ms=stamp))
         have = self._read()
         if self.change.action is Action.SET_STATUS and have is not None:
@@ -273,9 +278,7 @@ def set_status(peers: Peers, want: Instance, have: Instance) -> Instance:
     return replace(have, status=want.status, overridden_status=override)
 
 
-def remove(
-    peers: Peers, instance: Instance, *, attempts: int = 5, wait: Callable[[float], None] = time.sleep
-) -> None:
+def remove(peers: Peers, instance: Instance, *, wait: Callable[[float], None] = time.sleep) -> None:
     """Remove ``instance`` and look until no server that answers holds it.
 
     A renewal that a server forwarded just before may bring it back once; so it is looked at again. What
@@ -284,7 +287,7 @@ def remove(
 
     :raises RegistryError: no server could be asked, or one keeps holding it.
     """
-    for attempt in range(attempts):
+    for attempt in range(REMOVAL_ATTEMPTS):
         left = peers.deregister(*instance.key)
         there = [held for held in left.instances.values() if held is not None]
         if not all(came_back(held, instance) for held in there):

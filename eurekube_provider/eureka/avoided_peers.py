@@ -16,7 +16,7 @@ AVOID_SECONDS = 10.0
 
 
 class AvoidedPeers:
-    """Of one Eureka cluster; any number of threads may share it."""
+    """Remembers the servers of one Eureka that are asked last; any number of threads may share it."""
 
     def __init__(self, peers: Collection[Peer]) -> None:
         self._are_several = len(peers) > 1

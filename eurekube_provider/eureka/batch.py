@@ -20,7 +20,7 @@ from eurekube_provider.eureka.codec import encode, instance_from_json, quoted, r
 T = TypeVar("T")
 
 MOST_ITEMS = 250
-"""As many as servers send each other at once."""
+"""How many items one batch has: as many as servers send each other at once."""
 
 OLDEST_TIMESTAMP_MS = 1
 """A heartbeat as old as this makes a server answer with what it holds (409): a read of many at once."""
@@ -74,11 +74,11 @@ def answers(document: Mapping[str, Any]) -> list[ItemResponse]:
     return [_answer(entry) for entry in document["responseList"]]
 
 
-def portions(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
+def chunks(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
     """Split into as many as a batch may hold."""
     remaining = iter(things)
-    while portion := list(islice(remaining, size)):
-        yield portion
+    while chunk := list(islice(remaining, size)):
+        yield chunk
 
 
 _HEARTBEAT = b'{"action":"Heartbeat",'

@@ -19,10 +19,10 @@ from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
-    humble_timestamp,
     next_timestamp,
     not_ours,
     overridden,
+    yielding_timestamp,
 )
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
@@ -44,9 +44,9 @@ def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance |
     else reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
     """
     held: dict[Key, Instance | None] = {}
-    for portion in batch.portions(instances):
-        items = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in portion]
-        for instance, answer in zip(portion, peer.batch(items), strict=True):
+    for chunk in batch.chunks(instances):
+        items = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
+        for instance, answer in zip(chunk, peer.batch(items), strict=True):
             if answer.status_code == 404:
                 held[instance.key] = None
             else:
@@ -55,7 +55,7 @@ def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance |
     return held
 
 
-def take_stock(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
+def renew_and_read(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
     """Read and renew many instances on every server.
 
     :raises RegistryError: no server answered.
@@ -87,21 +87,21 @@ def change_many(
     new = {one.key for one in wanted if observer and observer.is_new(one.key)}
     are_several = len(peers.peers) > 1
     looked_at = [one for one in wanted if are_several or one.key not in new]
-    stock = take_stock(peers, [*looked_at, *leaving]) if looked_at or leaving else UncachedReads({}, {})
-    fresh = [one for one in wanted if one.key in new and stock.newest(one.key) is None]
+    reads = renew_and_read(peers, [*looked_at, *leaving]) if looked_at or leaving else UncachedReads({}, {})
+    fresh = [one for one in wanted if one.key in new and reads.newest(one.key) is None]
     new = {one.key for one in fresh}
     known = [one for one in wanted if one.key not in new] if new else wanted
-    going, failures = _ours(stock.newest, leaving, owners, observer)
+    going, failures = _ours(reads.newest, leaving, owners, observer)
     if wanted:
-        replicas, conflicts = _replicas(stock, known, owners, observer)
+        replicas, conflicts = _replicas(reads, known, owners, observer)
         failures |= conflicts
-        failures |= _register(peers, fresh, replicas, owners, observer, stock)
-    there = [one for one in going if stock.newest(one.key) is not None]
+        failures |= _register(peers, fresh, replicas, owners, observer, reads)
+    there = [one for one in going if reads.newest(one.key) is not None]
     if there:
         failures |= _cancel(peers, there, observer)
     # A removal of what nobody holds could only hit whoever registers it at this moment.
     for one in going:
-        if observer and stock.newest(one.key) is None:
+        if observer and reads.newest(one.key) is None:
             observer.leaving(one)
             observer.gone(one)
     return failures
@@ -113,13 +113,13 @@ def _register(
     replicas: Sequence[Instance],
     owners: Owners,
     observer: Observer | None,
-    stock: UncachedReads,
+    reads: UncachedReads,
 ) -> Failures:
-    """Register what was never seen, giving way, and ``replicas`` where ``stock`` does not show them."""
-    stamp = humble_timestamp()
-    humble = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in fresh]
-    failures, held = _send(peers, [*humble, *replicas], observer, stock, look=bool(humble))
-    ours, conflicts = _ours(held.get, humble, owners, observer)
+    """Register what was never seen, giving way, and ``replicas`` where ``reads`` does not show them."""
+    stamp = yielding_timestamp()
+    yielding = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in fresh]
+    failures, held = _send(peers, [*yielding, *replicas], observer, reads, shows_newer=bool(yielding))
+    ours, conflicts = _ours(held.get, yielding, owners, observer)
     failures |= conflicts
     # Ours, and not as wanted: to be written anew.
     wrong = {one.key for one in ours if one.key in held and held[one.key].last_dirty_timestamp_ms != stamp}
@@ -127,20 +127,20 @@ def _register(
     _tell_registered(observer, done)
     if wrong:
         anew = [one for one in fresh if one.key in wrong]
-        seen = take_stock(peers, anew)
+        seen = renew_and_read(peers, anew)
         again, conflicts = _replicas(seen, anew, owners, observer)
         failures |= conflicts | _register(peers, (), again, owners, observer, seen)
     return failures
 
 
 def _replicas(
-    stock: UncachedReads, instances: Sequence[Instance], owners: Owners, observer: Observer | None
+    reads: UncachedReads, instances: Sequence[Instance], owners: Owners, observer: Observer | None
 ) -> tuple[list[Instance], Failures]:
     """What every server shall hold of ``instances``, and an error for each that is somebody else's."""
-    ours, failures = _ours(stock.newest, instances, owners, observer)
+    ours, failures = _ours(reads.newest, instances, owners, observer)
     replicas = []
     for want in ours:
-        have = stock.newest(want.key)
+        have = reads.newest(want.key)
         if observer is not None and have is not None:
             want = as_found(want, have)  # noqa: PLW2901 - what was planned for something else
         lost = observer.lost_override(want.key) if observer else Status.UNKNOWN
@@ -152,9 +152,9 @@ def _send(
     peers: Peers,
     sent: Sequence[Instance],
     observer: Observer | None,
-    stock: UncachedReads,
+    reads: UncachedReads,
     *,
-    look: bool = False,
+    shows_newer: bool = False,
 ) -> tuple[Failures, dict[Key, Instance]]:
     """Register on every server what was not seen to stand on all of them; see :func:`_register_on`.
 
@@ -163,12 +163,13 @@ def _send(
     """
 
     def stands(one: Instance) -> bool:
-        return all(_is_level(stock.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
+        return all(_is_level(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
 
     lacking = [one for one in sent if not stands(one)]
     try:
         answers, _ = peers.everywhere(
-            lambda peer: _register_on(peer, lacking, peers.unanswered_many, look=look), asks_avoided=True
+            lambda peer: _register_on(peer, lacking, peers.unanswered_many, shows_newer=shows_newer),
+            asks_avoided=True,
         )
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
@@ -192,8 +193,8 @@ def _tell_registered(observer: Observer | None, instances: Sequence[Instance]) -
 
 def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:
     """Have one server hold the instances as another one holds them, overridden statuses included."""
-    for portion in batch.portions(instances):
-        peer.batch([batch.register(instance) for instance in portion])
+    for chunk in batch.chunks(instances):
+        peer.batch([batch.register(instance) for instance in chunk])
 
 
 def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None) -> Failures:
@@ -282,31 +283,31 @@ def _register_on(
     instances: Sequence[Instance],
     unanswered: Callable[[Sequence[Instance]], None],
     *,
-    look: bool = False,
+    shows_newer: bool = False,
 ) -> tuple[dict[Key, RegistryError], dict[Key, Instance]]:
     """Register on one server; what a batch dropped is sent once more by itself, to hear why.
 
     :param unanswered: told of what was sent where no answer comes.
-    :param look: have the server say where it holds something newer.
+    :param shows_newer: have the server say where it holds something newer.
     :returns: what it refused, and what it holds instead.
     """
     refused: dict[Key, RegistryError] = {}
     newer: dict[Key, Instance] = {}
     # A server takes the items of a batch in their order, so that one request registers and looks.
-    for portion in batch.portions(instances, batch.MOST_ITEMS // 2):
-        looks = [batch.heartbeat(instance) for instance in portion]
-        if look:
-            looks[0] = batch.heartbeat(portion[0], batch.OLDEST_TIMESTAMP_MS)
+    for chunk in batch.chunks(instances, batch.MOST_ITEMS // 2):
+        reads_back = [batch.heartbeat(instance) for instance in chunk]
+        if shows_newer:
+            reads_back[0] = batch.heartbeat(chunk[0], batch.OLDEST_TIMESTAMP_MS)
         try:
-            answers = peer.batch([*map(batch.register, portion), *looks])[len(portion) :]
+            answers = peer.batch([*map(batch.register, chunk), *reads_back])[len(chunk) :]
         except RegistryUnreachable:
-            unanswered(portion)
+            unanswered(chunk)
             raise
-        if look and answers[0].status_code != 404 and answers[0].instance is None:
+        if shows_newer and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
-            held = read_many(peer, portion)
-            answers = [batch.ItemResponse(200 if held[one.key] else 404, held[one.key]) for one in portion]
-        for instance, answer in zip(portion, answers, strict=True):
+            held = read_many(peer, chunk)
+            answers = [batch.ItemResponse(200 if held[one.key] else 404, held[one.key]) for one in chunk]
+        for instance, answer in zip(chunk, answers, strict=True):
             if answer.status_code == 404:
                 try:
                     peer.register(instance)
@@ -325,10 +326,10 @@ def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> set[Key]:
     A server takes the items of a batch in their order, so that one request removes and looks.
     """
     held: set[Key] = set()
-    for portion in batch.portions(instances, batch.MOST_ITEMS // 2):
-        looks = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in portion]
-        answers = peer.batch([*map(batch.cancel, portion), *looks])[len(portion) :]
-        for instance, answer in zip(portion, answers, strict=True):
+    for chunk in batch.chunks(instances, batch.MOST_ITEMS // 2):
+        reads_back = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
+        answers = peer.batch([*map(batch.cancel, chunk), *reads_back])[len(chunk) :]
+        for instance, answer in zip(chunk, answers, strict=True):
             found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
             if found is not None and came_back(found, instance):
                 held.add(instance.key)

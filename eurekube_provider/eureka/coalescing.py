@@ -20,13 +20,13 @@ from eurekube_provider.eureka.observer import Observer
 from eurekube_provider.eureka.peers import Peers
 
 AT_ONCE = 1
-"""As many plans, or groups of them, are under way to one registry before others gather."""
+"""How many plans, or groups of them, are under way to one registry before others gather."""
 
 ALONE_AT_ONCE = 4
-"""As many plans that never travel with others are: large ones, and all where batches are not used."""
+"""How many plans that never travel with others are: large ones, and all where batches are not used."""
 
 MOST_CHANGES = 100
-"""Of a group."""
+"""How many changes a group has at most."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Coalescer:
         def alone() -> Outcome:
             return apply(plan, owner, self._peers, observer, self._executor, leases=leases)
 
-        if not _is_sociable(plan, owner, observer) or not self._peers.uses_batches(leases):
+        if not _may_be_merged(plan, owner, observer) or not self._peers.uses_batches(leases):
             with self._alone:
                 return alone()
         return self._carry(_PendingPlan(plan, owner, observer, alone, threading.Event()))
@@ -158,7 +158,7 @@ class Coalescer:
             one.outcome.set_result(Outcome.of(one.plan.changes, errors))
 
 
-def _is_sociable(plan: Plan, owner: str, observer: Observer) -> bool:
+def _may_be_merged(plan: Plan, owner: str, observer: Observer) -> bool:
     """Whether a plan may be part of a batch with others: an owner's first instances are looked at before, and
     batches are no way to set a status.
     """

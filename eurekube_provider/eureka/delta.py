@@ -48,7 +48,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DeltaItem:
     """What a delta tells of one instance.
 
     :ivar stands: whether it is registered.
@@ -95,10 +95,10 @@ def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HE
         for application in listed(applications.get("application"))
         for document in listed(application.get("instance"))
     )
-    return delta_of(applications, (told_by(document, held) for document in documents))
+    return delta_of(applications, (delta_item_of(document, held) for document in documents))
 
 
-def delta_of(applications: Mapping[str, Any], every: Iterable[Told]) -> Delta:
+def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem]) -> Delta:
     """Make a delta.
 
     :param applications: what stands beside the instances.
@@ -116,7 +116,7 @@ def delta_of(applications: Mapping[str, Any], every: Iterable[Told]) -> Delta:
     return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))
 
 
-def told_by(document: Any, held: Mapping[Key, Instance]) -> Told:
+def delta_item_of(document: Any, held: Mapping[Key, Instance]) -> DeltaItem:
     """What an item of a delta tells.
 
     :raises ValueError: it cannot be told to stand or to be gone.
@@ -130,7 +130,7 @@ def told_by(document: Any, held: Mapping[Key, Instance]) -> Told:
     if instance is None or not is_unchanged(instance, document):
         instance = _made(document)
     stands = action in _STANDS
-    return Told(instance.key, instance, stands, not stands and _has_lapsed(instance, document))
+    return DeltaItem(instance.key, instance, stands, not stands and _has_lapsed(instance, document))
 
 
 def _is_instance(document: Any) -> bool:

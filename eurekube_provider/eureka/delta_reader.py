@@ -17,7 +17,7 @@ from typing import Any
 
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.codec import listed
-from eurekube_provider.eureka.delta import Delta, Told, delta_from_text, delta_of, told_by
+from eurekube_provider.eureka.delta import Delta, DeltaItem, delta_from_text, delta_item_of, delta_of
 
 _INSTANCE = b'{"instanceId":"'
 """How servers begin an instance. Within a string its quotes would have backslashes."""
@@ -34,7 +34,7 @@ class _InstanceText:
     :ivar rest: what follows it, up to the next instance.
     """
 
-    told: Told
+    item: DeltaItem
     rest: str
 
 
@@ -76,8 +76,8 @@ class DeltaReader:
         if found is None:
             whole = (_INSTANCE + part).decode()
             document, length = _decode(whole)
-            found = _InstanceText(told_by(document, held), whole[length:])
-        if digest and found.told.stands:  # of what is gone the lease says whether it was evicted
+            found = _InstanceText(delta_item_of(document, held), whole[length:])
+        if digest and found.item.stands:  # of what is gone the lease says whether it was evicted
             known[digest] = found
         return found
 
@@ -98,4 +98,4 @@ def _delta(begin: str, parts: Sequence[_InstanceText]) -> Delta:
     ]
     if numbers != list(range(len(parts))):
         raise ValueError("not as servers write it")
-    return delta_of(applications, (part.told for part in parts))
+    return delta_of(applications, (part.item for part in parts))

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.restart_detection import RestartDetection
@@ -31,16 +31,16 @@ register again where they are not known. While a server hangs, as one whose mach
 doubles that time up to ten times half a minute. Source: TimedSupervisorTask."""
 
 WINDOW_SECONDS, MOST_ASKED = 15.0, 500
-"""So many instances are asked for in this time, of each server: where all vanish at once, as from one that
+"""How many instances are asked for in this time, of each server: where all vanish at once, as from one that
 lost its memory, the rest must wait."""
 
-PORTION = 2 * READS_AT_ONCE
-"""So many are read at once: within two answers of each server."""
+CHUNK = 2 * READS_AT_ONCE
+"""How many instances are read at once: within two answers of each server."""
 
 WAITING_SECONDS = 60.0
 """For as long a turn is kept for what must wait, and may not be asked for again."""
 
-LOOK_SECONDS = 60.0
+DETECTION_SECONDS = 60.0
 """Between two looks at whether a server is alone at its URL, while proofs depend on it."""
 
 
@@ -58,7 +58,7 @@ class Departures:
         self._lock = threading.Lock()
         self._at: dict[Key, float] = {}
         self._asked: OrderedDict[Key, float] = OrderedDict()  # when, the longest ago first
-        self._looked_at = -math.inf
+        self._detected_at = -math.inf
         self._waiting: dict[Key, float] = {}  # since the last time that they had to wait
 
     def note(self, keys: Iterable[Key]) -> None:
@@ -79,7 +79,7 @@ class Departures:
                 for key in [key for key in table if stands(key)]:
                     del table[key]
 
-    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
         """What became of instances that are listed no more.
 
         :raises RegistryError: no server answers.
@@ -89,25 +89,25 @@ class Departures:
             gone = {key for key in asked if key in self._at}
             rest = self._allowed([key for key in asked if key not in gone])
         if not rest:
-            return Whereabouts((), frozenset(gone))
+            return UnlistedInstances((), frozenset(gone))
         found = self._read(rest)
-        standing: list[Instance] = []
+        registered: list[Instance] = []
         are_all_heard = not found.failures and self._are_settled_and_alone
         for key in rest:
             held = found.newest(key)
             if held is not None:
-                standing.append(held)
+                registered.append(held)
             elif are_all_heard:
                 gone.add(key)
-        return Whereabouts(tuple(standing), frozenset(gone))
+        return UnlistedInstances(tuple(registered), frozenset(gone))
 
     def _read(self, keys: list[Key]) -> UncachedReads:
-        """In portions: of very many the nearest server has read all before one that is farther away has read
+        """In chunks: of very many the nearest server has read all before one that is farther away has read
         half, and that would count as silent. Once one is silent, all the rest at once.
         """
         found = UncachedReads({}, {})
         while keys:
-            count = len(keys) if found.failures else PORTION
+            count = len(keys) if found.failures else CHUNK
             found = found.joined(read_everywhere(self._peers, keys[:count]))
             keys = keys[count:]
         return found
@@ -146,9 +146,9 @@ class Departures:
         if not self._have_all_settled:
             return False
         now = self._clock()
-        if now - self._looked_at > LOOK_SECONDS:
-            self._looked_at = now
-            self._restarts.look_behind()
+        if now - self._detected_at > DETECTION_SECONDS:
+            self._detected_at = now
+            self._restarts.detect_behind_balancer()
         return self._have_all_settled
 
     @property

@@ -80,10 +80,10 @@ def clear(peers: Peers, instance: Instance, status: Status) -> bool:
     has_several = len(peers.peers) > 1
     settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
     for _ in range(_CLEAR_ATTEMPTS):
-        sighting = peers.read_everywhere(*instance.key)
-        if not sighting.instances:
-            raise next(iter(sighting.failures.values()))
-        out = [one for one in sighting.instances.values() if one and one.status is status]
+        by_server = peers.read_everywhere(*instance.key)
+        if not by_server.instances:
+            raise next(iter(by_server.failures.values()))
+        out = [one for one in by_server.instances.values() if one and one.status is status]
         if out:
             settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
             if not all(one.is_overridden for one in out):
@@ -91,7 +91,7 @@ def clear(peers: Peers, instance: Instance, status: Status) -> bool:
                 peers.everywhere(lambda peer: peer.set_status(instance, Status.UP))
             peers.everywhere(lambda peer: peer.clear_status(instance, Status.UP))
         elif time.monotonic() >= settled_at:
-            return not sighting.failures
+            return not by_server.failures
         if has_several:
             time.sleep(SETTLE_SECONDS / 3)
     urls = ", ".join(peers.connection.service_urls)

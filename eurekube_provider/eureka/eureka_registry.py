@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Condition, Figures, RegistryListener
@@ -34,7 +34,7 @@ from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.eureka.view import View
 
 APPLY_THREADS = 8
-"""So many changes of one kind are under way at once."""
+"""How many changes of one kind are under way at once."""
 
 
 class EurekaRegistry:
@@ -206,7 +206,7 @@ class EurekaRegistry:
         self.instances.forgotten.forget(owner)
 
     def follow(self, was_read: Callable[[], None]) -> None:
-        """Have ``was_read`` called after each reading, and keep the proofs that :meth:`whereabouts` needs.
+        """Have ``was_read`` called after each reading, and keep the proofs that :meth:`find_unlisted` needs.
 
         Before :meth:`start`.
         """
@@ -220,12 +220,12 @@ class EurekaRegistry:
         self.resync.was_read = read
         self.resync.is_followed = True
 
-    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
         """Find out what became of instances that are listed no more.
 
         :raises RegistryError: no server answers.
         """
-        return self._departures.whereabouts(keys) if self._departures is not None else Whereabouts()
+        return self._departures.find_unlisted(keys) if self._departures is not None else UnlistedInstances()
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """What metrics tell; in full, also what the servers' front pages show."""

@@ -12,7 +12,7 @@ from eurekube_provider.core.model import Instance, Key
 
 
 class ForgottenInstances:
-    """Of one registry; any number of threads may share it.
+    """Remembers what one registry forgot of syncers; any number of threads may share it.
 
     Bounded by what stood there: the next reconcile of a syncer that is let in forgets what it does not want.
     """

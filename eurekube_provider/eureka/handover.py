@@ -24,7 +24,7 @@ LIST_LAG_SECONDS = 35.0
 
 
 class Handover:
-    """Of one registry; whoever reads it and whoever changes it share it."""
+    """Knows whether a hand-over of one registry lasts; whoever reads it and whoever changes it share it."""
 
     def __init__(self) -> None:
         self._until: float | None = None

@@ -25,7 +25,7 @@ GATHER_SECONDS = 2.0
 """So long what a server lacks is gathered while more is asked for, and no longer: it may never be idle."""
 
 MOST_NAMED, NAMED_SECONDS = 10, 600.0
-"""So many instances whose renewals are refused are named in this time."""
+"""How many instances whose renewals are refused are named in this time."""
 
 _BUSY = (408, 425, 429)
 """Answers that say of the moment, not of the instance."""
@@ -53,7 +53,7 @@ class HeartbeatSender:
         self._named: deque[float] = deque(maxlen=MOST_NAMED)
         self._retry_seconds = 0.0
         self._failing_since = 0.0
-        self._hurried = False
+        self._retries_now = False
 
     def failing_seconds(self) -> float:
         """For how long nothing has reached the server; 0 while all is well."""
@@ -70,9 +70,9 @@ class HeartbeatSender:
             self.pending.setdefault(key, now)
         self.work.notify(len(due))
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Wait for no back-off: the server answers again; the table's lock is held."""
-        self._hurried = True
+        self._retries_now = True
         self.work.notify_all()
 
     def run(self, most: int) -> None:
@@ -102,10 +102,10 @@ class HeartbeatSender:
                         self.work.wait()
                         continue
                     self._prober = threading.get_ident()
-                    self.work.wait_for(lambda: table.stopped or self._hurried, self._retry_seconds)
+                    self.work.wait_for(lambda: table.stopped or self._retries_now, self._retry_seconds)
                     if self._table.stopped:
                         return None
-                self._hurried = False
+                self._retries_now = False
                 taken: list[LeaseEntry] = []
                 while self.pending and len(taken) < most:
                     key, _ = self.pending.popitem(last=False)

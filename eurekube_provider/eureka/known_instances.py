@@ -42,7 +42,7 @@ class KnownInstances:
     forgotten: ForgottenInstances = field(default_factory=ForgottenInstances, init=False)
     _lost_overrides: dict[Key, Status] = field(default_factory=dict, init=False)
     _former_owners: dict[Key, set[str]] = field(default_factory=dict, init=False)
-    """Of what was handed over while this replica leads: a server that is away may know of it, or not."""
+    """The owners before hand-overs while this replica leads: a server that is away may not know of one."""
 
     def stand_by(self) -> None:
         """Believe the next list, and forget what only holds for who leads."""

@@ -63,8 +63,8 @@ class LateWriteRepair:
         ours = self._renewals.get(found.key)
         if ours is None or found.status is ours.status:
             return
-        sighting = self._peers.read_everywhere(*found.key)
-        urls = overtaken(sighting.instances, ours)
+        by_server = self._peers.read_everywhere(*found.key)
+        urls = overtaken(by_server.instances, ours)
         for peer in self._peers.peers:
             # Else it was written anew or removed meanwhile, or is about to be.
             if peer.url in urls and self._renewals.get(found.key) is ours:
@@ -87,10 +87,10 @@ class LateWriteRepair:
     def _is_told_again(self, key: Key) -> bool:
         """Whether an OUT_OF_SERVICE stands at some servers only, and not because a person set it just now."""
         for _ in range(2):
-            sighting = self._peers.read_everywhere(*key)
-            held = [one.overridden_status for one in sighting.instances.values() if one is not None]
+            by_server = self._peers.read_everywhere(*key)
+            held = [one.overridden_status for one in by_server.instances.values() if one is not None]
             is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
-            if sighting.failures or is_everywhere or Status.OUT_OF_SERVICE not in held:
+            if by_server.failures or is_everywhere or Status.OUT_OF_SERVICE not in held:
                 return False
             if self._stopped.wait(TOLD_WITHIN_SECONDS):
                 return False

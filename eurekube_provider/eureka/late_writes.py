@@ -69,7 +69,7 @@ def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str,
 
 
 class LateWrites:
-    """Of one registry; any number of threads may share it."""
+    """Remembers the unanswered writes to one registry; any number of threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

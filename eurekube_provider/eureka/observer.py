@@ -65,7 +65,7 @@ UNLISTED_SECONDS = 90.0
 """A list may lack a write for as long: 30 s of server cache on each of two servers, and replication."""
 
 
-def humble_timestamp() -> int:
+def yielding_timestamp() -> int:
     """A ``lastDirtyTimestamp`` in milliseconds that loses against whatever the last list could not show yet.
 
     A server that holds something newer under the same id keeps it when a registration with this one comes.

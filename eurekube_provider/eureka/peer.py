@@ -70,11 +70,11 @@ class Peer:
         """Close the pooled connections."""
         self._transport.close()
 
-    def in_haste(self, timeout_seconds: float) -> Self:
+    def with_timeout(self, timeout_seconds: float) -> Self:
         """Return a client of this server, over the same connections, that waits no longer than this."""
-        hasty = copy.copy(self)
-        hasty.timeout_seconds = timeout_seconds
-        return hasty
+        quick = copy.copy(self)
+        quick.timeout_seconds = timeout_seconds
+        return quick
 
     def register(self, instance: Instance) -> None:
         """Register ``instance`` or replace its registration, which starts a new Eureka lease.
@@ -222,7 +222,7 @@ class Peer:
         """What the server says of itself and of its peers."""
         return self._status({})
 
-    def parting_status(self) -> ServerStatus:
+    def status_and_close(self) -> ServerStatus:
         """What the server says of itself and of its peers, over a connection that ends with the answer."""
         return self._status({"Connection": "close"})
 

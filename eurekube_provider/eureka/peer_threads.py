@@ -13,7 +13,7 @@ from collections.abc import Callable
 _log = logging.getLogger(__name__)
 
 MOST_THREADS = 16
-"""As many as a server has pooled connections."""
+"""How many threads a server has: as many as pooled connections."""
 
 _inside = threading.local()
 

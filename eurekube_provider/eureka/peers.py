@@ -21,23 +21,23 @@ from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
+from eurekube_provider.eureka.instance_by_server import InstanceByServer, merged
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
-from eurekube_provider.eureka.sighting import Sighting, merged
 from eurekube_provider.eureka.topology import Topology
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-HASTE_SECONDS = 0.5
+SHORT_TIMEOUT_SECONDS = 0.5
 """How long one server is waited for where another one can be asked, which takes a millisecond."""
 
 SLOW_SECONDS = 1.0
-"""So does one that took longer than this over a single instance, which takes a millisecond."""
+"""A server that took longer than this over a single instance, which takes a millisecond, is asked last."""
 
 MOST_TRIES = 5
-"""So often a removal is sent to a single URL until a server behind it answers that held the instance: a
+"""How often a removal is sent to a single URL until a server behind it answers that held the instance: a
 balancer takes them in turn, and one that does not hold it tells nobody."""
 
 BATCHES_FROM_LEASES = 500
@@ -163,7 +163,7 @@ class Peers:
             if not self.accepted.lately(peer.url, instance) or self._avoided.holds(peer):
                 continue
             try:
-                if peer.in_haste(HASTE_SECONDS).read(*instance.key) is None:
+                if peer.with_timeout(SHORT_TIMEOUT_SECONDS).read(*instance.key) is None:
                     return True
             except RegistryUnreachable as error:
                 self._avoided.add(peer, "does not answer", str(error))
@@ -236,11 +236,11 @@ class Peers:
             return False
         return self.topology.allows_batches()
 
-    def read_everywhere(self, application: str, instance_id: str) -> Sighting:
+    def read_everywhere(self, application: str, instance_id: str) -> InstanceByServer:
         """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
-        return Sighting(*self.each(lambda peer: peer.read(application, instance_id)))
+        return InstanceByServer(*self.each(lambda peer: peer.read(application, instance_id)))
 
-    def deregister(self, application: str, instance_id: str) -> Sighting:
+    def deregister(self, application: str, instance_id: str) -> InstanceByServer:
         """Remove the instance from every server that can be reached, and look whether it is gone.
 
         A server that does not hold the instance answers 404 and tells none of its peers, so that asking
@@ -254,8 +254,8 @@ class Peers:
         _, failures = self.everywhere(
             lambda peer: any(peer.deregister(application, instance_id) for _ in range(tries))
         )
-        sighting = self.read_everywhere(application, instance_id)
-        return replace(sighting, failures={**sighting.failures, **failures})
+        by_server = self.read_everywhere(application, instance_id)
+        return replace(by_server, failures={**by_server.failures, **failures})
 
     def each(
         self,
@@ -339,15 +339,15 @@ class Peers:
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
         settled: set[Peer] = set()
-        for peer, in_haste in self._tries(begin, in_haste=math.isfinite(slow_seconds)):
+        for peer, is_short in self._tries(begin, is_short=math.isfinite(slow_seconds)):
             if peer in settled or (answers and self._avoided.holds(peer)):
                 continue
             settled.add(peer)
             started = time.monotonic()
             try:
-                answer = ask(peer.in_haste(HASTE_SECONDS) if in_haste else peer)
+                answer = ask(peer.with_timeout(SHORT_TIMEOUT_SECONDS) if is_short else peer)
             except RegistryUnreachable as error:
-                if in_haste and time.monotonic() - started >= HASTE_SECONDS:
+                if is_short and time.monotonic() - started >= SHORT_TIMEOUT_SECONDS:
                     settled.discard(peer)  # it is given its time where no other one answers
                 self._avoided.add(peer, "does not answer", str(error))
                 failures[peer] = error
@@ -383,14 +383,14 @@ class Peers:
 
         return asked
 
-    def _tries(self, begin: int, *, in_haste: bool) -> Iterator[tuple[Peer, bool]]:
-        """Whom to ask, one after the other, and whether in haste.
+    def _tries(self, begin: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
+        """Whom to ask, one after the other, and whether with a short time-out.
 
-        Where several are not avoided, each of them is asked in haste before one is given its time.
+        Where several are not avoided, each of them is asked with a short one first.
         """
         ordered = self.in_order(begin)
         fresh = [peer for peer in ordered if not self._avoided.holds(peer)]
-        if in_haste and not self._waits_for_all and len(fresh) > 1:
+        if is_short and not self._waits_for_all and len(fresh) > 1:
             yield from ((peer, True) for peer in fresh)
         yield from ((peer, False) for peer in ordered)
 

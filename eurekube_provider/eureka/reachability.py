@@ -88,7 +88,7 @@ class Reachability:
         failure = self.failure
         # For how long none of its servers has answered although it was asked.
         silence = min((peer.traffic.silence_seconds for peer in self._peers.peers), default=0.0)
-        have_answered = any(peer.traffic.standing is not None for peer in self._peers.peers)
+        have_answered = any(peer.traffic.state is not None for peer in self._peers.peers)
         is_silent = silence >= (LONG_SILENCE_SECONDS if have_answered else SILENT_AFTER_SECONDS)
         if not self.was_read:
             return Unread(failure or (self._not_answered(silence) if is_silent else None))

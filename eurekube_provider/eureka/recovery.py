@@ -76,7 +76,7 @@ class Recovery:
         self._restarts.notice()
 
     def _removed_from(self, peer: Peer, instances: Sequence[Instance]) -> set[Key]:
-        """What of stacks' registrations was removed there, and is not to be brought back from its fellows."""
+        """What of stacks' registrations was removed there, and is not to be brought back from the others."""
         held_lately = [one.key for one in instances if self._peers.accepted.lately(peer.url, one)]
         if not held_lately or peer.url not in self._restarts.notice():
             return set()
@@ -90,7 +90,7 @@ class Recovery:
         return {key for key, found in held.items() if found is None}
 
     def _level(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
-        """Register on ``peer`` what its fellows hold; returns what none of them does."""
+        """Register on ``peer`` what the other servers hold; returns what none of them does."""
         found: dict[Key, Instance] = {}
         for other in self._peers.in_order():
             left = [instance for instance in instances if instance.key not in found]

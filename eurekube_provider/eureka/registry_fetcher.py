@@ -50,8 +50,8 @@ STILL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Trail:
-    """Where deltas are followed. Times are those before the question.
+class _DeltaCursor:
+    """The place up to which deltas were followed. Times are those before the question.
 
     :ivar started_ms: when the server was started.
     :ivar fingerprint: of the last delta, which is ``delta``.
@@ -72,7 +72,7 @@ class _Trail:
 
 
 @dataclass(frozen=True, slots=True)
-class _PutOff:
+class _DeferredList:
     """A list that is still to be understood; a delta was answered after it.
 
     :ivar asked_at: when it was asked for.
@@ -95,9 +95,9 @@ class RegistryFetcher:
         self._clock = clock
         self._fingerprint = b""
         self._held: dict[Key, Instance] = {}
-        self._trail: _Trail | None = None
+        self._cursor: _DeltaCursor | None = None
         self._deltas = DeltaReader()
-        self._put_off: _PutOff | None = None
+        self._deferred: _DeferredList | None = None
         self._rests_until = self._unanswered_at = -LIST_SECONDS
         self.departed: Callable[[Iterable[Key]], None] = lambda _: None
         """Told of what a server says to have been deregistered, each time that it says so; of several servers
@@ -117,62 +117,62 @@ class RegistryFetcher:
 
     def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> list[Instance]:
         now = self._clock()
-        trail, self._trail = self._trail, None  # unless all goes well
-        self._put_off = None
+        cursor, self._cursor = self._cursor, None  # unless all goes well
+        self._deferred = None
         if (
-            trail is None
+            cursor is None
             or in_doubt
-            or (trail.url, trail.started_ms) != (peer.url, started_ms)
-            or now - trail.read_at > GAP_SECONDS
-            or not self._follow_or_list(peer, trail, now)
+            or (cursor.url, cursor.started_ms) != (peer.url, started_ms)
+            or now - cursor.read_at > GAP_SECONDS
+            or not self._follow_or_list(peer, cursor, now)
         ):
             self._take(*peer.list_unless(self._fingerprint))
             if started_ms is not None and now >= self._rests_until and not in_doubt:
-                self._begin(peer, started_ms, now, trail)
+                self._begin(peer, started_ms, now, cursor)
         return list(self._held.values())
 
     @property
-    def owes_list(self) -> bool:
-        """Whether a list was put off, which :meth:`settle` has."""
-        return self._put_off is not None
+    def has_deferred_list(self) -> bool:
+        """Whether a list was put off, which :meth:`read_deferred_list` has."""
+        return self._deferred is not None
 
-    def settle(self) -> list[Instance]:
+    def read_deferred_list(self) -> list[Instance]:
         """Understand the list that was put off, and return what is held by it.
 
         :raises RegistryError: it cannot be understood.
         """
-        put_off, self._put_off = self._put_off, None
-        trail, self._trail = self._trail, None  # unless all goes well
-        if put_off is not None and trail is not None:
-            self._take(put_off.fingerprint, put_off.understand())
-            held = applied(self._held, trail.delta)
+        deferred, self._deferred = self._deferred, None
+        cursor, self._cursor = self._cursor, None  # unless all goes well
+        if deferred is not None and cursor is not None:
+            self._take(deferred.fingerprint, deferred.understand())
+            held = applied(self._held, cursor.delta)
             if held is not None and held != self._held:  # the delta is newer, and was passed on
                 self._held, self._fingerprint = held, b""
-            self._trail = replace(trail, fits=held is not None, listed_at=put_off.asked_at)
+            self._cursor = replace(cursor, fits=held is not None, listed_at=deferred.asked_at)
         return list(self._held.values())
 
-    def _follow_or_list(self, peer: Peer, trail: _Trail, now: float) -> bool:
+    def _follow_or_list(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Have what is held follow the deltas, or the list once it is its time; False where that is in doubt.
 
         :raises RegistryUnreachable: no answer came.
         """
-        if now - trail.listed_at <= LIST_SECONDS:
-            return self._follow(peer, trail, now)
+        if now - cursor.listed_at <= LIST_SECONDS:
+            return self._follow(peer, cursor, now)
         fingerprint, understand = peer.list_unread(self._fingerprint)
         if understand is None:  # it is the one of five minutes ago
-            self._begin(peer, trail.started_ms, now, trail)
+            self._begin(peer, cursor.started_ms, now, cursor)
             return True
         try:
-            follows = self._follow(peer, trail, now)
+            follows = self._follow(peer, cursor, now)
         except RegistryError:
             self._rest(now)
             follows = False  # the list was read, which is what counts
         if follows:
-            self._put_off = _PutOff(fingerprint, understand, now)
+            self._deferred = _DeferredList(fingerprint, understand, now)
         else:
             self._take(fingerprint, understand())
             if now >= self._rests_until:
-                self._begin(peer, trail.started_ms, now, trail)
+                self._begin(peer, cursor.started_ms, now, cursor)
         return True
 
     def _understand(self, text: bytes) -> Delta:
@@ -189,7 +189,7 @@ class RegistryFetcher:
                 for one in instances
             }
 
-    def _begin(self, peer: Peer, started_ms: int, now: float, before: _Trail | None) -> None:
+    def _begin(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
         """Read the delta that others are compared with, after the list."""
         try:
             found = peer.changes_unless(b"", self._understand)
@@ -202,7 +202,7 @@ class RegistryFetcher:
         # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
         self.departed(key for key in self._left(delta) if key not in self._held)
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
-        self._trail = _Trail(
+        self._cursor = _DeltaCursor(
             url=peer.url,
             started_ms=started_ms,
             fingerprint=fingerprint,
@@ -213,13 +213,13 @@ class RegistryFetcher:
             moved_at=before.moved_at if before is not None and is_same else now,
         )
 
-    def _follow(self, peer: Peer, trail: _Trail, now: float) -> bool:
+    def _follow(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Have what is held follow the deltas; False where only the list can tell.
 
         :raises RegistryUnreachable: no answer came.
         """
         try:
-            found = peer.changes_unless(trail.fingerprint, self._understand)
+            found = peer.changes_unless(cursor.fingerprint, self._understand)
         except RegistryError:
             if now - self._unanswered_at < LIST_SECONDS:
                 self._rest(now)
@@ -230,26 +230,26 @@ class RegistryFetcher:
             return False
         fingerprint, delta = found
         if delta is None:
-            if not trail.fits or now - max(trail.listed_at, trail.moved_at) > STILL_SECONDS:
+            if not cursor.fits or now - max(cursor.listed_at, cursor.moved_at) > STILL_SECONDS:
                 return False
-            self._trail = replace(trail, read_at=now)
+            self._cursor = replace(cursor, read_at=now)
             return True
-        if now - trail.moved_at > GAP_SECONDS:
+        if now - cursor.moved_at > GAP_SECONDS:
             return False
-        held = applied(self._held, delta) if delta.version >= trail.delta.version else None
+        held = applied(self._held, delta) if delta.version >= cursor.delta.version else None
         if held is None:
             self._rest(now)
             return False
         self.departed(self._left(delta))
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
-        self._trail = replace(
-            trail, fingerprint=fingerprint, delta=delta, fits=True, read_at=now, moved_at=now
+        self._cursor = replace(
+            cursor, fingerprint=fingerprint, delta=delta, fits=True, read_at=now, moved_at=now
         )
         return True
 
     def _left(self, delta: Delta) -> list[Key]:
-        """Of what stands no more, what has left every server, as far as one of them knows."""
+        """What of a delta has left every server, as far as one of them knows."""
         are_several = len(self._peers.peers) > 1
         return [key for key in delta.gone if not (are_several and key in delta.lapsed)]
 

@@ -48,7 +48,7 @@ class RemovalChecks:
         self._wait = wait
         self._lock = threading.Lock()
         self._removed: dict[tuple[tuple[str, ...], Key], _Removed] = {}
-        self._someone_looks = False
+        self._is_checking = False
 
     def add(self, peers: Peers, instance: Instance) -> None:
         """``instance`` was removed, as it is here; a single server forwards nothing."""
@@ -72,11 +72,11 @@ class RemovalChecks:
         :raises RegistryError: what this thread removed came back and stays; the rest was looked at.
         """
         with self._lock:
-            if self._someone_looks:
+            if self._is_checking:
                 return
-            self._someone_looks = True
+            self._is_checking = True
         failures: list[_Failure] = []
-        while self._look_at_some(failures):
+        while self._check_some(failures):
             pass
         mine = [error for removed, error in failures if removed.thread == threading.get_ident()]
         for removed, error in failures:
@@ -87,11 +87,11 @@ class RemovalChecks:
         if mine:
             raise mine[0]
 
-    def _look_at_some(self, failures: list[_Failure]) -> bool:
+    def _check_some(self, failures: list[_Failure]) -> bool:
         """Wait for the first that is due, and look at all that are by then; False where nothing is left."""
         with self._lock:
             if not self._removed:
-                self._someone_looks = False
+                self._is_checking = False
                 return False
             first = min(removed.due for removed in self._removed.values()) + TOGETHER_SECONDS
             seconds = first - time.monotonic()
@@ -104,7 +104,7 @@ class RemovalChecks:
         for peers in {id(removed.peers): removed.peers for removed in due.values()}.values():
             mine = {place: removed for place, removed in due.items() if removed.peers is peers}
             try:
-                failures += self._look(peers, mine)
+                failures += self._check(peers, mine)
             except RegistryError as error:
                 failures += [(removed, error) for removed in mine.values()]
         with self._lock:
@@ -113,12 +113,12 @@ class RemovalChecks:
                     del self._removed[place]
         return True
 
-    def _look(self, peers: Peers, due: dict[tuple[tuple[str, ...], Key], _Removed]) -> list[_Failure]:
+    def _check(self, peers: Peers, due: dict[tuple[tuple[str, ...], Key], _Removed]) -> list[_Failure]:
         """Remove again what came back; returns what could not be."""
         failures: list[_Failure] = []
-        stock = read_everywhere(peers, [removed.instance.key for removed in due.values()])
+        reads = read_everywhere(peers, [removed.instance.key for removed in due.values()])
         for place, removed in due.items():
-            again = stock.newest(removed.instance.key)
+            again = reads.newest(removed.instance.key)
             with self._lock:
                 shall_be_gone = self._removed.get(place) is removed
             # Registered anew since, it carries a newer time: only what came back is what was removed. So does
@@ -141,4 +141,4 @@ class RemovalChecks:
 
 
 REMOVAL_CHECKS = RemovalChecks()
-"""Of this process: the removals of one update are checked once more together."""
+"""The checks of this process: the removals of one update are checked once more together."""

@@ -42,7 +42,7 @@ LONGEST_TICK_SECONDS = 120.0
 
 TICK_SECONDS = 0.5
 REST_THREADS, MOST_REST_THREADS = 8, 32
-"""Of plain renewals: as many at first, and at most when they fall behind."""
+"""The threads of plain renewals: at first, and at most when they fall behind."""
 
 MORE_THREADS_AFTER_SECONDS = 2.0
 """What is due waits no longer for a thread before there is another one."""
@@ -176,7 +176,7 @@ class Renewals:
             for sender in self._senders if in_batches else [self._rest]:
                 if sender.peer is peer or sender.peer is None:
                     sender.hand(dict.fromkeys(self._table.entries))
-                    sender.hurry()
+                    sender.retry_now()
 
     def renew_soon(self, keys: Iterable[Key]) -> None:
         """Renew these once more, besides their turns: something may be about to remove them."""
@@ -322,7 +322,7 @@ class Renewals:
         return [*self._senders, self._rest] if is_cut_off else self._senders
 
     def _period(self, instance: Instance) -> int:
-        """As many ticks lie between two renewals: one more than is promised does no harm, one less could."""
+        """The ticks between two renewals: more often than promised does no harm, less often could."""
         return max(1, int(min(self._interval, instance.lease.renewal_interval_seconds) / TICK_SECONDS))
 
     def _plan(self, entry: LeaseEntry, tick: int) -> None:

@@ -18,7 +18,7 @@ LONG_SILENCE_SECONDS = 3.0
 """Rendering a list of a large registry takes its time; a server that was silent for longer was away."""
 
 MOST_SILENCES = 64
-"""Of a server, the oldest of which is forgotten then: more than two minutes of long ones."""
+"""How many silences of a server are remembered: more than two minutes of long ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RequestStats:
 
     def __init__(self) -> None:
         self.durations = Histogram()
-        self.standing: ServerState | None = None
+        self.state: ServerState | None = None
         """None before the first request."""
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -78,12 +78,12 @@ class RequestStats:
 
         :param started_ms: when it was started, in milliseconds.
         """
-        standing = self.standing
+        state = self.state
         return Server(
             url,
-            standing.is_up if standing else None,
-            standing.since if standing else 0.0,
-            standing.error if standing else "",
+            state.is_up if state else None,
+            state.since if state else 0.0,
+            state.error if state else "",
             None if started_ms is None else started_ms / 1000,
             self.requests,
             self.durations.snapshot(),
@@ -113,9 +113,9 @@ class RequestStats:
     def judge(self, error: str = "") -> None:
         """The server could be used, or could not for this reason."""
         with self._lock:
-            before = self.standing
+            before = self.state
             if before is not None and before.is_up == (not error) and before.error == error:
                 return
             flipped = before is None or before.is_up != (not error)
             since = time.time() if before is None or flipped else before.since
-            self.standing = ServerState(not error, since, error)
+            self.state = ServerState(not error, since, error)

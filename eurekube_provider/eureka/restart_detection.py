@@ -27,8 +27,8 @@ LATELY_SECONDS = 600.0
 """A server that has run for longer than this, and since before the last look, was not restarted just now: a
 load balancer has only now sent us there."""
 
-LOOKS_BEHIND = 6
-"""So many connections to two servers in no order all lead to the same one once in 32 times."""
+READS_BEHIND_BALANCER = 6
+"""How many connections are made behind a balancer: of two servers all reach the same one once in 32 times."""
 
 ROUNDING_SECONDS = 2.0
 """A server tells the time in whole seconds."""
@@ -52,14 +52,14 @@ def running_seconds(status: ServerStatus, now: float) -> float | None:
 
 
 @dataclass(slots=True)
-class Starts:
+class StartTimes:
     """The start times that were seen at one URL. All times but those are by the monotonic clock.
 
     :ivar seen_at: when each start time was seen last.
     """
 
-    first_look_at: float | None = None
-    last_look_at: float = 0.0
+    first_read_at: float | None = None
+    last_read_at: float = 0.0
     seen_at: dict[int, float] = field(default_factory=dict)
 
     def take(self, started_ms: int, running_seconds: float, now: float) -> bool:
@@ -67,21 +67,21 @@ class Starts:
         is_news = started_ms not in self.seen_at
         is_restart = (
             is_news
-            and self.first_look_at is not None
-            and running_seconds <= now - self.first_look_at
-            and running_seconds <= max(LATELY_SECONDS, now - self.last_look_at + ROUNDING_SECONDS)
+            and self.first_read_at is not None
+            and running_seconds <= now - self.first_read_at
+            and running_seconds <= max(LATELY_SECONDS, now - self.last_read_at + ROUNDING_SECONDS)
         )
-        if self.first_look_at is None:
-            self.first_look_at = self.last_look_at = now
+        if self.first_read_at is None:
+            self.first_read_at = self.last_read_at = now
         # By the last look, not by now: while nobody answers, nothing is forgotten.
-        since = self.last_look_at - LATELY_SECONDS
+        since = self.last_read_at - LATELY_SECONDS
         self.seen_at = {start: at for start, at in self.seen_at.items() if at >= since}
-        self.seen_at[started_ms] = self.last_look_at = now
+        self.seen_at[started_ms] = self.last_read_at = now
         return is_restart
 
 
 class RestartDetection:
-    """Of the servers of one Eureka; any number of threads may share it.
+    """Detects restarts of the servers of one Eureka; any number of threads may share it.
 
     :param restarted: called with the URL's client when a server there was restarted since it was asked first.
     """
@@ -90,7 +90,7 @@ class RestartDetection:
         self._peers = peers
         self._restarted = restarted
         self._lock = threading.Lock()
-        self._starts_by_url: dict[str, Starts] = {}
+        self._starts_by_url: dict[str, StartTimes] = {}
         self._runs_since: dict[str, float] = {}
         self._seen_at = -MEMORY_SECONDS
 
@@ -138,7 +138,7 @@ class RestartDetection:
         """
         told: set[str] = set()
         statuses, _ = self._peers.each(
-            lambda peer: peer.parting_status() if ends_connections else peer.status(),
+            lambda peer: peer.status_and_close() if ends_connections else peer.status(),
             asks_avoided=True,
             grace_seconds=grace_seconds,
         )
@@ -151,7 +151,7 @@ class RestartDetection:
             with self._lock:
                 now = time.monotonic()
                 self._runs_since[peer.url] = now - seconds
-                starts = self._starts_by_url.setdefault(peer.url, Starts())
+                starts = self._starts_by_url.setdefault(peer.url, StartTimes())
                 is_restart = starts.take(status.started_timestamp_ms, seconds, now)
             if is_restart:
                 self._seen_at = time.monotonic()
@@ -159,11 +159,11 @@ class RestartDetection:
                 self._restarted(peer)
         return frozenset(told)
 
-    def look_behind(self) -> None:
+    def detect_behind_balancer(self) -> None:
         """Find out whether there are several servers behind a URL: a balancer of connections, as a Service of
         Kubernetes is, sends all that goes over one that is kept open to the same server. Raises nothing.
         """
-        for _ in range(LOOKS_BEHIND):
+        for _ in range(READS_BEHIND_BALANCER):
             if self.servers_behind > 1:
                 break
             self.notice(ends_connections=True)

@@ -34,15 +34,15 @@ _log = logging.getLogger(__name__)
 FEWEST_TO_WARN_OF = 20
 """In smaller registries a share says little."""
 
-RESTART_LOOK_SECONDS = 2.0
+RESTART_CHECK_SECONDS = 2.0
 """How often who renews asks each server since when it runs: one that lost its memory need not wait."""
 
-FOLLOWED_SECONDS, LIVELY_SECONDS = 5.0, 60.0
+FOLLOWED_SECONDS, AFTER_CHANGE_SECONDS = 5.0, 60.0
 """Where somebody follows all that is listed: how often it is read after a change, and for how long."""
 
 TAKE_OVER_GRACE_SECONDS = 0.1
 """How long who takes over waits for the rest of the servers once one has said since when it runs, which takes
-milliseconds. One that is only slow is asked again in :data:`RESTART_LOOK_SECONDS`."""
+milliseconds. One that is only slow is asked again in :data:`RESTART_CHECK_SECONDS`."""
 
 FIRST_THINGS_SECONDS = 0.2
 """For as long a list that is read for safety's sake is left alone, while others do what the delta asks for:
@@ -85,7 +85,7 @@ class Resync:
         self.is_followed = False
         """Whether somebody follows all that is listed, so that it is read more often while it changes."""
         self._listed: list[Instance] = []
-        self._lively_until = -LIVELY_SECONDS
+        self._changed_lately_until = -AFTER_CHANGE_SECONDS
         self._reading = threading.Lock()
         self._stopped = threading.Event()
         self._went_round_at = time.monotonic()
@@ -144,8 +144,8 @@ class Resync:
 
         Servers make their answers anew each half minute, and an answer that is the same costs little.
         """
-        is_lively = self.is_followed and time.monotonic() < self._lively_until
-        return min(FOLLOWED_SECONDS, self._resync_seconds) if is_lively else self._resync_seconds
+        has_changed_lately = self.is_followed and time.monotonic() < self._changed_lately_until
+        return min(FOLLOWED_SECONDS, self._resync_seconds) if has_changed_lately else self._resync_seconds
 
     def _refuse(self, why: ConfigurationError) -> None:
         self._reachability.refuse(why)
@@ -154,7 +154,7 @@ class Resync:
     def _rest(self, seconds: float) -> None:
         """Wait until the next reading."""
         until = time.monotonic() + seconds
-        while not self._stopped.wait(min(RESTART_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
+        while not self._stopped.wait(min(RESTART_CHECK_SECONDS, max(0.0, until - time.monotonic()))):
             if (
                 time.monotonic() >= until
                 or self.looks_everywhere
@@ -164,7 +164,7 @@ class Resync:
             if not self._known.renewals.stands_by:
                 self._restarts.notice()
                 self.catch_up()
-                self._stack_renewals.look()
+                self._stack_renewals.check()
 
     def read(self, *, takes_over: bool = False) -> None:
         """Read the registry once, and learn from it.
@@ -185,19 +185,19 @@ class Resync:
             looks_everywhere = self.looks_everywhere or self._handover.ends_with(asked_at)
             everywhere = are_several and (self._restarts.lost_memory or (looks_everywhere and not takes_over))
             silent: Mapping[str, RegistryError] = {}
-            owes_list = False
+            has_deferred_list = False
             if everywhere:
                 listed, silent = self._peers.list_everywhere()
             else:
                 in_doubt = takes_over or self._is_in_doubt
                 listed = self.fetcher.read(self._restarts.started_by_url, in_doubt=in_doubt)
-                owes_list = self.fetcher.owes_list
+                has_deferred_list = self.fetcher.has_deferred_list
             if takes_over:
                 self._known.view.doubt()
             self.learn(listed, is_complete=not silent)
-            if owes_list:
+            if has_deferred_list:
                 self._stopped.wait(FIRST_THINGS_SECONDS)
-                self.learn(self.fetcher.settle(), is_complete=True)
+                self.learn(self.fetcher.read_deferred_list(), is_complete=True)
             if everywhere:
                 self.looks_everywhere = False
                 if self._handover.lasts:
@@ -205,7 +205,7 @@ class Resync:
             if self._handover.ends_with(asked_at) and (everywhere or not are_several):
                 self._handover.end()
         if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
-            self._stack_renewals.look()
+            self._stack_renewals.check()
 
     def catch_up(self) -> None:
         """List the servers that could not be listed since this replica came to lead, once they answer.
@@ -260,12 +260,12 @@ class Resync:
     def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
         """Learn from a list of the whole registry."""
         if self.checks_cluster and not self._reachability.was_read:
-            # Before anything of it is known: what a namesake's syncers hold would be taken for ours.
-            refuse_namesake(self._peers, self._cluster, listed)
+            # Before anything of it is known: what another cluster of this name holds would be taken for ours.
+            refuse_cluster_of_same_name(self._peers, self._cluster, listed)
         listed = self._late.marked(listed)
         if self.is_followed:
             if self._listed and listed != self._listed:
-                self._lively_until = time.monotonic() + LIVELY_SECONDS
+                self._changed_lately_until = time.monotonic() + AFTER_CHANGE_SECONDS
             self._listed = listed
         overridden = self._known.view.overridden() if self._restarts.lost_memory else []
         news, doubts = self._known.view.merge(listed, is_complete=is_complete)
@@ -316,7 +316,7 @@ class Resync:
         self._subscription.owners_changed(one.owner for one in (before, now) if one is not None)
 
 
-def refuse_namesake(peers: Peers, cluster: Cluster, listed: Sequence[Instance]) -> None:
+def refuse_cluster_of_same_name(peers: Peers, cluster: Cluster, listed: Sequence[Instance]) -> None:
     """Look whether another cluster uses our name, and would take our instances for its own.
 
     It is looked for on every server that answers: one that was restarted a moment ago holds nothing yet, and

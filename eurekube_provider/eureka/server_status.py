@@ -22,7 +22,6 @@ class ServerStatus:
     uptime: str
     started_timestamp_ms: int | None
     registered_replicas: tuple[str, ...]
-    unavailable_replicas: tuple[str, ...]
     clock_ahead_seconds: float | None = None
 
 
@@ -39,16 +38,12 @@ def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
     if root.find("applicationStats") is None:
         return None
 
-    def urls(name: str) -> tuple[str, ...]:
-        listed = (root.findtext(f".//{name}") or "").split(",")
-        return tuple(url.strip() for url in listed if url.strip())
-
+    replicas = (root.findtext(".//registered-replicas") or "").split(",")
     started = root.findtext("./instanceInfo/lastUpdatedTimestamp") or ""
     return ServerStatus(
         uptime=root.findtext(".//server-uptime") or "",
         started_timestamp_ms=int(started) if started.isdigit() else None,
-        registered_replicas=urls("registered-replicas"),
-        unavailable_replicas=urls("unavailable-replicas"),
+        registered_replicas=tuple(url.strip() for url in replicas if url.strip()),
         clock_ahead_seconds=_ahead(date),
     )
 

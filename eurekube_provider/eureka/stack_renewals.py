@@ -24,11 +24,11 @@ from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
+from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.eureka.restart_detection import MEMORY_SECONDS, RestartDetection
-from eurekube_provider.eureka.sighting import Sighting
 from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 from eurekube_provider.eureka.view import View
 
@@ -37,10 +37,10 @@ _log = logging.getLogger(__name__)
 ON_ITS_WAY_SECONDS = 120.0
 """So long a registration may take to reach all servers: one that was frozen hears of it with a renewal."""
 
-LOOKS_AT_ONCE = 250
-"""So many of what is new are read before the first of them are renewed."""
+NEW_AT_ONCE = 250
+"""How many new registrations are read before the first of them are renewed."""
 
-SPREAD_LOOKS = 30
+SPREAD_READINGS = 30
 """Where there are more, as after a change of leader, they are read in about so many looks, with two seconds
 between them: on end, 10,000 would cost each server 12 s of its processor, and syncers' changes would wait.
 """
@@ -49,7 +49,7 @@ URGENT_SECONDS = 60.0
 """What may lapse so soon is read at once."""
 
 MOST_COMPARED = 8
-"""So many others are read where one server lacks something: do servers hold the same at all?"""
+"""How many others are read where one server lacks something: do servers hold the same at all?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class _Drop:
     at: float
     lacking: Set[str] = frozenset()
 
-    def is_to_be_looked_at(self, listed: Instance, now: float) -> bool:
+    def is_to_be_read(self, listed: Instance, now: float) -> bool:
         """Whether a list shows what was registered since, or may be so old no more."""
         return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
 
@@ -85,7 +85,7 @@ class StackRenewals:
     _dropped: dict[Key, _Drop] = field(default_factory=dict, init=False)
     _suggested: dict[Key, Instance] = field(default_factory=dict, init=False)
     """What a list shows, and is not known otherwise."""
-    _portion: int = field(default=LOOKS_AT_ONCE, init=False)
+    _chunk: int = field(default=NEW_AT_ONCE, init=False)
     _compared: list[Key] = field(default_factory=list, init=False)
     """Some of all that was listed."""
     _forgotten: set[Key] = field(default_factory=set, init=False)
@@ -124,47 +124,47 @@ class StackRenewals:
         for key, instance in ours.items():
             if key in self._renewals:
                 self._renewals.add(instance, just_registered=False)
-            elif key not in dropped or dropped[key].is_to_be_looked_at(instance, now):
+            elif key not in dropped or dropped[key].is_to_be_read(instance, now):
                 suggested[key] = instance
         suggested = dict(sorted(suggested.items(), key=lambda item: _lapses_at(item[1])))
         with self._lock:
-            before = self._portion if self._suggested else LOOKS_AT_ONCE
-            self._portion = max(before, -(-len(suggested) // SPREAD_LOOKS))
+            before = self._chunk if self._suggested else NEW_AT_ONCE
+            self._chunk = max(before, -(-len(suggested) // SPREAD_READINGS))
             self._suggested = suggested
             if suggested:
                 some = every[:: -(-len(every) // MOST_COMPARED)]  # of many applications
                 self._compared = [one.key for one in some]
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Read what a list suggested on every server that answers, and renew what stands there.
 
         Of very many only a part, which may lapse first; the next look goes on.
         """
         while not self._renewals.stands_by:
             with self._lock:
-                portion = list(itertools.islice(self._suggested.values(), self._portion))
-            if not portion:
+                chunk = list(itertools.islice(self._suggested.values(), self._chunk))
+            if not chunk:
                 return
             try:
-                stock = self._read([one.key for one in portion])
-                for instance in portion:
-                    self._judge(instance, stock)
+                reads = self._read([one.key for one in chunk])
+                for instance in chunk:
+                    self._judge(instance, reads)
             except RegistryError:
                 return  # looked at again soon: whoever reads the list says so
             with self._lock:
-                for instance in portion:
+                for instance in chunk:
                     if self._suggested.get(instance.key) is instance:
                         del self._suggested[instance.key]
                 following = next(iter(self._suggested.values()), None)
             if following is not None and _lapses_at(following) > time.time() + URGENT_SECONDS:
                 return
 
-    def _judge(self, listed: Instance, stock: UncachedReads) -> None:
+    def _judge(self, listed: Instance, reads: UncachedReads) -> None:
         """Renew it if it stands."""
-        held = {url: answers[listed.key] for url, answers in stock.by_url.items()}
+        held = {url: answers[listed.key] for url, answers in reads.by_url.items()}
         found = newest(held.values())
         if found is None or not self._ownership.is_renewed_for_stack(found):
-            if not stock.failures:
+            if not reads.failures:
                 self._drop(listed)
             return
         with self._lock:
@@ -176,7 +176,7 @@ class StackRenewals:
             lacks = ()
         elif dropped is not None and not is_news:
             lacks = lacks or tuple(url for url in dropped.lacking if url in held and held[url] is None)
-        if lacks or (not is_news and stock.failures and not self._restarts.lost_memory):
+        if lacks or (not is_news and reads.failures and not self._restarts.lost_memory):
             if is_news:
                 _log.warning(
                     "a stack's registration stands on some servers only and is not renewed: it was removed"
@@ -203,18 +203,18 @@ class StackRenewals:
         self._view.gone(instance.key)
         try:
             answered = self._restarts.notice_all()
-            sighting = self._sight(instance.key)
-            if not self._was_removed(instance, sighting) and (
-                self._is_there(instance, sighting, answered)
+            by_server = self._read_by_server(instance.key)
+            if not self._was_removed(instance, by_server) and (
+                self._is_there(instance, by_server, answered)
                 or self._restarts.lost_memory
                 or instance.key in self._forgotten
             ):
                 self._forgotten.add(instance.key)
-                self._registered(write(self._peers, sighting.found or instance, None))
+                self._registered(write(self._peers, by_server.found or instance, None))
                 self._forgotten.discard(instance.key)
                 _log.warning("restored a stack's registration that a server had lost", extra=_named(instance))
                 return
-            if self._may_be_forgotten(sighting, answered):
+            if self._may_be_forgotten(by_server, answered):
                 self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
                 return
         except RegistryError as error:
@@ -231,20 +231,20 @@ class StackRenewals:
         _log.warning(
             "a stack's registration was removed by somebody and is renewed no more", extra=_named(instance)
         )
-        lacking = frozenset(url for url, held in sighting.instances.items() if held is None)
-        self._drop(newest((instance, sighting.found)) or instance, lacking)
+        lacking = frozenset(url for url, held in by_server.instances.items() if held is None)
+        self._drop(newest((instance, by_server.found)) or instance, lacking)
 
-    def _may_be_forgotten(self, sighting: Sighting, answered: Collection[str]) -> bool:
+    def _may_be_forgotten(self, by_server: InstanceByServer, answered: Collection[str]) -> bool:
         """Whether it stands nowhere, and no server says any more since when it runs, though one did before.
 
         :param answered: the servers that said so just now.
         """
-        if sighting.found is not None or self._restarts.lost_memory:  # then nobody was asked for it just now
+        if by_server.found is not None or self._restarts.lost_memory:  # then nobody was asked for it just now
             return False
-        said_before = self._restarts.started_by_url.keys() & sighting.instances.keys()
+        said_before = self._restarts.started_by_url.keys() & by_server.instances.keys()
         return bool(said_before) and not said_before & set(answered)
 
-    def _was_removed(self, instance: Instance, sighting: Sighting) -> bool:
+    def _was_removed(self, instance: Instance, by_server: InstanceByServer) -> bool:
         """Whether a server that neither forgot nor evicted it holds it no more, whichever other one was
         restarted: one of several that accepted its renewal lately, and has run all the time.
         """
@@ -254,7 +254,7 @@ class StackRenewals:
         def suspects() -> set[str]:
             return {
                 url
-                for url, held in sighting.instances.items()
+                for url, held in by_server.instances.items()
                 if held is None
                 and self._peers.accepted.lately(url, instance)
                 and self._restarts.has_memory(url)
@@ -265,15 +265,15 @@ class StackRenewals:
         told = self._restarts.notice()  # after the read: one that was restarted before it says so now
         return bool(told & suspects())
 
-    def _is_there(self, instance: Instance, sighting: Sighting, answered: Collection[str]) -> bool:
+    def _is_there(self, instance: Instance, by_server: InstanceByServer, answered: Collection[str]) -> bool:
         """Whether a server holds it, and did not just miss its removal.
 
         :param answered: the servers of which it is known that they were not restarted just now; another one
             that lacks it may have forgotten it.
         """
-        if sighting.found is None:
+        if by_server.found is None:
             return False
-        told = {url: held for url, held in sighting.instances.items() if held or url in answered}
+        told = {url: held for url, held in by_server.instances.items() if held or url in answered}
         if self._restarts.servers_behind == 1 and any(
             held is None and self._peers.accepted.lately(url, instance) for url, held in told.items()
         ):
@@ -303,29 +303,29 @@ class StackRenewals:
         """
         with self._lock:
             keys = list(self._compared)
-        stock = read_everywhere(self._peers, keys)
-        return any(all(answers[key] is not None for answers in stock.by_url.values()) for key in keys)
+        reads = read_everywhere(self._peers, keys)
+        return any(all(answers[key] is not None for answers in reads.by_url.values()) for key in keys)
 
     def _read(self, keys: list[Key]) -> UncachedReads:
         """On every server; behind a load balancer so often that it has sent us to each."""
-        stock = read_everywhere(self._peers, keys)
+        reads = read_everywhere(self._peers, keys)
         servers = self._restarts.servers_behind
         for _ in range(servers if servers > 1 else 0):
-            missing = [key for key in keys if stock.newest(key) is None]
+            missing = [key for key in keys if reads.newest(key) is None]
             if not missing:
                 break
-            stock = stock.joined(read_everywhere(self._peers, missing))
-        return stock
+            reads = reads.joined(read_everywhere(self._peers, missing))
+        return reads
 
-    def _sight(self, key: Key) -> Sighting:
+    def _read_by_server(self, key: Key) -> InstanceByServer:
         """Look for it on every server; behind a load balancer so often that it has sent us to each."""
-        sighting = self._peers.read_everywhere(*key)
+        by_server = self._peers.read_everywhere(*key)
         servers = self._restarts.servers_behind
         for _ in range(servers if servers > 1 else 0):
-            if sighting.found is not None or self._restarts.lost_memory:
+            if by_server.found is not None or self._restarts.lost_memory:
                 break
-            sighting = self._peers.read_everywhere(*key)
-        return sighting
+            by_server = self._peers.read_everywhere(*key)
+        return by_server
 
 
 def _named(instance: Instance) -> dict[str, str]:

@@ -20,7 +20,7 @@ from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
 SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0
 """How long servers are given to tell each other of an override that was cleared."""
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 _ASKED_AT_ONCE = 20
 
@@ -90,9 +90,9 @@ def _that_stand(peers: Peers, listed: Sequence[Instance]) -> list[Instance]:
     named = [one for one in listed if can_be_asked_for(one)]
     if not named:
         return list(listed)
-    stock = read_everywhere(peers, [one.key for one in named])
-    read = ((one, stock.newest(one.key)) for one in named)
-    stand = [found or one for one, found in read if found is not None or stock.failures]
+    reads = read_everywhere(peers, [one.key for one in named])
+    read = ((one, reads.newest(one.key)) for one in named)
+    stand = [found or one for one, found in read if found is not None or reads.failures]
     return [*stand, *(one for one in listed if not can_be_asked_for(one))]
 
 
@@ -118,12 +118,12 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
     ]
     others.sort(key=lambda one: one.status is not Status.UP)  # it is soon found out where one is UP
     found_up: set[str] = set()
-    for some in batch.portions(others, _ASKED_AT_ONCE):
-        stock = read_everywhere(peers, [one.key for one in some])
-        for url, held in stock.by_url.items():
+    for some in batch.chunks(others, _ASKED_AT_ONCE):
+        reads = read_everywhere(peers, [one.key for one in some])
+        for url, held in reads.by_url.items():
             if any(one is not None and one.status is Status.UP for one in held.values()):
                 found_up.add(url)
-        if found_up.issuperset(stock.by_url):
+        if found_up.issuperset(reads.by_url):
             return True
     return False
 
@@ -135,7 +135,7 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     """
     for one in instances:
         peers.everywhere(lambda peer: peer.set_status(one, Status.OUT_OF_SERVICE))  # noqa: B023 - used at once
-    return look(peers, instances)
+    return read_statuses(peers, instances)
 
 
 def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
@@ -154,12 +154,12 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     now = time.monotonic()
     settled_at, end = now + SETTLE_SECONDS, now + LONGEST_SETTLE_SECONDS
     while cleared and len(peers.peers) > 1 and now < min(settled_at, end):
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         came_back = [one for one in cleared if _clear(peers, one, again=True)]
         now = time.monotonic()
         if came_back:
             settled_at = now + SETTLE_SECONDS
-    return look(peers, instances)
+    return read_statuses(peers, instances)
 
 
 def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
@@ -181,7 +181,7 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
     return True
 
 
-def look(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
+def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
     """How each stands now. Raises nothing: failures are in the answer."""
     held, failures = peers.each(lambda peer: read_each(peer, [one.key for one in instances]))
     return [

@@ -34,15 +34,15 @@ from eurekube_provider.eureka.uncached_reads import read_each
 
 _log = logging.getLogger(__name__)
 
-LOOK_AFTER_SECONDS = (2.0, 35.0)
+SWEEP_AFTER_SECONDS = (2.0, 35.0)
 """When what was under way has arrived, and when servers have given up to forward the rest (after 30 s)."""
 
-LOOK_AFTER_SECONDS_BEHIND_ONE_URL = (*LOOK_AFTER_SECONDS, 50.0, 65.0, 95.0)
+SWEEP_AFTER_SECONDS_BEHIND_ONE_URL = (*SWEEP_AFTER_SECONDS, 50.0, 65.0, 95.0)
 """When it is looked for where several servers answer at one URL: nobody notices there that one of them was
 frozen, and is back with what was removed meanwhile."""
 
-MOST_LOOKED_FOR_LONGER = 1_000
-"""Of more that are due at once, each of which is read several times there, the rest is left to lapse."""
+MOST_SWEPT_LONGER = 1_000
+"""How many that are due at once are looked for longer, with several reads each; the rest is left to lapse."""
 
 TICK_SECONDS = 1.0
 RETRY_SECONDS = 5.0
@@ -52,7 +52,7 @@ MOST_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Removal:
+class _PendingSweep:
     """A removed instance and when it is looked for next.
 
     :param is_certain: it was removed; else it only may come, and somebody may want it.
@@ -65,12 +65,12 @@ class _Removal:
     is_certain: bool = True
     former: Set[str] = frozenset()
 
-    def next(self, look_after_seconds: Sequence[float]) -> _Removal | None:
+    def next(self, sweep_after_seconds: Sequence[float]) -> _PendingSweep | None:
         """The look after this one; None after the last."""
         looks = self.looks + 1
-        if looks >= len(look_after_seconds):
+        if looks >= len(sweep_after_seconds):
             return None
-        at = self.at + look_after_seconds[looks] - look_after_seconds[self.looks]
+        at = self.at + sweep_after_seconds[looks] - sweep_after_seconds[self.looks]
         return replace(self, at=at, looks=looks)
 
 
@@ -97,7 +97,7 @@ class Sweeper:
         self._came_late = came_late
         self._servers_behind = servers_behind
         self._lock = threading.Lock()
-        self._removals: dict[str, dict[Key, _Removal]] = {peer.url: {} for peer in peers.peers}
+        self._removals: dict[str, dict[Key, _PendingSweep]] = {peer.url: {} for peer in peers.peers}
         self._stopped = threading.Event()
         # One each, since a server that hangs takes its time.
         self._threads = [
@@ -126,7 +126,7 @@ class Sweeper:
 
         :param former: who had it before, and gave it to the owner: a server that was away may not know yet.
         """
-        removal = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], former=former)
+        removal = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], former=former)
         with self._lock:
             for removals in self._removals.values():
                 removals.pop(instance.key, None)
@@ -136,7 +136,7 @@ class Sweeper:
 
     def may_come(self, instance: Instance) -> None:
         """``instance`` was sent, and no answer came: it may stand there when nobody wants it any more."""
-        removal = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], is_certain=False)
+        removal = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], is_certain=False)
         with self._lock:
             for removals in self._removals.values():
                 if len(removals) < MOST_REMEMBERED:
@@ -163,18 +163,18 @@ class Sweeper:
         if again:
             self._came_back(again)
         are_several = self._servers_behind() > 1 and len(self._peers.peers) == 1
-        looks_longer = are_several and len(due) <= MOST_LOOKED_FOR_LONGER
-        look_after_seconds = LOOK_AFTER_SECONDS_BEHIND_ONE_URL if looks_longer else LOOK_AFTER_SECONDS
+        sweeps_longer = are_several and len(due) <= MOST_SWEPT_LONGER
+        sweep_after_seconds = SWEEP_AFTER_SECONDS_BEHIND_ONE_URL if sweeps_longer else SWEEP_AFTER_SECONDS
         with self._lock:
             for removal in due:
                 key = removal.instance.key
                 if removals.get(key) is removal:
                     del removals[key]
-                    following = removal.next(look_after_seconds)
+                    following = removal.next(sweep_after_seconds)
                     if following is not None:
                         removals[key] = following
                     if was_away:
-                        self._look_elsewhere(peer, removal)
+                        self._sweep_elsewhere(peer, removal)
         return False
 
     def _run(self, peer: Peer) -> None:
@@ -193,16 +193,16 @@ class Sweeper:
             except Exception:  # noqa: BLE001 - the thread must look again
                 _log.exception("removals could not be checked")
 
-    def _look_elsewhere(self, peer: Peer, removal: _Removal) -> None:
+    def _sweep_elsewhere(self, peer: Peer, removal: _PendingSweep) -> None:
         """The server was away and may have told the others of the instance; the lock is held."""
         instance = removal.instance
-        anew = _Removal(instance, time.monotonic() + LOOK_AFTER_SECONDS[0], former=removal.former)
+        anew = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], former=removal.former)
         for url, removals in self._removals.items():
             pending = removals.get(instance.key)
             if url != peer.url and (pending is None or pending.instance is instance):
                 removals[instance.key] = min(pending or anew, anew, key=lambda removal: removal.at)
 
-    def _remove_again(self, peer: Peer, due: Sequence[_Removal]) -> int:
+    def _remove_again(self, peer: Peer, due: Sequence[_PendingSweep]) -> int:
         """Remove what a server holds of these as it was when they were removed; how many."""
         held = self._read(peer, [removal.instance.key for removal in due])
         self._peers.answered(peer)
@@ -235,7 +235,7 @@ class Sweeper:
             held.update(_read_each(peer, missing, refused))
         return held
 
-    def _remove(self, peer: Peer, removal: _Removal, found: Instance | None) -> bool:
+    def _remove(self, peer: Peer, removal: _PendingSweep, found: Instance | None) -> bool:
         """Remove what is left, from a server that holds it: only that one tells the others.
 
         :param found: as it was read just now; None where it must be read again, since of many the last is
@@ -250,7 +250,7 @@ class Sweeper:
         # Where it was read, another server may answer next: a balancer takes them in turn.
         return any(not self._is_registered(key) and peer.deregister(*key) for _ in range(MOST_TRIES))
 
-    def _is_left(self, removal: _Removal, found: Instance | None) -> bool:
+    def _is_left(self, removal: _PendingSweep, found: Instance | None) -> bool:
         """Whether what was found is what was removed, and not registered again, perhaps at this moment."""
         removed = removal.instance
         return (

@@ -214,12 +214,12 @@ class Transport:
         headers: Mapping[str, str],
         timeout_seconds: float | None,
     ) -> EurekaResponse:
-        haste: dict[str, Any] = {}
+        short_timeout: dict[str, Any] = {}
         if timeout_seconds is not None:
             # All pooled connections may be taken by requests that are not answered.
             limits = self._connection.connect_timeout_seconds, self._connection.read_timeout_seconds
             connect, read = (min(timeout_seconds, limit) for limit in limits)
-            haste = {
+            short_timeout = {
                 "timeout": urllib3.Timeout(connect=connect, read=read),
                 "pool_timeout": timeout_seconds,
             }
@@ -232,7 +232,7 @@ class Transport:
                 redirect=False,
                 assert_same_host=False,  # which would be looked up in each URL
                 decode_content=False,
-                **haste,
+                **short_timeout,
             )
         except urllib3.exceptions.SSLError as error:
             raise TlsFailed(_root_cause(error)) from None

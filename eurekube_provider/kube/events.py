@@ -42,7 +42,7 @@ class EventType(StrEnum):
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Aggregate:
     """What has come together since the last Event of its kind."""
 
     regarding: Mapping[str, Any]
@@ -71,7 +71,7 @@ class EventRecorder:
         self._instance = instance[:128]
         self._written: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._lock = threading.Lock()
-        self._tallies: dict[tuple[str, str], _Tally] = {}
+        self._aggregates: dict[tuple[str, str], _Aggregate] = {}
         self._queue: queue.SimpleQueue[tuple[float, dict[str, Any]] | None] = queue.SimpleQueue()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
@@ -106,37 +106,37 @@ class EventRecorder:
             self._written[key] = now
         self._write(regarding, kind, reason, note)
 
-    def tally(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
+    def aggregate(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
         """Have a normal Event written that says how many instances something happened to; returns at once.
 
         :param text: what follows ``3 instances``, e.g. ``of RATING registered``.
         """
         key = (str(regarding["metadata"].get("uid")), reason)
         with self._lock:
-            open_tally = self._tallies.get(key)
-            if open_tally is not None:
-                open_tally.count += count
-                open_tally.text = text
+            open_aggregate = self._aggregates.get(key)
+            if open_aggregate is not None:
+                open_aggregate.count += count
+                open_aggregate.text = text
                 return
-            self._open(key, _Tally(regarding, text), time.monotonic())
+            self._open(key, _Aggregate(regarding, text), time.monotonic())
         self._write(regarding, EventType.NORMAL, reason, _counted(count, text))
 
-    def _open(self, key: tuple[str, str], tally: _Tally, now: float) -> None:
+    def _open(self, key: tuple[str, str], aggregate: _Aggregate, now: float) -> None:
         """Count from now on; the lock is held."""
-        self._tallies[key] = tally
+        self._aggregates[key] = aggregate
         self._limiter.wrote(key, now)
         self._limiter.plan(key, self._limiter.allowed_at(key))
 
-    def _close_tallies(self, *, all_of_them: bool) -> float | None:
+    def _close_aggregates(self, *, all_of_them: bool) -> float | None:
         """Write what has come together for long enough; returns for how long to wait for the next."""
         now = time.monotonic()
-        due: list[tuple[tuple[str, str], _Tally]] = []
+        due: list[tuple[tuple[str, str], _Aggregate]] = []
         with self._lock:
             while (key := self._limiter.take_turn(math.inf if all_of_them else now)) is not None:
-                one = self._tallies.pop(key)
+                one = self._aggregates.pop(key)
                 due.append((key, one))
                 if one.count:
-                    self._open(key, _Tally(one.regarding, one.text), now)
+                    self._open(key, _Aggregate(one.regarding, one.text), now)
                 else:
                     self._limiter.forget(key)
             wait = self._limiter.wait_seconds(now)
@@ -174,7 +174,7 @@ class EventRecorder:
 
     def _run(self) -> None:
         while True:
-            wait = self._close_tallies(all_of_them=False)
+            wait = self._close_aggregates(all_of_them=False)
             try:
                 item = self._queue.get(timeout=wait)
             except queue.Empty:
@@ -188,7 +188,7 @@ class EventRecorder:
             self._send(event)
             if not self._is_stopping:
                 self._limiter.pause(time.monotonic() - started)
-        self._close_tallies(all_of_them=True)
+        self._close_aggregates(all_of_them=True)
         while not self._queue.empty():
             if (item := self._queue.get()) is not None:
                 self._send(item[1])

@@ -44,7 +44,7 @@ LONGEST_ROUND_SECONDS = 300.0
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
 ANEW_AFTER_FAILURES = 3
-"""So many refusals in a row may mean that the API does not know the version; then twice as many."""
+"""After how many refusals in a row the API may not know the version; then after twice as many."""
 
 Object = dict[str, Any]
 Trim = Callable[[Object, Object | None], Object]
@@ -86,12 +86,12 @@ class Reflector:
         self._version: str | None = None  # to watch from; None: list first
         self._synced = threading.Event()
         self._stopped = threading.Event()
-        self._hurried = threading.Event()
+        self._retries_now = threading.Event()
         self._lists_anew = False
         self._denied: int | None = None  # the last answer that we may not have them, until they come
         self._asks_anew = False
         self.is_level = False
-        """Whether the copy is as new as the last :meth:`hurry`: current then, or listed since."""
+        """Whether the copy is as new as the last :meth:`retry_now`: current then, or listed since."""
         self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
         self.failure: KubernetesError | None = None
         """Why the copy may be old: the last error, None while the watch runs."""
@@ -111,16 +111,16 @@ class Reflector:
     def stop(self) -> None:
         """Make no further request and call no listener any more; does not wait for a silent watch."""
         self._stopped.set()
-        self._hurried.set()
+        self._retries_now.set()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Try again now if the last try failed: the API server answers others again.
 
         Lists anew then, since whoever asks wants to know what there is now.
         """
         self.is_level = self.is_current
         self._lists_anew = self._asks_anew = not self.is_level
-        self._hurried.set()
+        self._retries_now.set()
 
     @property
     def is_current(self) -> bool:
@@ -136,7 +136,7 @@ class Reflector:
     def is_shut_out(self) -> bool:
         """Whether the API server says that we may not have these objects, or that there is no such kind.
 
-        It has said so last, and since :meth:`hurry` once more: what is over by then shuts nobody out.
+        It has said so last, and since :meth:`retry_now` once more: what is over by then shuts nobody out.
         """
         return self._denied is not None and not self._asks_anew
 
@@ -242,7 +242,7 @@ class Reflector:
     def _run(self) -> None:
         failures = 0
         while not self._stopped.is_set():
-            self._hurried.clear()
+            self._retries_now.clear()
             started = self._active_at = time.monotonic()
             if self._lists_anew:
                 self._version, self._lists_anew = None, False
@@ -279,7 +279,7 @@ class Reflector:
                 self._version = None
             self._current_from = None
             delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
-            if not self._stopped.is_set() and self._hurried.wait(delay):
+            if not self._stopped.is_set() and self._retries_now.wait(delay):
                 failures = 0
 
     def _pages(self) -> Iterable[Object]:
@@ -372,10 +372,10 @@ class ReflectorGroup:
         for one in self.reflectors:
             one.start()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Have all try again now."""
         for one in self.reflectors:
-            one.hurry()
+            one.retry_now()
 
     def stop(self) -> None:
         """Stop all."""

@@ -27,6 +27,9 @@ from eurekube_provider.core.remedies import TO_MEND, mended, told_apart
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import listed
 
+MOST_JOINED = 3
+"""How many problems of one kind are named in a message."""
+
 REFUSALS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
 """Reasons for which nothing is done for a syncer but to let leave what was seen terminating."""
 
@@ -52,8 +55,8 @@ class ConditionFinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
-    """What one reconcile of a syncer came to: all that conditions are made of.
+class ConditionInput:
+    """What one reconcile of a syncer came to: the input of all conditions.
 
     :param application: in upper case; empty where it is not known.
     :param there: what the owner has in Eureka afterwards.
@@ -64,7 +67,7 @@ class Reconciled:
     :param last_registered: how many instances Eureka held when that was last known, where it was never read.
     :param waiting: how many changes a paused syncer has not made.
     :param braked: why removals are held back, empty where none are.
-    :param trouble: why Eureka cannot be read at the moment.
+    :param read_error: why Eureka cannot be read at the moment.
     :param claimed: the names that the syncer has been called by before.
     """
 
@@ -80,7 +83,7 @@ class Reconciled:
     outcome: Outcome = _NOTHING_DONE
     waiting: int = 0
     braked: str = ""
-    trouble: RegistryError | None = None
+    read_error: RegistryError | None = None
     claimed: frozenset[str] = frozenset()
 
     @property
@@ -133,7 +136,7 @@ class Report:
     names: frozenset[str] | None = None
 
 
-def report(found: Reconciled) -> Report:
+def report(found: ConditionInput) -> Report:
     """What a reconcile came to, in conditions and counts."""
     findings: dict[str, ConditionFinding] = {}
     for check in CHECKS:
@@ -169,45 +172,45 @@ def report(found: Reconciled) -> Report:
     )
 
 
-def ended_early(found: Reconciled) -> Iterator[ConditionFinding]:
+def ended_early(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say why."""
     if found.failure is not None:
         yield found.failure
 
 
-def eureka_fails(found: Reconciled) -> Iterator[ConditionFinding]:
+def eureka_fails(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say that Eureka did not take a change, or cannot be read."""
     errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
-    for error in (*errors[:1], *([found.trouble] if found.trouble else [])):
+    for error in (*errors[:1], *([found.read_error] if found.read_error else [])):
         yield ConditionFinding(reason_of(error), str(error))
 
 
-def braked(found: Reconciled) -> Iterator[ConditionFinding]:
+def braked(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say that removals are held back."""
     if found.braked:
         yield ConditionFinding(ConditionType.BRAKED, found.braked)
 
 
-def cannot_be_mapped(found: Reconciled) -> Iterator[ConditionFinding]:
+def cannot_be_mapped(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say what of the cluster's objects leaves open what is desired."""
     for problem in found.desired.problems:
         yield ConditionFinding(problem.reason, problem.message)
 
 
-def conflicts(found: Reconciled) -> Iterator[ConditionFinding]:
+def conflicts(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say what belongs to another owner."""
     if told := _conflicting(found):
         yield ConditionFinding(ConditionType.CONFLICT, joined(told))
 
 
-def self_registered(found: Reconciled) -> Iterator[ConditionFinding]:
+def self_registered(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say what registers itself beside us."""
     if there := _self_registered(found):
         verb = "registered itself" if len(there) == 1 else "registered themselves"
         yield ConditionFinding(ConditionType.SELF_REGISTERED, f"{listed(there, 3)} {verb}")
 
 
-def paused(found: Reconciled) -> Iterator[ConditionFinding]:
+def paused(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say that nothing is changed, and what waits: only that keeps a syncer from being synced."""
     if found.syncer is not None and found.syncer.is_paused:
         waits = f"; {found.waiting} changes wait" if found.waiting else ""
@@ -215,20 +218,20 @@ def paused(found: Reconciled) -> Iterator[ConditionFinding]:
         yield ConditionFinding(ConditionType.PAUSED, message, is_problem=found.waiting > 0)
 
 
-def lease_too_short(found: Reconciled) -> Iterator[ConditionFinding]:
+def lease_too_short(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say that instances may lapse while another replica takes over."""
     if found.syncer is not None and found.syncer.lease_problem is not None:
         message = found.syncer.lease_problem.message
         yield ConditionFinding(ConditionType.LEASE_TOO_SHORT, message, is_problem=False)
 
 
-def drain_too_short(found: Reconciled) -> Iterator[ConditionFinding]:
+def drain_too_short(found: ConditionInput) -> Iterator[ConditionFinding]:
     """Say that callers lose calls when pods end."""
     if found.drain != "":
         yield ConditionFinding(ConditionType.DRAIN_TOO_SHORT, found.drain, is_problem=False)
 
 
-CHECKS: tuple[Callable[[Reconciled], Iterator[ConditionFinding]], ...] = (
+CHECKS: tuple[Callable[[ConditionInput], Iterator[ConditionFinding]], ...] = (
     ended_early,
     eureka_fails,
     braked,
@@ -239,16 +242,16 @@ CHECKS: tuple[Callable[[Reconciled], Iterator[ConditionFinding]], ...] = (
     lease_too_short,
     drain_too_short,
 )
-"""Of several problems the first is the reason of Synced."""
+"""The checks in their order: the first problem is the reason of Synced."""
 
 Ready = tuple[bool | None, str, str]
-"""Of the condition Ready: whether it holds, its reason and its message."""
+"""The condition Ready: whether it holds, its reason and its message."""
 
 Problems = Mapping[str, str]
 """Messages by name, the most telling first."""
 
 
-def _is_unread(found: Reconciled, problems: Problems) -> Ready | None:
+def _is_unread(found: ConditionInput, problems: Problems) -> Ready | None:
     if found.last_registered is None:
         return None
     reason, message = next(iter(problems.items()))
@@ -256,7 +259,7 @@ def _is_unread(found: Reconciled, problems: Problems) -> Ready | None:
     return False, reason, f"{message} wanted there: {counted(found.wanted)} of {found.application}"
 
 
-def _is_not_asked(found: Reconciled, problems: Problems) -> Ready | None:
+def _is_not_asked(found: ConditionInput, problems: Problems) -> Ready | None:
     """Nobody knows what callers find."""
     if not any(reason in problems for reason in _NOT_ASKED):
         return None
@@ -264,7 +267,7 @@ def _is_not_asked(found: Reconciled, problems: Problems) -> Ready | None:
     return False, reason, f"{message}; by what is known, {held(found.there)}"
 
 
-def _is_refused(found: Reconciled, problems: Problems) -> Ready | None:
+def _is_refused(found: ConditionInput, problems: Problems) -> Ready | None:
     if found.failure is None or found.failure.name not in REFUSALS:
         return None
     message = f"{problems[found.failure.name]}; {held(found.there)}"
@@ -273,7 +276,7 @@ def _is_refused(found: Reconciled, problems: Problems) -> Ready | None:
     return False, found.failure.name, message
 
 
-def _has_no_service(found: Reconciled, problems: Problems) -> Ready | None:
+def _has_no_service(found: ConditionInput, problems: Problems) -> Ready | None:
     if Reason.NO_MATCHING_SERVICE not in problems:
         return None
     waits = f", {problems[ConditionType.BRAKED]}" if found.braked else ""
@@ -281,7 +284,7 @@ def _has_no_service(found: Reconciled, problems: Problems) -> Ready | None:
     return False, Reason.NO_MATCHING_SERVICE, message
 
 
-def _is_braked(found: Reconciled, problems: Problems) -> Ready | None:
+def _is_braked(found: ConditionInput, problems: Problems) -> Ready | None:
     """The source is broken, or nothing is there."""
     if not found.braked or found.serves_wanted:
         return None
@@ -289,7 +292,7 @@ def _is_braked(found: Reconciled, problems: Problems) -> Ready | None:
     return None, ConditionType.BRAKED, f"no endpoint is ready; {held(found.there)}, {doubt}"
 
 
-def _is_up(found: Reconciled, problems: Problems) -> Ready | None:
+def _is_up(found: ConditionInput, problems: Problems) -> Ready | None:
     if not found.up:
         return None
     if not problems:
@@ -298,18 +301,18 @@ def _is_up(found: Reconciled, problems: Problems) -> Ready | None:
     return True, Reason.INSTANCES_UP, message
 
 
-def _none_is_up(found: Reconciled, problems: Problems) -> Ready | None:
+def _none_is_up(found: ConditionInput, problems: Problems) -> Ready | None:
     if problems or not found.wanted:
         return None
     return False, Reason.NONE_UP, f"{found.summary}: none is UP"
 
 
-def _as_synced(found: Reconciled, problems: Problems) -> Ready | None:
+def _as_synced(found: ConditionInput, problems: Problems) -> Ready | None:
     reason, message = next(iter(problems.items()), (ConditionType.SYNCED, found.summary))
     return not problems, reason, message
 
 
-READY_RULES: tuple[Callable[[Reconciled, Problems], Ready | None], ...] = (
+READY_RULES: tuple[Callable[[ConditionInput, Problems], Ready | None], ...] = (
     _is_unread,
     _is_not_asked,
     _is_refused,
@@ -322,13 +325,13 @@ READY_RULES: tuple[Callable[[Reconciled, Problems], Ready | None], ...] = (
 """The first that applies says it."""
 
 
-def _conflicting(found: Reconciled) -> list[str]:
+def _conflicting(found: ConditionInput) -> list[str]:
     planned = [one.problem for one in found.steps.refusals if one.reason is RefusalReason.CONFLICT]
     errors = (failure.error for failure in found.outcome.failures)
     return [*planned, *(str(error) for error in errors if isinstance(error, OwnershipConflict))]
 
 
-def _self_registered(found: Reconciled) -> list[str]:
+def _self_registered(found: ConditionInput) -> list[str]:
     refused = [one for one in found.steps.refusals if one.reason is RefusalReason.SELF_REGISTERED]
     return [one.in_the_way for one in (*refused, *found.steps.doubled)]
 
@@ -361,7 +364,7 @@ def counted(number: int) -> str:
     return "1 instance" if number == 1 else f"{number} instances"
 
 
-def joined(messages: Sequence[str], limit: int = 3) -> str:
+def joined(messages: Sequence[str]) -> str:
     """The first few sentences, and how many more there are."""
-    rest = len(messages) - limit
-    return "; ".join(messages[:limit]) + (f"; and {rest} more" if rest > 0 else "")
+    rest = len(messages) - MOST_JOINED
+    return "; ".join(messages[:MOST_JOINED]) + (f"; and {rest} more" if rest > 0 else "")

@@ -18,7 +18,7 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import Refused, Registry, failure_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
-from eurekube_provider.operator.decision import Decision, Result
+from eurekube_provider.operator.decision import Decision, SyncerResult
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.history import ReconcileHistory
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -32,7 +32,7 @@ from eurekube_provider.operator.unresponsive import UnresponsiveWatch
 _log = logging.getLogger(__name__)
 
 WORKERS = 16
-"""So many syncers' plans can be under way to one Eureka, or gather to travel together."""
+"""How many syncers' plans can be under way to one Eureka, or gather to travel together."""
 
 LONGEST_STOP_SECONDS = 10.0
 """For so long the end waits for what is under way."""
@@ -119,7 +119,7 @@ class Controller:
 
         Of each Eureka on a thread of its own: who answers is not kept waiting by who does not.
         """
-        self._sources.hurry()
+        self._sources.retry_now()
         wanted = self._sources.wanted_at()
         with self._terms:
             self._term += 1
@@ -191,7 +191,7 @@ class Controller:
         self.history.forget_all()
 
     def liveness(self) -> list[Liveness]:
-        """Of all threads. While an Eureka is away a reconcile may take as long as its time-outs do."""
+        """Tell of all threads. While an Eureka is away a reconcile may take as long as its time-outs do."""
         now = time.monotonic()
         workers = []
         for registry, worker in self._workers:
@@ -268,7 +268,7 @@ class Controller:
             )
         return result.error is not None
 
-    def _take(self, key: SyncerKey, result: Result, seconds: float) -> None:
+    def _take(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
         """Do what a reconcile came to: what else is to be reconciled, and what people are told."""
         for other in result.concerned:
             self._queue.add(other)
@@ -302,7 +302,7 @@ class Controller:
                     self._told_unresponsive.add(key)
                     self._say(key, self._reconciler.reports.unresponsive(key, name, error))
 
-    def _say(self, key: SyncerKey, result: Result) -> None:
+    def _say(self, key: SyncerKey, result: SyncerResult) -> None:
         """Have people told while nothing is done."""
         if result.report is not None and result.syncer is not None:
             self._publisher.publish(result.syncer, result.report)

@@ -13,21 +13,21 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Change, Outcome, Plan
 from eurekube_provider.core.registry import Failing, Registry, Unread
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, Report, reason_of, report
+from eurekube_provider.operator.conditions import ConditionFinding, ConditionInput, Report, reason_of, report
 from eurekube_provider.operator.deletion import Deleted
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.ownership_transfer import Offered
+from eurekube_provider.operator.ownership_transfer import TransferOffer
 from eurekube_provider.operator.registries import Registries
-from eurekube_provider.operator.removal_brake import Hold
+from eurekube_provider.operator.removal_brake import HeldRemovals
 from eurekube_provider.operator.sources import Sources
 
 _NOTHING = Outcome()
-_NOTHING_OFFERED = Offered()
+_NO_OFFER = TransferOffer()
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SyncerResult:
     """What a reconcile came to.
 
     :ivar syncer: the custom resource; None where there is none.
@@ -46,7 +46,7 @@ class Result:
     asked: Syncer | None = None
     differing: Plan | None = None
     outcome: Outcome = _NOTHING
-    held_back: Hold | None = None
+    held_back: HeldRemovals | None = None
     deleted: Deleted | None = None
     concerned: frozenset[SyncerKey] = frozenset()
     again_seconds: float | None = None
@@ -90,15 +90,15 @@ class Decision:
     registries: Registries
     steps: Plan
     differing: Plan
-    offered: Offered = _NOTHING_OFFERED
+    offered: TransferOffer = _NO_OFFER
     strays: Mapping[str, list[Instance]] = field(default_factory=dict)
     leaves: Mapping[tuple[str, str], Change] = field(default_factory=dict)
-    held_back: Hold | None = None
+    held_back: HeldRemovals | None = None
     waiting: int = 0
 
     @property
     def name(self) -> str:
-        """Of the registry where the syncer registers."""
+        """The name of the registry where the syncer registers."""
         return self.wanted.syncer.eureka
 
     @property
@@ -106,13 +106,16 @@ class Decision:
         """Where the syncer registers."""
         return self.registries[self.name]
 
-    def reconciled(self, outcome: Outcome, trouble: RegistryError | None, drain: str | None) -> Reconciled:
+    def condition_input(
+        self, outcome: Outcome, read_error: RegistryError | None, drain: str | None
+    ) -> ConditionInput:
         """All that conditions are made of, once ``outcome`` came of it.
 
-        :param trouble: see :class:`~eurekube_provider.operator.conditions.Reconciled`, as for ``drain``.
+        :param read_error: why Eureka cannot be read at the moment.
+        :param drain: what is wrong with how the pods end.
         """
         wanted = self.wanted
-        return Reconciled(
+        return ConditionInput(
             wanted.syncer.application.upper(),
             self.registry.known(owner=wanted.owner),
             len(wanted.desired.instances),
@@ -123,7 +126,7 @@ class Decision:
             outcome=outcome,
             waiting=self.waiting,
             braked=self.held_back.message if self.held_back else "",
-            trouble=trouble,
+            read_error=read_error,
             claimed=wanted.claimed,
         )
 
@@ -142,21 +145,24 @@ class Reports:
     def done(self, decided: Decision, outcome: Outcome) -> Report:
         """When a reconcile went to its end."""
         condition = decided.registry.condition()
-        trouble = condition.error if isinstance(condition, Failing) and condition.lasts else None
-        return report(decided.reconciled(outcome, trouble, self._drain_check.problem(decided.wanted.key)))
+        error = condition.error if isinstance(condition, Failing) and condition.lasts else None
+        drain = self._drain_check.problem(decided.wanted.key)
+        return report(decided.condition_input(outcome, error, drain))
 
-    def waiting(self, decided: Decision, error: RegistryError) -> Result:
+    def waiting(self, decided: Decision, error: RegistryError) -> SyncerResult:
         """While changes wait for a registry that does not answer."""
         drain = self._drain_check.problem(decided.wanted.key)
-        said = report(decided.reconciled(_NOTHING, error, drain))
-        return Result(decided.wanted.item, said, differing=decided.differing, held_back=decided.held_back)
+        said = report(decided.condition_input(_NOTHING, error, drain))
+        return SyncerResult(
+            decided.wanted.item, said, differing=decided.differing, held_back=decided.held_back
+        )
 
-    def unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> Result:
+    def unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> SyncerResult:
         """While a syncer is not reconciled, since its registry does not answer; perhaps nothing is said."""
         item = self._sources.syncers.get(*key)
         syncer = self._sources.asked(item)
         if item is None or syncer is None or item["metadata"].get("deletionTimestamp"):
-            return Result()  # what cannot be asked for, the first reconcile says
+            return SyncerResult()  # what cannot be asked for, the first reconcile says
         registry, held, registered = self._registries[name], list[Instance](), None
         if isinstance(registry.condition(), Unread):
             registered = (item.get("status") or {}).get("registered", 0)
@@ -164,7 +170,9 @@ class Reports:
             held = registry.known(owner=syncer.owner(self._cluster))
         application, desired = syncer.application.upper(), len(self._sources.desired(syncer).instances)
         failure, drain = ConditionFinding(reason_of(error), str(error)), self._drain_check.problem(key)
-        return Result(item, report(Reconciled(application, held, desired, drain, failure, registered)))
+        return SyncerResult(
+            item, report(ConditionInput(application, held, desired, drain, failure, registered))
+        )
 
     def ended_early(
         self, item: Object, error: EurekubeError, registries: Registries, reason: str = ""
@@ -183,4 +191,4 @@ class Reports:
             held, registered = [], before.get("registered", 0)
         failure = ConditionFinding(reason or reason_of(error), str(error))
         drain = self._drain_check.problem(key)
-        return report(Reconciled(application, held, desired, drain, failure, registered))
+        return report(ConditionInput(application, held, desired, drain, failure, registered))

@@ -37,14 +37,14 @@ PAUSE_SECONDS = 0.1
 """Between two pods, so that a start with a thousand syncers asks the API server ten times a second."""
 
 MOST_WORKLOADS = 4
-"""As many are checked behind one syncer; a Deployment in mid-rollout counts for two."""
+"""How many workloads are checked behind one syncer; a Deployment in mid-rollout counts for two."""
 
 Pod = tuple[str, str]
 """A pod's name and address: the next pod of a StatefulSet has the same name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class PodDrainTime:
     """What a pod's spec said.
 
     :ivar problem: why its callers lose calls when it ends; empty where they do not.
@@ -79,7 +79,7 @@ class DrainCheck:
         self._condition = threading.Condition()
         self._is_stopped = False
         self._due: dict[SyncerKey, tuple[float, Syncer]] = {}
-        self._known: dict[SyncerKey, dict[Pod, Known]] = {}
+        self._known: dict[SyncerKey, dict[Pod, PodDrainTime]] = {}
         self._problems: dict[SyncerKey, str] = {}
         self._thread = threading.Thread(target=self._run, name="drains", daemon=True)
 
@@ -121,7 +121,7 @@ class DrainCheck:
             pods, has_others = representatives(slices)
             if not pods and not has_others:
                 return  # scaled to zero, say: nothing new is known
-        known: dict[Pod, Known] = {}
+        known: dict[Pod, PodDrainTime] = {}
         for first, last in pods:
             known[first] = self._of(key, first, syncer)
             if last != first and not known[first].speaks_for_all:
@@ -183,13 +183,13 @@ class DrainCheck:
                 self._condition.wait(None if next_at is None else min(next_at - now, LATER_SECONDS))
             return None
 
-    def _of(self, key: SyncerKey, pod: Pod, syncer: Syncer) -> Known:
+    def _of(self, key: SyncerKey, pod: Pod, syncer: Syncer) -> PodDrainTime:
         """What is known of a pod; one that was read cannot have changed."""
         with self._condition:
             known = self._known.get(key, {}).get(pod)
         return known or self._read(syncer.selector.namespace, pod[0])
 
-    def _read(self, namespace: str, name: str) -> Known:
+    def _read(self, namespace: str, name: str) -> PodDrainTime:
         """Look at a pod; of one that is not there nothing is said.
 
         :raises KubernetesError: it cannot be read.
@@ -200,7 +200,7 @@ class DrainCheck:
         found = self._access.get(PODS.path(namespace), query)["items"]
         with self._condition:
             self._condition.wait_for(lambda: self._is_stopped, PAUSE_SECONDS)
-        return judged(found[0], self._needed_seconds) if found else Known()
+        return judged(found[0], self._needed_seconds) if found else PodDrainTime()
 
 
 def representatives(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
@@ -229,7 +229,7 @@ def representatives(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bo
     return [(ends[stem][0][1], ends[stem][1][1]) for stem in chosen], has_others
 
 
-def judged(pod: Object, needed_seconds: int) -> Known:
+def judged(pod: Object, needed_seconds: int) -> PodDrainTime:
     """What a pod's spec says of its end.
 
     :param needed_seconds: for how long callers may call it after its deletion began.
@@ -239,9 +239,9 @@ def judged(pod: Object, needed_seconds: int) -> Known:
     speaks_for_all = kind in ("Deployment", "ReplicaSet")
     serves = serving_seconds(spec)
     if serves >= needed_seconds or pod["metadata"].get("deletionTimestamp"):
-        return Known("", speaks_for_all)
+        return PodDrainTime("", speaks_for_all)
     found = [f"{one.problem}: {one.remedy}" for one in shortfalls(spec, needed_seconds)]
-    return Known(
+    return PodDrainTime(
         f"a rolling update loses calls: pods of {subject} serve for {serves} s after their deletion began,"
         f" and {needed_seconds} s are needed; {joined(found)}",
         speaks_for_all,

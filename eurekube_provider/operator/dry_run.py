@@ -24,6 +24,7 @@ from eurekube_provider.operator.status import StatusWriter
 
 if TYPE_CHECKING:
     from eurekube_provider.core.mirror_conditions import MirrorReport
+    from eurekube_provider.operator.mirror.mirror_objects import MirrorKey
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +36,6 @@ DOUBTED_SECONDS = 60.0
 
 WRITES_SECONDS = 60.0
 """For as long ``--once`` waits in the end for its statuses and Events: nobody writes them later."""
-
-MirrorKey = tuple[str, str]
-"""Namespace and name of a mirror."""
 
 _FAILED = frozenset(
     {
@@ -280,7 +278,7 @@ class RecordedRegistry:
         self.owners, self.up = registry.owners, registry.up
         self.forgotten, self.give_up = registry.forgotten, registry.give_up
         if isinstance(registry, MirrorSource):
-            self.follow, self.whereabouts = registry.follow, registry.whereabouts
+            self.follow, self.find_unlisted = registry.follow, registry.find_unlisted
         self.keep: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.keep
         self.let_lapse: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.let_lapse
         self.take_over: Callable[[int], None] = _nothing if ledger.is_dry else registry.take_over

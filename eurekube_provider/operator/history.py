@@ -25,11 +25,11 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan, differences
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.removal_brake import Hold
+from eurekube_provider.operator.removal_brake import HeldRemovals
 from eurekube_provider.runtime.histogram import Histogram
 
 MOST_DIFFERENCES = 50
-"""As many are kept of one reconcile; the rest is counted."""
+"""How many differences are kept of one reconcile; the rest is counted."""
 
 MOST_CHANGES = 100
 
@@ -107,7 +107,7 @@ class ReconcileHistory:
         report: Report,
         plan: Plan | None = None,
         outcome: Outcome | None = None,
-        held: Hold | None = None,
+        held: HeldRemovals | None = None,
     ) -> None:
         """A reconcile came to an end.
 

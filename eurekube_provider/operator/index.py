@@ -16,34 +16,38 @@ from eurekube_provider.core.syncer import Selector
 
 Object = dict[str, Any]
 SyncerKey = tuple[str, str]
-Handle = tuple[str, ...]
+IndexKey = tuple[str, ...]
 """By what Services and selectors find each other (a namespace and an app or a label), or slices a Service."""
 
 T = TypeVar("T")
 
 
-class Shelves(Generic[T]):
-    """Things by name, and on shelves by handle; an empty shelf is taken down."""
+class Indexer(Generic[T]):
+    """Holds objects by name, and finds them by index keys, as client-go's Indexer does.
 
-    def __init__(self, handles_of: Callable[[T], Iterable[Handle]]) -> None:
-        self._handles_of = handles_of
-        self._shelves: dict[Handle, dict[tuple[str, str], T]] = defaultdict(dict)
-        self.things: dict[tuple[str, str], T] = {}
+    :param keys_of: the index keys of an object.
+    """
 
-    def put(self, name: tuple[str, str], thing: T | None) -> None:
-        """In place of what has this name; None puts nothing there."""
-        before = self.things.pop(name, None)
-        for handle in self._handles_of(before) if before is not None else ():
-            del self._shelves[handle][name]
-            if not self._shelves[handle]:
-                del self._shelves[handle]
-        if thing is not None:
-            self.things[name] = thing
-            for handle in self._handles_of(thing):
-                self._shelves[handle][name] = thing
+    def __init__(self, keys_of: Callable[[T], Iterable[IndexKey]]) -> None:
+        self._keys_of = keys_of
+        self._by_index: dict[IndexKey, dict[tuple[str, str], T]] = defaultdict(dict)
+        self.objects: dict[tuple[str, str], T] = {}
 
-    def on(self, handle: Handle) -> dict[tuple[str, str], T]:
-        return self._shelves.get(handle, {})
+    def put(self, name: tuple[str, str], new: T | None) -> None:
+        """Replace the object of this name; None takes it out."""
+        old = self.objects.pop(name, None)
+        for key in self._keys_of(old) if old is not None else ():
+            del self._by_index[key][name]
+            if not self._by_index[key]:
+                del self._by_index[key]
+        if new is not None:
+            self.objects[name] = new
+            for key in self._keys_of(new):
+                self._by_index[key][name] = new
+
+    def by_index(self, key: IndexKey) -> dict[tuple[str, str], T]:
+        """Find the objects of an index key, by name."""
+        return self._by_index.get(key, {})
 
 
 class Selectors:
@@ -51,25 +55,25 @@ class Selectors:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shelves: Shelves[Selector] = Shelves(lambda selector: [_handle_of_selector(selector)])
+        self._indexer: Indexer[Selector] = Indexer(lambda selector: [_index_key_of_selector(selector)])
 
     def changed(self, key: tuple[str, str], selector: Selector | None) -> None:
         """Something of this name came, selects something else, or went (None)."""
         with self._lock:
-            self._shelves.put(key, selector)
+            self._indexer.put(key, selector)
 
     def of(self, key: tuple[str, str]) -> Selector | None:
         """What something of this name selects."""
         with self._lock:
-            return self._shelves.things.get(key)
+            return self._indexer.objects.get(key)
 
     def selecting(self, service: Object) -> set[tuple[str, str]]:
         """The names of those that mean a Service."""
         with self._lock:
             return {
                 key
-                for handle in _handles_of_service(service)
-                for key, selector in self._shelves.on(handle).items()
+                for index_key in _index_keys_of_service(service)
+                for key, selector in self._indexer.by_index(index_key).items()
                 if selector.selects(service)
             }
 
@@ -79,8 +83,8 @@ class Index:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._services: Shelves[Object] = Shelves(_handles_of_service)
-        self._slices: Shelves[Object] = Shelves(_handles_of_slice)
+        self._services: Indexer[Object] = Indexer(_index_keys_of_service)
+        self._slices: Indexer[Object] = Indexer(_index_keys_of_slice)
 
     def service_changed(self, old: Object | None, new: Object | None) -> None:
         """A Service came (``old`` is None), changed, or went."""
@@ -90,42 +94,44 @@ class Index:
         """An EndpointSlice came, changed, or went."""
         self._changed(self._slices, old, new)
 
-    def _changed(self, shelves: Shelves[Object], old: Object | None, new: Object | None) -> None:
+    def _changed(self, indexer: Indexer[Object], old: Object | None, new: Object | None) -> None:
         subject = new or old
         if subject is not None:
             with self._lock:
-                shelves.put(key_of(subject), new)
+                indexer.put(key_of(subject), new)
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
         """The Services that a selector means, and their EndpointSlices."""
         with self._lock:
-            found = self._services.on(_handle_of_selector(selector)).values()
+            found = self._services.by_index(_index_key_of_selector(selector)).values()
             services = [service for service in found if selector.selects(service)]
-            slices = [item for service in services for item in self._slices.on(key_of(service)).values()]
+            slices = [
+                item for service in services for item in self._slices.by_index(key_of(service)).values()
+            ]
         return services, slices
 
     def service(self, namespace: str, name: str) -> Object | None:
         """One Service."""
         with self._lock:
-            return self._services.things.get((namespace, name))
+            return self._services.objects.get((namespace, name))
 
 
-def _handles_of_service(service: Object) -> Iterator[Handle]:
+def _index_keys_of_service(service: Object) -> Iterator[IndexKey]:
     namespace = service["metadata"]["namespace"]
     yield ("app", namespace, app_of(service))
     for key, value in (service["metadata"].get("labels") or {}).items():
         yield ("label", namespace, key, value)
 
 
-def _handle_of_selector(selector: Selector) -> Handle:
-    """One of the handles of every Service that is selected."""
+def _index_key_of_selector(selector: Selector) -> IndexKey:
+    """One of the index keys of every Service that is selected."""
     if selector.app:
         return ("app", selector.namespace, selector.app)
     key, value = min(selector.match_labels.items())
     return ("label", selector.namespace, key, value)
 
 
-def _handles_of_slice(endpoint_slice: Object) -> Iterator[Handle]:
+def _index_keys_of_slice(endpoint_slice: Object) -> Iterator[IndexKey]:
     service = service_of(endpoint_slice)
     if service:
         yield (endpoint_slice["metadata"]["namespace"], service)

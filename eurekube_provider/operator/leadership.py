@@ -151,7 +151,7 @@ class DuplicateOperatorCheck:
         self.refusal: ConfigurationError | None = None
         """Why this operator must not go on."""
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rivals", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="duplicate-operator", daemon=True)
 
     def check(self) -> None:
         """Check once.

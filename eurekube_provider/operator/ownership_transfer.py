@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import OWNER_KEY, Cluster
 from eurekube_provider.core.mapping import Desired
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Change, Outcome, Plan, handover
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.operator.index import SyncerKey
@@ -34,9 +34,6 @@ SUCCESSOR_POLL_SECONDS = 0.1
 
 WAIT_OVER_SECONDS = 60.0
 """Where nobody asked for another syncer for so long, the wait for it is over; the next one is a new one."""
-
-Key = tuple[str, str]
-"""Of an instance: its application and id."""
 
 Leaves = Mapping[str, Collection[Instance]]
 """What a syncer lets go of, by the name of the registry where it stands."""
@@ -77,7 +74,7 @@ class Transferred:
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class TransferOffer:
     """What others want of what a syncer that lives on wants no more.
 
     :ivar kept: not to be taken out now: it is another one's, or is given as soon as that can be done.
@@ -151,7 +148,7 @@ class OwnershipTransfer:
 
     def offer(
         self, key: SyncerKey, owner: str, leaves: Leaves, registries: Registries, asked: Set[tuple[str, Key]]
-    ) -> Offered:
+    ) -> TransferOffer:
         """Give what others want to them; what may be wanted, as soon as that is known.
 
         :param key: who lets go, and lives on.
@@ -159,13 +156,13 @@ class OwnershipTransfer:
         """
         if self.are_awaited(key, leaves):
             kept = frozenset((name, one.key) for name, there in leaves.items() for one in there)
-            return Offered(kept, asked, is_awaited=True)
+            return TransferOffer(kept, asked, is_awaited=True)
         given = {
             name: self.hand_over(key, owner, name, there, registries)
             for name, there in leaves.items()
             if there
         }
-        return Offered(
+        return TransferOffer(
             {(name, change.instance.key) for name, one in given.items() for change in one.steps.changes},
             asked,
             {name: one.shown for name, one in given.items()},

@@ -1,7 +1,7 @@
 """One reconcile of one syncer: what it wants, what Eureka holds, what must change, and what became of that.
 
-No thread, no lock and nobody told: all that a reconcile comes to is in its :class:`Result`. It has two steps,
-so that whoever runs it knows what waits while a registry takes its time: :meth:`Reconciler.decide` and
+No thread, no lock and nobody told: all that a reconcile comes to is in its :class:`SyncerResult`. It has two
+steps, so that whoever runs it knows what waits while a registry takes its time: :meth:`Reconciler.decide` and
 :meth:`Reconciler.carry_out`.
 """
 
@@ -22,11 +22,15 @@ from eurekube_provider.core.syncer import Syncer, claimed_names
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
-from eurekube_provider.operator.decision import Decision, Reports, Result, Wanted
+from eurekube_provider.operator.decision import Decision, Reports, SyncerResult, Wanted
 from eurekube_provider.operator.deletion import FINALIZER, Deletion, has_finalizer
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, Offered, OwnershipTransfer
+from eurekube_provider.operator.ownership_transfer import (
+    SUCCESSOR_POLL_SECONDS,
+    OwnershipTransfer,
+    TransferOffer,
+)
 from eurekube_provider.operator.permission import NameTaken, Permissions, UnknownEureka
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.removal_brake import Brake
@@ -37,8 +41,8 @@ from eurekube_provider.operator.sources import Sources
 RECHECK_REFUSED_SECONDS = 20.0
 
 _NOTHING = Outcome()
-_NOTHING_OFFERED = Offered()
-_NOTHING_UNWANTED = Offered(asked=frozenset())
+_NO_OFFER = TransferOffer()
+_NOTHING_UNWANTED = TransferOffer(asked=frozenset())
 
 
 class Reconciler:
@@ -73,12 +77,12 @@ class Reconciler:
         self._may_write = may_write
         self._reads_each = reads_each
 
-    def reconcile(self, key: SyncerKey, served: str = "") -> Result:
+    def reconcile(self, key: SyncerKey, served: str = "") -> SyncerResult:
         """Bring Eureka to what one syncer asks for; see :meth:`decide`."""
         decided = self.decide(key, served)
         return self.carry_out(decided) if isinstance(decided, Decision) else decided
 
-    def decide(self, key: SyncerKey, served: str = "") -> Decision | Result:
+    def decide(self, key: SyncerKey, served: str = "") -> Decision | SyncerResult:
         """What is to be done; a result where that was done already, or nothing can be.
 
         :param served: the name of the registry whose workers ask: they wait for no other one that fails.
@@ -92,7 +96,7 @@ class Reconciler:
         try:
             if item is None and not self._sources.knows_syncers_of(key[0]):
                 registries.keep(self._owner(key))
-                return Result()
+                return SyncerResult()
             if item is None or item["metadata"].get("deletionTimestamp"):
                 return self._delete(key, item, registries)
             try:
@@ -106,7 +110,7 @@ class Reconciler:
         except EurekubeError as error:
             return self._failed(item, error, registries)
 
-    def carry_out(self, decided: Decision) -> Result:
+    def carry_out(self, decided: Decision) -> SyncerResult:
         """Do it.
 
         :raises LeadershipLost: this replica may not change anything any more.
@@ -178,7 +182,7 @@ class Reconciler:
             held_back=hold,
         )
 
-    def _carry_out(self, decided: Decision) -> Result:
+    def _carry_out(self, decided: Decision) -> SyncerResult:
         wanted, steps, registries = decided.wanted, decided.steps, decided.registries
         outcome = decided.offered.outcome
         outcome += registries.apply(decided.name, decided.offered.beside(decided.name, steps), wanted.owner)
@@ -194,7 +198,7 @@ class Reconciler:
             waits.append(SUCCESSOR_POLL_SECONDS)
         if failed is None and (steps.refusals or steps.doubled or errors or wanted.desired.is_unread):
             waits.append(RECHECK_REFUSED_SECONDS)
-        return Result(
+        return SyncerResult(
             wanted.item,
             self.reports.done(decided, outcome),
             wanted.syncer,
@@ -206,10 +210,10 @@ class Reconciler:
             error=failed,
         )
 
-    def _offer(self, wanted: Wanted, registries: Registries) -> Offered:
+    def _offer(self, wanted: Wanted, registries: Registries) -> TransferOffer:
         """Give what the syncer wants no more to whoever wants it. In doubt nothing is let go of."""
         if wanted.is_open:
-            return _NOTHING_OFFERED
+            return _NO_OFFER
         unwanted = {
             name: [one for one in there if name != wanted.syncer.eureka or one.key not in wanted.keys]
             for name, there in registries.owned(wanted.owner).items()
@@ -224,7 +228,7 @@ class Reconciler:
         asked = frozenset((name, one.key) for name, there in unwanted.items() for one in there)
         return self._transfer.offer(wanted.key, wanted.owner, leaves, registries, asked)
 
-    def _plan(self, wanted: Wanted, registry: Registry, offered: Offered) -> Plan:
+    def _plan(self, wanted: Wanted, registry: Registry, offered: TransferOffer) -> Plan:
         """What must change at ``registry``. In doubt only what was seen on its way out is removed."""
         syncer, desired = wanted.syncer, wanted.desired
         there = registry.known(owner=wanted.owner)
@@ -301,7 +305,7 @@ class Reconciler:
         }
         return frozenset(other for name in names for other in self._sources.syncers_of(name)) - {key}
 
-    def _delete(self, key: SyncerKey, item: Object | None, registries: Registries) -> Result:
+    def _delete(self, key: SyncerKey, item: Object | None, registries: Registries) -> SyncerResult:
         self._transfer.forget(key)
         deleted = self._deletion.of(key, item, registries)
         if deleted.is_gone:
@@ -311,7 +315,7 @@ class Reconciler:
         said = None
         if deleted.error is not None and item is not None:
             said = self.reports.ended_early(item, deleted.error, registries)
-        return Result(
+        return SyncerResult(
             item,
             said,
             deleted=deleted,
@@ -322,7 +326,7 @@ class Reconciler:
 
     def _refuse(
         self, key: SyncerKey, item: Object, error: ConfigurationError, registries: Registries
-    ) -> Result:
+    ) -> SyncerResult:
         """Take out what was seen terminating or ended unseen, keep the rest, and say why that is all."""
         owner, outcome = self._owner(key), Outcome()
         retained = self._retention.of_refused(item, owner, registries.owned(owner))
@@ -346,7 +350,7 @@ class Reconciler:
         errors = (one.error for one in outcome.failures)
         # What it selects now need not be what it holds.
         again = min(RECHECK_REFUSED_SECONDS, hold.wait_seconds) if hold else RECHECK_REFUSED_SECONDS
-        return Result(
+        return SyncerResult(
             item,
             self.reports.ended_early(item, error, registries, reason),
             outcome=outcome,
@@ -354,12 +358,12 @@ class Reconciler:
             error=next((one for one in errors if isinstance(one, RegistryError)), None),
         )
 
-    def _failed(self, item: Object | None, error: EurekubeError, registries: Registries) -> Result:
+    def _failed(self, item: Object | None, error: EurekubeError, registries: Registries) -> SyncerResult:
         """A reconcile ended early."""
         now = self._sources.syncers.get(*key_of(item)) if item is not None else None
         if now is None:
-            return Result(error=error)
-        return Result(now, self.reports.ended_early(now, error, registries), error=error)
+            return SyncerResult(error=error)
+        return SyncerResult(now, self.reports.ended_early(now, error, registries), error=error)
 
     def _owner(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))

@@ -27,7 +27,7 @@ RELEASE_ANNOTATION = "eurekube.io/release-brake"
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldRemovals:
     """Removals that wait.
 
     :param wait_seconds: when to reconcile again.
@@ -64,7 +64,7 @@ class Brake:
 
     def check(
         self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str
-    ) -> tuple[Plan, Hold | None]:
+    ) -> tuple[Plan, HeldRemovals | None]:
         """What of ``steps`` may be done now, and what the rest waits for."""
         seen_terminating = self._sources.seen_terminating
         now = self._clock()
@@ -99,7 +99,9 @@ class Brake:
                         f"{judgement.reason}: held back until {until} in case the source is broken{TO_MEND}"
                         f"if the removals are meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
                     )
-                    return judgement.held_back(steps), Hold(message, HOLD_SECONDS - waited + 0.1, waited)
+                    return judgement.held_back(steps), HeldRemovals(
+                        message, HOLD_SECONDS - waited + 0.1, waited
+                    )
             self._held_since.pop(key, None)
             self._window.note(now, key, leaving, ())
         if is_released:

@@ -24,12 +24,10 @@ from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.sources import Sources
+from eurekube_provider.operator.watches import EndpointName
 
 MOST_ASKED = 20
 """Pods that one reconcile asks the API server for; the next one asks for the rest."""
-
-Name = tuple[str, str]
-"""Namespace and pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +161,14 @@ def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str)
         if target.get("kind") != "Pod" or not target.get("name"):
             names |= {(namespace, one) for one in (target.get("name"), *endpoint["addresses"]) if one}
     found: list[Instance] = []
-    fellows: set[tuple[str, str]] = set()
+    siblings: set[tuple[str, str]] = set()
     for one in held:
         name, namespace = endpoint_of(one.instance_id, cluster)
         if (namespace, name) in pods:
-            fellows.add((namespace, one.application))
+            siblings.add((namespace, one.application))
         elif is_pod(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
             found.append(one)
-    return [one for one in found if (endpoint_of(one.instance_id, cluster)[1], one.application) in fellows]
+    return [one for one in found if (endpoint_of(one.instance_id, cluster)[1], one.application) in siblings]
 
 
 def _endpoints(slices: Iterable[Object]) -> Iterator[tuple[str, Object, Object]]:
@@ -180,7 +178,7 @@ def _endpoints(slices: Iterable[Object]) -> Iterator[tuple[str, Object, Object]]
             yield item["metadata"]["namespace"], endpoint, item
 
 
-def pods_of(slices: Iterable[Object]) -> set[Name]:
+def pods_of(slices: Iterable[Object]) -> set[EndpointName]:
     """Namespace and name of the pods that stand in these slices."""
     return {
         (namespace, target["name"])

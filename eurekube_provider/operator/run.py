@@ -78,7 +78,7 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web is served", extra={"port": web.port})
-    checking = selfcheck.Later(settings)
+    checking = selfcheck.BackgroundSelfCheck(settings)
     try:
         _run(settings, stop, routes, ledger, checking)
     finally:
@@ -92,7 +92,7 @@ def _run(
     stop: threading.Event,
     routes: Routes,
     ledger: Ledger | None,
-    checking: selfcheck.Later,
+    checking: selfcheck.BackgroundSelfCheck,
 ) -> None:
     started_at = time.time()
     is_dry = ledger is not None and ledger.is_dry
@@ -107,10 +107,10 @@ def _run(
         return
     is_elected = settings.leader_elect and ledger is None
     lease = settings.lease(access.namespace)
-    rivals = None
+    duplicates = None
     if is_elected and settings.lease_namespace is None and not access.is_in_cluster:
-        rivals = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
-        if not _look_for_rivals(rivals, stop):
+        duplicates = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
+        if not _is_the_only_one(duplicates, stop):
             return
     # A container that is restarted in its pod is another one.
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
@@ -196,8 +196,8 @@ def _run(
     events.start()
     statuses.start()
     sources.start()
-    if rivals:
-        rivals.start()
+    if duplicates:
+        duplicates.start()
     for name, one in registries.items():
         one.start(_Listener(name, one, controller, stop, mirrors))
     routes.show(operator)
@@ -227,13 +227,13 @@ def _run(
         for one in registries.values():
             if isinstance(condition := one.condition(), Refused):
                 raise condition.why
-        if rivals and rivals.refusal:
-            raise rivals.refusal
+        if duplicates and duplicates.refusal:
+            raise duplicates.refusal
     finally:
         _log.info("operator stops; nothing is deregistered")
         routes.close()
-        if rivals:
-            rivals.stop()
+        if duplicates:
+            duplicates.stop()
         sources.stop()
         leadership.close()
         if triggers:
@@ -283,14 +283,14 @@ class _Listener:
                 self._mirrors.condition_changed(self._name)
 
 
-def _look_for_rivals(rivals: DuplicateOperatorCheck, stop: threading.Event) -> bool:
+def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
     """Look once, as soon as the API answers; False when told to stop meanwhile.
 
     :raises ConfigurationError: somebody leads by another Lease, or that cannot be found out.
     """
     while True:
         try:
-            rivals.check()
+            duplicates.check()
             return True
         except KubernetesError as error:
             _log.warning("the Leases cannot be listed, tried again", extra={"error": str(error)})

@@ -263,7 +263,7 @@ def _batches(name: str, peers: Peers) -> CheckResult:
     return CheckResult("batches", name, Verdict.NOTE, f"single requests are sent: {obstacle}")
 
 
-class Later:
+class BackgroundSelfCheck:
     """Looks at everything and logs it beside what else starts, once that has had its time."""
 
     def __init__(self, settings: Settings) -> None:

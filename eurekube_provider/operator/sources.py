@@ -30,7 +30,7 @@ from eurekube_provider.kube.access import (
     KubeAccess,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
-from eurekube_provider.operator.index import Index, Object, Selectors, Shelves, SyncerKey, key_of
+from eurekube_provider.operator.index import Index, Indexer, Object, Selectors, SyncerKey, key_of
 from eurekube_provider.operator.watches import (
     MappingCaches,
     OnDemandWatches,
@@ -65,7 +65,7 @@ class Sources:
         self._is_overwritten = is_overwritten
         self._index = Index()
         self._selectors = Selectors()  # by which each syncer is found
-        self._applications: Shelves[str] = Shelves(lambda name: [(name,)])  # of syncers, in upper case
+        self._applications: Indexer[str] = Indexer(lambda name: [(name,)])  # of syncers, in upper case
         self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
@@ -105,14 +105,14 @@ class Sources:
         for group in self._all.values():
             group.stop()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Wait for no back-off: the API server answers again."""
         for group in self._all.values():
-            group.hurry()
+            group.retry_now()
 
     @property
     def is_current(self) -> bool:
-        """Whether all copies are as new as the last :meth:`hurry`, but for what we may not read.
+        """Whether all copies are as new as the last :meth:`retry_now`, but for what we may not read.
 
         Not only what is followed by a watch at this moment: a proxy may end each watch at once.
         """
@@ -169,7 +169,7 @@ class Sources:
     def syncers_of(self, application: str) -> frozenset[SyncerKey]:
         """The syncers that register under an application's name, in upper case."""
         with self._counting:
-            return frozenset(self._applications.on((application,)))
+            return frozenset(self._applications.by_index((application,)))
 
     def names_of(self, selector: Selector) -> frozenset[str]:
         """The names, in lower case, of the Services that a selector means, and their labels ``app``."""

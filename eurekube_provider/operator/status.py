@@ -111,7 +111,7 @@ def condition(
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _PendingStatus:
     """A report that is still to be written.
 
     :ivar latest_at: until when it may wait, by ``time.monotonic()``.
@@ -123,7 +123,7 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _WrittenStatus:
     """The status that stands in the cluster as far as the writer knows: what it wrote, or found so already.
 
     :ivar version: the syncer's resourceVersion with it.
@@ -139,7 +139,7 @@ def _version(item: Mapping[str, Any]) -> int:
     return int(version) if isinstance(version, str) and version.isdecimal() else 0
 
 
-def _gist(wanted: _Wanted) -> object:
+def _urgent_part(wanted: _PendingStatus) -> object:
     """All that a status says but for counts and wording."""
     report = wanted.report
     return (
@@ -164,9 +164,9 @@ class StatusWriter:
             wait_quiet, SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS
         )
         self._condition = threading.Condition()
-        self._wanted: dict[SyncerKey, _Wanted] = {}
-        self._gists: dict[SyncerKey, object] = {}  # of the last write
-        self._standing: dict[SyncerKey, _Standing] = {}
+        self._wanted: dict[SyncerKey, _PendingStatus] = {}
+        self._urgent_parts: dict[SyncerKey, object] = {}  # of the last write
+        self._written: dict[SyncerKey, _WrittenStatus] = {}
         self._unsure: set[SyncerKey] = set()  # whose last write was perhaps carried out
         self._writing: SyncerKey | None = None  # whose status was sent last
         self._sent: Mapping[str, Any] = {}
@@ -196,7 +196,7 @@ class StatusWriter:
         with self._condition:
             before = self._wanted.get(key)
             latest_at = before.latest_at if before else time.monotonic() + PATIENCE_SECONDS
-            self._wanted[key] = _Wanted(syncer, report, latest_at)
+            self._wanted[key] = _PendingStatus(syncer, report, latest_at)
             if self._limiter.plan(key, self._due_at(key)):
                 self._condition.notify()
 
@@ -207,8 +207,8 @@ class StatusWriter:
         """
         key, status = key_of(syncer), syncer.get("status") or {}
         with self._condition:
-            standing = self._standing.get(key)
-            if standing is None or _version(syncer) <= standing.version or _same(status, standing.status):
+            last = self._written.get(key)
+            if last is None or _version(syncer) <= last.version or _same(status, last.status):
                 return False
             return key != self._writing or not _same(status, self._sent)
 
@@ -218,7 +218,7 @@ class StatusWriter:
             self._is_forgotten |= key == self._writing
             self._unsure.discard(key)
             self._limiter.forget(key)
-            for table in (self._wanted, self._gists, self._standing):
+            for table in (self._wanted, self._urgent_parts, self._written):
                 table.pop(key, None)
 
     def forget_all(self) -> None:
@@ -226,7 +226,7 @@ class StatusWriter:
         with self._condition:
             self._is_forgotten = True
             self._limiter.clear()
-            for table in (self._wanted, self._gists, self._standing):
+            for table in (self._wanted, self._urgent_parts, self._written):
                 table.clear()
             self._unsure.clear()
 
@@ -268,17 +268,19 @@ class StatusWriter:
 
     def _due_at(self, key: SyncerKey) -> float:
         """When what is wanted may be written: counts alone wait longer; the lock is held."""
-        return self._limiter.allowed_at(key, is_urgent=_gist(self._wanted[key]) != self._gists.get(key))
+        return self._limiter.allowed_at(
+            key, is_urgent=_urgent_part(self._wanted[key]) != self._urgent_parts.get(key)
+        )
 
-    def _write(self, key: SyncerKey, wanted: _Wanted) -> None:
+    def _write(self, key: SyncerKey, wanted: _PendingStatus) -> None:
         syncer = wanted.syncer
         with self._condition:
-            standing, is_unsure = self._standing.get(key), key in self._unsure
-            if standing is None or _version(syncer) > standing.version:
-                standing = _Standing(_version(syncer), syncer.get("status") or {})
-            status = status_of({**syncer, "status": standing.status}, wanted.report, datetime.now(UTC))
-            if not is_unsure and _same(status, standing.status):
-                self._standing[key] = standing
+            last, is_unsure = self._written.get(key), key in self._unsure
+            if last is None or _version(syncer) > last.version:
+                last = _WrittenStatus(_version(syncer), syncer.get("status") or {})
+            status = status_of({**syncer, "status": last.status}, wanted.report, datetime.now(UTC))
+            if not is_unsure and _same(status, last.status):
+                self._written[key] = last
                 return
             self._writing, self._sent, self._is_forgotten = key, status, False
         try:
@@ -298,10 +300,10 @@ class StatusWriter:
         with self._condition:
             if self._is_forgotten:
                 return
-            self._standing[key] = _Standing(max(_version(answer), standing.version), status)
+            self._written[key] = _WrittenStatus(max(_version(answer), last.version), status)
             self._unsure.discard(key)
             self._limiter.wrote(key, time.monotonic())
-            self._gists[key] = _gist(wanted)
+            self._urgent_parts[key] = _urgent_part(wanted)
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -320,7 +322,7 @@ class StatusPublisher:
     def publish_reconcile(
         self, syncer: Mapping[str, Any], found: Report, outcome: Outcome, seconds: float
     ) -> None:
-        """Of one reconcile, and what was done in it, also in the log.
+        """Tell of one reconcile, and of what was done in it, also in the log.
 
         :param seconds: how long it took.
         """
@@ -341,7 +343,7 @@ class StatusPublisher:
         ):
             if done[action]:
                 verb = reason.lower()
-                self._events.tally(syncer, reason, done[action], f"of {found.application} {verb}")
+                self._events.aggregate(syncer, reason, done[action], f"of {found.application} {verb}")
         self.publish(syncer, found)
 
     def publish(self, syncer: Mapping[str, Any], found: Report) -> None:
@@ -362,7 +364,9 @@ class StatusPublisher:
     def publish_deletion(self, syncer: Mapping[str, Any], deleted: Deleted) -> None:
         """What became of a deleted syncer."""
         if deleted.deregistered:
-            self._events.tally(syncer, SyncerEvent.DEREGISTERED, deleted.deregistered, "taken out of Eureka")
+            self._events.aggregate(
+                syncer, SyncerEvent.DEREGISTERED, deleted.deregistered, "taken out of Eureka"
+            )
         if deleted.left_behind:
             self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, deleted.left_behind)
 

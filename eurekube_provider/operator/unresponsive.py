@@ -31,7 +31,7 @@ TellAll = Callable[[str, RegistryError], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _UnderWay:
+class _PendingReconcile:
     registry: Registry
     since: float
     tell: Tell
@@ -54,7 +54,7 @@ class UnresponsiveWatch:
         self._hangs = hangs
         self._changed = changed
         self._lock = threading.Lock()
-        self._under_way: dict[SyncerKey, _UnderWay] = {}
+        self._pending: dict[SyncerKey, _PendingReconcile] = {}
         self._silent: set[str] = set()
         self._went_round_at = time.monotonic()
         self._stopped = threading.Event()
@@ -83,12 +83,12 @@ class UnresponsiveWatch:
             yield
             return
         with self._lock:
-            self._under_way[key] = _UnderWay(registry, time.monotonic(), tell)
+            self._pending[key] = _PendingReconcile(registry, time.monotonic(), tell)
         try:
             yield
         finally:
             with self._lock:
-                self._under_way.pop(key, None)
+                self._pending.pop(key, None)
 
     def check(self) -> None:
         """Tell of what does not answer now, and of what answers again."""
@@ -108,9 +108,9 @@ class UnresponsiveWatch:
     def _tell_waiting(self, registry: Registry, error: RegistryError, now: float) -> None:
         """Tell the syncers whose changes have waited for this registry for long enough."""
         with self._lock:
-            for key, one in list(self._under_way.items()):
+            for key, one in list(self._pending.items()):
                 if one.registry is registry and now - one.since >= TELL_AFTER_SECONDS:
-                    del self._under_way[key]
+                    del self._pending[key]
                     one.tell(error)
 
     def _run(self) -> None:

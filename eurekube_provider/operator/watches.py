@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from eurekube_provider.core.mapping_cache import MappingCache
@@ -170,7 +170,7 @@ class OnDemandWatches(ReflectorGroup):
             for scope in scopes:
                 self._users.setdefault(scope, set()).add(user)
                 if scope not in self._by_scope and not self._stopped:
-                    reflector = self._make(scope, lambda scope=scope: self._synced(scope))  # type: ignore[misc]
+                    reflector = self._make(scope, partial(self._synced, scope))
                     self._by_scope[scope] = reflector
                     reflector.start()
             self.reflectors = tuple(self._by_scope.values())
@@ -203,10 +203,10 @@ class OnDemandWatches(ReflectorGroup):
 
 
 MAPPED_FROM_ENDPOINTS = 1000
-"""Of syncers with so many endpoints it is kept what each slice was mapped to: half a kilobyte an endpoint."""
+"""From how many endpoints on a syncer's mapped slices are always kept: half a kilobyte an endpoint."""
 
 MOST_RECENT_ENDPOINTS = 5000
-"""Of smaller ones it is kept while they are among the last that were asked for, up to so many endpoints."""
+"""How many endpoints of smaller syncers, those asked for last, have their mapped slices kept."""
 
 
 class MappingCaches:
@@ -250,7 +250,7 @@ REMEMBERED_SECONDS = 600.0
 MOST_REMEMBERED = 20_000
 """Beyond, the oldest are forgotten: the brake doubts then what it need not, for a minute."""
 
-Name = tuple[str, str]
+EndpointName = tuple[str, str]
 """Namespace and pod, or address."""
 
 
@@ -259,7 +259,7 @@ class TerminatingEndpoints:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._at: dict[Name, float] = {}
+        self._at: dict[EndpointName, float] = {}
 
     def note_slice(self, endpoint_slice: Object) -> None:
         """Take note of a slice as it is now; the next pod of a StatefulSet has the name of the one before."""
@@ -273,7 +273,7 @@ class TerminatingEndpoints:
                     self._at[name] = now  # the last, so that the oldest is the first
                     self._forget_the_oldest(now)
 
-    def __contains__(self, name: Name) -> bool:
+    def __contains__(self, name: EndpointName) -> bool:
         with self._lock:
             return name in self._at
 

@@ -80,12 +80,12 @@ def _told(kind: type[Any]) -> dict[str, str]:
     return found
 
 
-def _shape(hint: Any, *, is_later: bool = False) -> Shape:
+def _shape(hint: Any) -> Shape:
     options = [each for each in _options(hint) if each is not types.NoneType]
     later = [
         each for each in options if get_origin(each) in (pulumi.Output, Awaitable) or _is_awaitable(each)
     ]
-    is_later = is_later or bool(later)
+    is_later = bool(later)
     plain = [each for each in options if each not in later]
     classes = [each for each in plain if isinstance(each, type) and is_dataclass(each)]
     if classes:

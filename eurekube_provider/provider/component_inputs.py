@@ -113,7 +113,7 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "map": ("a map", ("struct_value",)),
     "object": ("an object", ("struct_value",)),
 }
-"""Of each kind of argument what it is called, and how it travels."""
+"""What each kind of argument is called, and how it travels."""
 
 
 def _refuse_another_kind(shape: Shape, message: Any, where: str) -> None:

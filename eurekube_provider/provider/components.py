@@ -19,7 +19,7 @@ from pulumi.resource import DependencyResource
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.wording import camel_case, listed
-from eurekube_provider.resources.program import InOneSentence
+from eurekube_provider.resources.program import AsProgramError
 from eurekube_provider.runtime.extras import needing
 from eurekube_provider.version import __version__
 
@@ -79,7 +79,7 @@ class _OneComponent(Provider):
         from eurekube_provider.provider.component_inputs import ComponentInputs
 
         kind = getattr(_hosted(), COMPONENTS[resource_type])
-        with InOneSentence(f"{resource_type.rpartition(':')[2]} {name!r}: "):
+        with AsProgramError(f"{resource_type.rpartition(':')[2]} {name!r}: "):
             found = ComponentInputs.read(kind.ARGS, self._request.inputs, inputs)
         options = options or pulumi.ResourceOptions()
         options.depends_on = [*_dependencies(options), *self._awaited(found)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.bulk import take_stock
+from eurekube_provider.eureka.bulk import renew_and_read
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 from eurekube_provider.registrations.desired import DesiredState
@@ -39,7 +39,7 @@ class ActualState:
         return [each for key, each in self.ours.items() if key not in keys]
 
 
-def look(
+def read_actual(
     desired: DesiredState,
     owners: Sequence[str],
     peers: Peers,
@@ -72,15 +72,15 @@ def look(
 
     suggested = (each.key for each in listed if is_ours(each) and MEMBER_KEY in each.metadata)
     places = list(dict.fromkeys((*own, *also, *(suggested if desired.has_members else ()))))
-    stock = None
+    reads = None
     if len(places) == 1 and not everywhere and not desired.has_members:
         found = peers.read(*places[0])
         # Where its mark names another status than it has, another server may hold that one.
         if found is None or not found.enforced or found.is_enforced:
-            stock = UncachedReads({"": {places[0]: found}}, {})
-    if stock is None:
-        stock = _read(peers, places, _renewed(desired, owners, listed) if writes else [])
-    held = {key: newest for key in places if (newest := stock.newest(key)) is not None}
+            reads = UncachedReads({"": {places[0]: found}}, {})
+    if reads is None:
+        reads = _read(peers, places, _renewed(desired, owners, listed) if writes else [])
+    held = {key: newest for key in places if (newest := reads.newest(key)) is not None}
     return ActualState(
         ours={
             key: found
@@ -89,7 +89,7 @@ def look(
             if is_ours(found) and (key in own or MEMBER_KEY in found.metadata)
         },
         others={key: found for key, found in held.items() if not is_ours(found)},
-        unsure=stock.failures,
+        unsure=reads.failures,
     )
 
 
@@ -108,5 +108,5 @@ def _read(peers: Peers, keys: Sequence[Key], renewed: Sequence[Instance]) -> Unc
         return read_everywhere(peers, keys)
     done = {each.key for each in renewed}
     left = [key for key in keys if key not in done]
-    stock = take_stock(peers, renewed)
-    return stock.joined(read_everywhere(peers, left)) if left else stock
+    reads = renew_and_read(peers, renewed)
+    return reads.joined(read_everywhere(peers, left)) if left else reads

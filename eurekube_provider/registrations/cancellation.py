@@ -17,7 +17,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import DrainInterrupted
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 """How often it is looked whether the engine is still there."""
 
 Wait = Callable[[float], None]
@@ -69,13 +69,13 @@ class Cancellation:
                 while (left := end - time.monotonic()) > 0:
                     if self._cancelled != before or not is_heard():
                         raise DrainInterrupted("interrupted")
-                    self._condition.wait(min(left, LOOK_SECONDS))
+                    self._condition.wait(min(left, POLL_SECONDS))
 
         return wait
 
 
 CANCELLATION = Cancellation()
-"""Of this process."""
+"""The waits of this process."""
 
 
 def _caller_is_there() -> Callable[[], bool]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eurekube_provider.core.enforcement import Terms
+from eurekube_provider.core.enforcement import InstancePolicy
 from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, MEMBER_KEY, are_of_one_stack
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.registrations.defaults import completed
@@ -158,16 +158,17 @@ class DesiredState:
             bool(self.incarnation) and are_of_one_stack(held.owner, self.owner)
         )
 
-    def terms(self, ours: Iterable[Key]) -> dict[Key, Terms]:
-        """On which terms each is planned.
+    def policies(self, ours: Iterable[Key]) -> dict[Key, InstancePolicy]:
+        """The policy by which each is planned.
 
         :param ours: the places in which this resource has something, under whichever owner.
         """
-        terms = dict.fromkeys(ours, Terms(adopt=True))
+        policies = dict.fromkeys(ours, InstancePolicy(adopt=True))
         for each in self.registrations.values():
             place = each.instance.key
-            terms[place] = Terms(self.on_conflict is OnConflict.ADOPT or place in terms, each.status)
-        return terms
+            adopts = self.on_conflict is OnConflict.ADOPT or place in policies
+            policies[place] = InstancePolicy(adopts, each.status)
+        return policies
 
     def without_state(self, ours: Mapping[Key, Instance] | None = None) -> DesiredState:
         """This as asked for where there is no state: what the owner has there keeps its incarnation."""

@@ -38,10 +38,10 @@ THREADS = 8
 """Single requests under way at once."""
 
 MOST_READ = 64
-"""So many are read one by one to see whether one of them is leaving."""
+"""How many instances are read one by one to see whether one of them is leaving."""
 
 _NOTHING: Mapping[Key, Instance] = {}
-Registered = tuple[Peers, Instance]
+RegisteredAt = tuple[Peers, Instance]
 
 
 def unmarked(instance: Instance) -> Instance:
@@ -52,7 +52,9 @@ def unmarked(instance: Instance) -> Instance:
     return replace(instance, metadata=kept)
 
 
-def drain(registered: Iterable[Registered], seconds: float, wait: Callable[[float], None]) -> frozenset[Key]:
+def drain(
+    registered: Iterable[RegisteredAt], seconds: float, wait: Callable[[float], None]
+) -> frozenset[Key]:
     """Put out of service what callers still call, and wait until they have forgotten it; one wait for all.
 
     What an earlier drain left out of service is waited for as long: nobody knows for how long it was out.
@@ -234,7 +236,7 @@ def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None
     return None
 
 
-def _told(leaving: Sequence[Registered], failed: Sequence[EurekubeError | None], why: str) -> str:
+def _told(leaving: Sequence[RegisteredAt], failed: Sequence[EurekubeError | None], why: str) -> str:
     """One sentence on what stands now."""
     first = leaving[0][1]
     more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""
@@ -248,7 +250,7 @@ def _told(leaving: Sequence[Registered], failed: Sequence[EurekubeError | None],
     )
 
 
-def _for_each(work: Callable[[Peers, Instance], _T], registered: Sequence[Registered]) -> list[_T]:
+def _for_each(work: Callable[[Peers, Instance], _T], registered: Sequence[RegisteredAt]) -> list[_T]:
     """Do it for each, several at once; the first exception is raised when none is under way any more."""
     if len(registered) == 1:
         return [work(*registered[0])]

@@ -25,7 +25,7 @@ from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.registrations.actual import ActualState, look
+from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import drain, put_all_back
 from eurekube_provider.registrations.registry_lists import LISTS
@@ -116,7 +116,7 @@ def preview(wanted: DesiredState, peers: Peers) -> list[str]:
 
     :raises RegistryError: no server answered.
     """
-    before = look(wanted, [wanted.owner], peers, everywhere=False)
+    before = read_actual(wanted, [wanted.owner], peers, everywhere=False)
     wanted = wanted.without_state(before.ours)
     planned = _planned(wanted, before, peers)
     refused = _refusals(planned, wanted)
@@ -139,7 +139,7 @@ def read(previous: DesiredState, peers: Peers) -> ActualState | None:
     :returns: None only where it should hold some and every server says that it holds none.
     :raises RegistryError: one is not held by those that answered, and not all answered.
     """
-    held = look(previous, [previous.owner], peers)
+    held = read_actual(previous, [previous.owner], peers)
     lost = [each for each in previous.registrations.values() if each.instance.key not in held.everything]
     if lost and held.unsure:
         failure = next(iter(held.unsure.values()))
@@ -171,10 +171,10 @@ def delete(
     :raises RegistryError: no server answered, or one keeps holding what was removed.
     :raises SomeFailed: the latter, where there are many; names each.
     """
-    held = look(previous, [previous.owner], peers, writes=True)
+    held = read_actual(previous, [previous.owner], peers, writes=True)
     if held.unsure and any(previous.is_its(each) for each in held.ours.values()):
         wait(TOLD_WITHIN_SECONDS)
-        held = look(previous, [previous.owner], peers, writes=True)
+        held = read_actual(previous, [previous.owner], peers, writes=True)
     keys = previous.keys
     spared = {place for place in held.everything if spare(place)}
     leaving = [each for place, each in held.ours.items() if previous.is_its(each) and place not in spared]
@@ -201,7 +201,7 @@ def _planned(wanted: DesiredState, before: ActualState, peers: Peers) -> Plan:
     desired = list(wanted.instances.values())
     missing = [each for each in desired if each.key not in before.everything]
     there = (*before.everything.values(), *LISTS.neighbours(missing, wanted.owner, peers))
-    return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, wanted.terms(before.ours))
+    return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, wanted.policies(before.ours))
 
 
 def _refusals(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:
@@ -231,7 +231,7 @@ def _put(
     listed = tuple(before.everything.values())
     try:
         for attempt in range(_VERIFY_ATTEMPTS):
-            after = look(wanted, [wanted.owner], peers, listed, writes=True, everywhere=False)
+            after = read_actual(wanted, [wanted.owner], peers, listed, writes=True, everywhere=False)
             missed = {key: error for key, error in _unverified(wanted, after).items() if key not in failed}
             if not missed:
                 break
@@ -289,7 +289,7 @@ def _in_service(
     What shall go stays as it is, and is drained once more; what is to be out of service stays so, and is the
     program's wish from now on.
     """
-    before = look(wanted, owners, peers, also=also, writes=True, everywhere=False)
+    before = read_actual(wanted, owners, peers, also=also, writes=True, everywhere=False)
     is_adopting = wanted.on_conflict is OnConflict.ADOPT
     there = before.everything if is_adopting else before.ours
     out = [
@@ -301,7 +301,7 @@ def _in_service(
     if not leaving:
         return before
     put_all_back(peers, leaving)
-    return look(wanted, owners, peers, also=also, writes=True, everywhere=False)
+    return read_actual(wanted, owners, peers, also=also, writes=True, everywhere=False)
 
 
 def _remove(

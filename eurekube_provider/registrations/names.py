@@ -17,7 +17,7 @@ INSTANCES = "instances"
 """The property whose values have properties of their own."""
 
 _MOST_NAMES = 512
-"""So many are remembered: more than there are, however many somebody misspells."""
+"""How many names are remembered: more than there are, however many somebody misspells."""
 
 _KNOWN = {*INPUTS, *OUTPUTS, *MEMBER_INPUTS, *MEMBER_OUTPUTS}
 _WORDS = re.compile("|".join(rf"\b{name}\b" for name in sorted(_KNOWN, key=len, reverse=True) if "_" in name))

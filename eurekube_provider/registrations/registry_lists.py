@@ -95,7 +95,7 @@ class RegistryLists:
 
 
 LISTS = RegistryLists()
-"""Of this process."""
+"""The lists of this process."""
 
 
 def _list(peers: Peers) -> _Listed:

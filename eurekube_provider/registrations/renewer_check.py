@@ -37,7 +37,7 @@ class RenewerCheck:
         self._lock = threading.Lock()
         self._asked: set[tuple[tuple[str, ...], str]] = set()
 
-    def look(self, peers: Peers, connection: str, renewer: str) -> str:
+    def check(self, peers: Peers, connection: str, renewer: str) -> str:
         """Look before the first registration; what to tell a person once it is made, mostly nothing."""
         place = (peers.connection.service_urls, renewer)
         with self._lock:
@@ -59,4 +59,4 @@ class RenewerCheck:
 
 
 RENEWER_CHECK = RenewerCheck()
-"""Of this process, which lives as long as one update."""
+"""The check of this process, which lives as long as one update."""

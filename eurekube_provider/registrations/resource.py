@@ -48,7 +48,7 @@ from eurekube_provider.registrations.servers import (
 )
 
 _TOLD_OF_MANY = 3
-"""So many warnings, or instances that were not removed, are told."""
+"""How many warnings, or instances that were not removed, are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class RegistrationResource(Resource):
         news = {**news, INCARNATION: secrets.token_hex(4)}
         wanted = DesiredState.from_properties(news)
         peers = self._peers_for_writing(wanted)
-        doubt = RENEWER_CHECK.look(peers, wanted.connection, wanted.renewer)
+        doubt = RENEWER_CHECK.check(peers, wanted.connection, wanted.renewer)
         id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
         with _half_done(id_, news):
             held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, CANCELLATION.wait_of_this_call())

@@ -15,12 +15,12 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Outcome, Plan, Policy, plan
 from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.actual import ActualState, look
+from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, name_of
 from eurekube_provider.registrations.draining import THREADS, unmarked
 
 _TOLD_OF_MANY = 3
-"""So many requests that remove what may be left are named."""
+"""How many requests that remove what may be left are named."""
 
 
 def carry_out(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bool = True) -> Outcome:
@@ -66,7 +66,7 @@ def take_back(wanted: DesiredState, before: ActualState, peers: Peers) -> TakenB
     places = [each.instance for each in wanted.registrations.values()]
     failed: dict[str, EurekubeError] = {}
     try:
-        now = look(wanted, [wanted.owner], peers, writes=True)
+        now = read_actual(wanted, [wanted.owner], peers, writes=True)
     except RegistryError as error:
         return TakenBack(
             f"{left_over(peers, places)} (it could not be taken back: {error})", is_certain=False

@@ -64,11 +64,11 @@ class RunResources:
         """
 
         def run(pair: tuple[DesiredState, DesiredState]) -> None:
-            standing, taker = pair
-            peers = find(standing)
-            held = peers.read(*standing.only.instance.key)
-            if held is not None and taker.is_its(held) and not standing.is_its(held):
-                update(taker, standing, peers)
+            remaining, leaver = pair
+            peers = find(remaining)
+            held = peers.read(*remaining.only.instance.key)
+            if held is not None and leaver.is_its(held) and not remaining.is_its(held):
+                update(leaver, remaining, peers)
 
         pairs = [
             (_alone(other, place), _alone(leaving, place))
@@ -89,7 +89,7 @@ class RunResources:
 
 
 RUN_RESOURCES = RunResources()
-"""Of this process."""
+"""The resources of this process's run."""
 
 
 def _place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> None:

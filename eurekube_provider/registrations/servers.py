@@ -39,7 +39,7 @@ class SharedPeers:
 
 
 PEERS = SharedPeers()
-"""Of this process."""
+"""The servers of this process."""
 
 
 def servers_of(setting: Setting, connection: str, service_urls: Iterable[str]) -> Peers:

@@ -20,7 +20,7 @@ from eurekube_provider.resources.arguments import (
     one_form,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import InOneSentence, check_options
+from eurekube_provider.resources.program import AsProgramError, check_options
 from eurekube_provider.resources.program_inputs import given_properties
 from eurekube_provider.resources.secrecy import with_application_secrets, with_member_secrets
 
@@ -70,7 +70,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
     def __init__(
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
-        with InOneSentence(f"EurekaApplication {name!r}: "):
+        with AsProgramError(f"EurekaApplication {name!r}: "):
             args = one_form(args, keywords, "")
         check_options("EurekaApplication", name, opts, "get_application")
         given = given_properties(name, args)

@@ -12,7 +12,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from eurekube_provider.resources.arguments import as_arguments, one_form
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.operator_component.pod_arguments import check_labels, check_texts, given
-from eurekube_provider.resources.program import InOneSentence
+from eurekube_provider.resources.program import AsProgramError
 
 
 class ObjectArguments(Protocol):
@@ -34,7 +34,7 @@ def object_arguments(
     :param type_: its class of arguments.
     :raises ProgramError: it cannot be used.
     """
-    with InOneSentence(f"{kind} {name!r}: "):
+    with AsProgramError(f"{kind} {name!r}: "):
         read = as_arguments(type_, one_form(args, keywords, ""))
         check_texts("annotations", read.annotations)
         check_texts("labels", read.labels)

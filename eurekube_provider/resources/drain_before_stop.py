@@ -14,9 +14,9 @@ import pulumi
 from pulumi.runtime import rpc
 
 from eurekube_provider.core.drain_time import Drain
-from eurekube_provider.core.prestop import Change, PreStopHook, drained_workload
+from eurekube_provider.core.prestop import PreStopHook, Transform, drained_workload
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
-from eurekube_provider.resources.program import InOneSentence, ProgramError
+from eurekube_provider.resources.program import AsProgramError, ProgramError
 
 _KINDS = {"kubernetes:apps/v1:Deployment": "Deployment", "kubernetes:apps/v1:StatefulSet": "StatefulSet"}
 
@@ -55,7 +55,7 @@ class DrainBeforeStop:
         if kind is None or "spec" not in args.props:
             return None
 
-        @InOneSentence(f"{kind} {args.name!r}: DrainBeforeStop: ")
+        @AsProgramError(f"{kind} {args.name!r}: DrainBeforeStop: ")
         def drained(spec: Mapping[str, Any]) -> Mapping[str, Any]:
             if not self._is_meant(spec):
                 return spec
@@ -76,7 +76,7 @@ class DrainBeforeStop:
         return all(known.get(key) == value for key, value in self.match_labels.items())
 
 
-def _within(value: Any, change: Change) -> Any:
+def _within(value: Any, change: Transform) -> Any:
     """``change`` of a value that may be an output, or wrapped as a secret."""
     if rpc.is_rpc_secret(value):
         return pulumi.Output.secret(rpc.unwrap_rpc_secret(value)).apply(change)

@@ -24,7 +24,7 @@ from eurekube_provider.resources.arguments import (
     one_form,
 )
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
-from eurekube_provider.resources.program import InOneSentence, check_options
+from eurekube_provider.resources.program import AsProgramError, check_options
 from eurekube_provider.resources.program_inputs import given_properties
 from eurekube_provider.resources.secrecy import with_instance_secrets
 
@@ -68,7 +68,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
     def __init__(
         self, name: str, args: Any = None, opts: pulumi.ResourceOptions | None = None, **keywords: Any
     ) -> None:
-        with InOneSentence(f"EurekaInstance {name!r}: "):
+        with AsProgramError(f"EurekaInstance {name!r}: "):
             args = one_form(args, keywords, "")
         check_options("EurekaInstance", name, opts, "get_instance")
         given = {key: value for key, value in given_properties(name, args).items() if value is not None}

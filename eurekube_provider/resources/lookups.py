@@ -26,7 +26,7 @@ from eurekube_provider.registrations.discovered import (
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.program import (
     OFFLINE_VARIABLE,
-    InOneSentence,
+    AsProgramError,
     ProgramError,
     is_offline_preview,
     program_connection,
@@ -135,12 +135,12 @@ def _unknown() -> pulumi.Output[Any]:
     return pulumi.Output(set(), no(), no())
 
 
-@InOneSentence()
+@AsProgramError()
 def _application(name: str, connection: str | None) -> FoundApplication:
     return find_application(_peers(connection), name)
 
 
-@InOneSentence()
+@AsProgramError()
 def _instance(application: str, instance_id: str, connection: str | None) -> FoundInstance | None:
     return find_instance(_peers(connection), application, instance_id)
 
@@ -149,7 +149,7 @@ def _peers(connection: str | None) -> Peers:
     return PEERS.of(program_connection(connection))
 
 
-@InOneSentence()
+@AsProgramError()
 def _endpoints(
     service: str, namespace: str, kubeconfig: str | Path | None, context: str | None
 ) -> FoundEndpoints:

@@ -29,7 +29,7 @@ class ProgramError(ConfigurationError, pulumi.RunError):
     """A setting of the program is missing or wrong. Pulumi shows its one sentence and no traceback."""
 
 
-class InOneSentence(ContextDecorator):
+class AsProgramError(ContextDecorator):
     """Has Pulumi show an error of ours as its sentence alone: a :class:`ProgramError` is raised in its place.
 
     :param where: what stands before the sentence.
@@ -62,7 +62,7 @@ def program_connection(name: str | None = None) -> Connection:
 
     :raises ProgramError: none is configured, or its settings are wrong.
     """
-    with InOneSentence():
+    with AsProgramError():
         return configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
 
 

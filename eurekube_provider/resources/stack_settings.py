@@ -21,7 +21,7 @@ from eurekube_provider.resources.operator_component.eureka_arguments import Eure
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from eurekube_provider.resources.operator_component.pod_arguments import PodArgs
 from eurekube_provider.resources.program import (
-    InOneSentence,
+    AsProgramError,
     is_rendered,
     program_connection,
     program_renewer,
@@ -75,7 +75,7 @@ class StackSettings:
     registrations: Mapping[str, EurekaInstanceArgs] = field(default_factory=dict)
 
     @classmethod
-    @InOneSentence()
+    @AsProgramError()
     def load(cls) -> StackSettings:
         """Read the running program's configuration.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MADE_MEANWHILE = 20_000
-"""So many objects more there are before the young ones are gone through again. By default it is 700: one
+"""How many more objects there are before the young ones are collected again. Python's default is 700: one
 answer of Eureka makes more, and the collection then came between it and the writes that follow from it."""
 
 _lock = threading.Lock()

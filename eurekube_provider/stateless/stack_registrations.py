@@ -16,10 +16,10 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.uncached_reads import read_everywhere
 from eurekube_provider.registrations import lifecycle
-from eurekube_provider.registrations.actual import look
+from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
 from eurekube_provider.registrations.desired import DesiredState, Registration
-from eurekube_provider.registrations.draining import Registered, drain
+from eurekube_provider.registrations.draining import RegisteredAt, drain
 from eurekube_provider.registrations.values import OnConflict
 from eurekube_provider.stateless.render import Rendered
 
@@ -98,11 +98,11 @@ class StackRegistrations:
 
         :returns: the places in which another run of the stack has registered something meanwhile.
         """
-        leaving: list[Registered] = []
+        leaving: list[RegisteredAt] = []
         for desired in self._resources:
             if desired.drain_seconds:
                 peers = self._peers[desired.connection]
-                held = look(desired, [desired.owner], peers)
+                held = read_actual(desired, [desired.owner], peers)
                 leaving += [(peers, each) for each in held.ours.values()]
         longest = max((each.drain_seconds for each in self._resources), default=0)
         return drain(leaving, longest, time.sleep)
@@ -136,8 +136,8 @@ class StackRegistrations:
         listed = [each for each in there if self._owns(each)]
         if not listed:
             return []
-        stock = read_everywhere(peers, [one.key for one in listed])
-        held = (stock.newest(each.key) for each in listed)
+        reads = read_everywhere(peers, [one.key for one in listed])
+        held = (reads.newest(each.key) for each in listed)
         return [each for each in held if each is not None and self._owns(each)]
 
     def _is_late(self, name: str) -> bool:

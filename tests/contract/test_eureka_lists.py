@@ -92,9 +92,9 @@ def test_what_deltas_tell_is_the_list_whenever_that_is_read(quick: Server, app: 
                 peer.register(sent)
         found = {each.key: each for each in listing.read(started, in_doubt=False)}
         assert found == {each.key: each for each in peer.list_instances()}
-        if listing.owes_list:
+        if listing.has_deferred_list:
             put_off += 1
-            assert {each.key: each for each in listing.settle()} == found
+            assert {each.key: each for each in listing.read_deferred_list()} == found
     assert put_off == 2
     peers.close()
     peer.close()

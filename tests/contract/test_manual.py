@@ -11,7 +11,13 @@ from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.status_override import instances_named, look, out_since, put_back, take_out
+from eurekube_provider.eureka.status_override import (
+    instances_named,
+    out_since,
+    put_back,
+    read_statuses,
+    take_out,
+)
 from lab import Lab
 from tests.contract.conftest import rating, wait_everywhere
 
@@ -41,8 +47,8 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     assert again is not None
     assert abs(again - since) < 30  # as near as a busy server tells its time
     peers.register(mine)
-    assert set(look(peers, [found])[0].statuses.values()) == {Status.OUT_OF_SERVICE}
-    assert set(look(peers, [other])[0].statuses.values()) == {Status.UP}
+    assert set(read_statuses(peers, [found])[0].statuses.values()) == {Status.OUT_OF_SERVICE}
+    assert set(read_statuses(peers, [other])[0].statuses.values()) == {Status.UP}
 
     (standing,) = put_back(peers, [found])
     assert standing.is_up

@@ -20,8 +20,8 @@ from eurekube_provider.eureka import avoided_peers
 from eurekube_provider.eureka.apply import apply, remove, write
 from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.sighting import Sighting
 from eurekube_provider.eureka.sweeper import Sweeper
 from lab import Lab
 from lab.listing import listed_now
@@ -42,17 +42,17 @@ def owned(app: str, instance_id: str = "", owner: str = OURS, **fields: object) 
 
 def held(peers: Peers, instance: Instance) -> list[Instance | None]:
     """What each server holds, in the order of the servers."""
-    sighting = peers.read_everywhere(*instance.key)
-    assert sighting.failures == {}
-    return [sighting.instances[peer.url] for peer in peers.peers]
+    by_server = peers.read_everywhere(*instance.key)
+    assert by_server.failures == {}
+    return [by_server.instances[peer.url] for peer in peers.peers]
 
 
 def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
     """Wait until every server holds the instance, with these fields."""
 
     def is_level() -> bool:
-        sighting = peers.read_everywhere(*instance.key)  # a busy machine may keep a server's answer
-        found = [sighting.instances.get(peer.url) for peer in peers.peers]
+        by_server = peers.read_everywhere(*instance.key)  # a busy machine may keep a server's answer
+        found = [by_server.instances.get(peer.url) for peer in peers.peers]
         return all(
             one and all(getattr(one, name) == value for name, value in expected.items()) for one in found
         )
@@ -60,17 +60,17 @@ def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
     wait_until(is_level, f"{instance.instance_id} everywhere", WAIT_SECONDS)
 
 
-def register_until_seen(peers: Peers, instance: Instance) -> Sighting:
+def register_until_seen(peers: Peers, instance: Instance) -> InstanceByServer:
     """Register it, and again where a removal that a server still forwards took it out; what is seen then."""
-    sightings: list[Sighting] = []
+    answers: list[InstanceByServer] = []
 
     def is_seen() -> bool:
         peers.register(instance)
-        sightings.append(peers.read_everywhere(*instance.key))
-        return sightings[-1].found is not None
+        answers.append(peers.read_everywhere(*instance.key))
+        return answers[-1].found is not None
 
     wait_until(is_seen, f"{instance.instance_id} on a server", WAIT_SECONDS)
-    return sightings[-1]
+    return answers[-1]
 
 
 def synced(
@@ -126,8 +126,8 @@ def test_a_removal_where_one_server_holds_it_only(peers: Peers, http: requests.S
             **{"x-netflix-discovery-replication": "true"},
         )
         assert status == 204
-        sighting = peers.deregister(*stray.key)
-        assert sighting.is_gone
+        by_server = peers.deregister(*stray.key)
+        assert by_server.is_gone
 
 
 def test_a_removal_looks_again(peers: Peers, app: str) -> None:
@@ -138,7 +138,7 @@ def test_a_removal_looks_again(peers: Peers, app: str) -> None:
     waits: list[float] = []
     deregister = peers.deregister
 
-    def bring_back(application: str, instance_id: str) -> Sighting:
+    def bring_back(application: str, instance_id: str) -> InstanceByServer:
         left = deregister(application, instance_id)
         attempts.append(instance_id)
         return register_until_seen(peers, instance) if len(attempts) == 1 else left
@@ -156,7 +156,7 @@ def test_an_instance_that_keeps_coming_back_is_an_error(peers: Peers, app: str) 
     peers.register(instance)
     deregister = peers.deregister
 
-    def never(application: str, instance_id: str) -> Sighting:
+    def never(application: str, instance_id: str) -> InstanceByServer:
         deregister(application, instance_id)
         return register_until_seen(peers, instance)
 
@@ -617,10 +617,10 @@ def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytes
     assert peers.read(*instance.key) is not None
     assert asked == [urls[1]]
 
-    sighting = peers.read_everywhere(*instance.key)
-    assert sighting.found is not None
-    assert sighting.failures.keys() == {urls[0]}
-    assert not sighting.is_gone
+    by_server = peers.read_everywhere(*instance.key)
+    assert by_server.found is not None
+    assert by_server.failures.keys() == {urls[0]}
+    assert not by_server.is_gone
 
     left = peers.deregister(*instance.key)
     assert left.found is None

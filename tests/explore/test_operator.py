@@ -153,7 +153,9 @@ def test_what_a_syncer_holds_that_registers_nothing_comes_back(name: str) -> Non
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH])
 def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: BatchMode) -> None:
     """Each finds the place empty when the operator starts, and one writes over what the other registered."""
-    both = Edit("two of a kind", (), begin=lambda site: site.syncer("stars", healthCheckPath="/health"))
+    both = Edit(
+        "two of a kind", (), begin=lambda workloads: workloads.syncer("stars", healthCheckPath="/health")
+    )
     explored = Explored(both, {}, Setup(mode=mode))
     assert not explored.run().violations
     reasons = {
@@ -170,9 +172,9 @@ def test_what_a_refused_syncer_holds_leaves_with_its_pod_though_nobody_watched()
     ended = Edit(
         "refused, and a pod ends while nobody watches",
         (
-            (0.0, lambda site: site.syncer(eureka="nowhere")),
-            (1.0, lambda site: site.pod("a-2", terminating=True)),
-            (0.8, lambda site: site.no_pod("a-2")),
+            (0.0, lambda workloads: workloads.syncer(eureka="nowhere")),
+            (1.0, lambda workloads: workloads.pod("a-2", terminating=True)),
+            (0.8, lambda workloads: workloads.no_pod("a-2")),
         ),
     )
     failure = tried(ended, {1: the_operator_ends_in_peace}, Setup(1))
@@ -335,10 +337,10 @@ def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None
     replaced = Edit(
         "replaced at once, shown until it is gone",
         (
-            (0.0, lambda site: site.pod("a-2", terminating=True)),
-            (0.05, lambda site: site.no_pod("a-2")),
-            (0.1, lambda site: site.pod("a-2", ready=False)),
-            (0.2, lambda site: site.pod("a-2")),
+            (0.0, lambda workloads: workloads.pod("a-2", terminating=True)),
+            (0.05, lambda workloads: workloads.no_pod("a-2")),
+            (0.1, lambda workloads: workloads.pod("a-2", ready=False)),
+            (0.2, lambda workloads: workloads.pod("a-2")),
         ),
         spec={"onTermination": "OutOfService"},
     )

@@ -11,22 +11,18 @@ from typing import ClassVar, Self
 from eurekube_provider.kube.access import SERVICES, SYNCERS
 from lab.workloads import wait_for
 from tests.faults.excuse import RELIST_SECONDS, RETURN_SECONDS, Excuse, without_source
-from tests.faults.fault import API, LEASES, OPERATORS, WATCHES, Parts, Scale, nothing
+from tests.faults.fault import API, LEASES, OPERATORS, WATCHES, Fault, Parts, Scale, nothing
 from tests.faults.operators import Operator
 from tests.faults.world import EAST_CLUSTER, SHOP, World
 
 
 @dataclass(frozen=True, slots=True)
-class ApiRestarted:
+class ApiRestarted(Fault):
     """The API server is killed and comes back."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({API})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -38,16 +34,12 @@ class ApiRestarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiAway:
+class ApiAway(Fault):
     """The API server is killed and stays away for long: Eureka leases must be renewed all the same."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({API, LEASES})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - always for as long as was agreed
@@ -59,16 +51,12 @@ class ApiAway:
 
 
 @dataclass(frozen=True, slots=True)
-class EtcdPaused:
+class EtcdPaused(Fault):
     """etcd is frozen: the API server takes requests and cannot answer them."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({API})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -85,20 +73,13 @@ class EtcdPaused:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchesCut:
+class WatchesCut(Fault):
     """All connections to the API server break, several times."""
 
     times: int
+    seconds: float = 0.0
     takes: ClassVar[Parts] = frozenset({WATCHES})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def seconds(self) -> float:
-        return 0.0
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RELIST_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RELIST_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
@@ -113,16 +94,12 @@ class WatchesCut:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchesSilent:
+class WatchesSilent(Fault):
     """The connections that are open say nothing any more, and nobody is told."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WATCHES})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RELIST_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RELIST_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -140,19 +117,13 @@ class WatchesSilent:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchesExpired:
+class WatchesExpired(Fault):
     """The watches break, and before they come back the API server has forgotten what they missed (410)."""
 
+    seconds: float = 0.0
     takes: ClassVar[Parts] = frozenset({WATCHES, API})
     needs: ClassVar[Parts] = frozenset({OPERATORS})
-
-    @property
-    def seconds(self) -> float:
-        return 0.0
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_source(EAST_CLUSTER, RETURN_SECONDS)
+    excused: ClassVar[tuple[Excuse, ...]] = without_source(EAST_CLUSTER, RETURN_SECONDS)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - nothing to choose

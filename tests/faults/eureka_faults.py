@@ -10,22 +10,30 @@ from typing import ClassVar, Self
 from lab.peering import SERVERS
 from lab.proxy import Proxy
 from tests.faults.excuse import Excuse, without_peers, without_server
-from tests.faults.fault import EUREKA, NAMED_EUREKA, Parts, Scale
+from tests.faults.fault import EUREKA, NAMED_EUREKA, Fault, Parts, Scale
 from tests.faults.world import NAMED_NUMBER, World
 
 
 @dataclass(frozen=True, slots=True)
-class PeerKilled:
-    """An Eureka server is killed and comes back empty."""
+class OneServer(Fault):
+    """One Eureka server is disturbed."""
 
     number: int
     seconds: float
     takes: ClassVar[Parts] = frozenset({EUREKA})
-    needs: ClassVar[Parts] = frozenset()
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
         return without_server(self.number)
+
+    @classmethod
+    def draw(cls, random: Random, scale: Scale) -> Self:
+        return cls(random.randrange(SERVERS), scale.draw(random, 3, 40))
+
+
+@dataclass(frozen=True, slots=True)
+class PeerKilled(OneServer):
+    """An Eureka server is killed and comes back empty."""
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -40,21 +48,8 @@ class PeerKilled:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerPaused:
+class PeerPaused(OneServer):
     """An Eureka server is frozen: it accepts connections and answers nobody."""
-
-    number: int
-    seconds: float
-    takes: ClassVar[Parts] = frozenset({EUREKA})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_server(self.number)
-
-    @classmethod
-    def draw(cls, random: Random, scale: Scale) -> Self:
-        return cls(random.randrange(SERVERS), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
         server = world.eureka.servers[self.number]
@@ -63,21 +58,12 @@ class PeerPaused:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerSplit:
+class PeerSplit(OneServer):
     """An Eureka server and the others do not reach each other; clients reach all."""
-
-    number: int
-    seconds: float
-    takes: ClassVar[Parts] = frozenset({EUREKA})
-    needs: ClassVar[Parts] = frozenset()
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
         return without_peers()
-
-    @classmethod
-    def draw(cls, random: Random, scale: Scale) -> Self:
-        return cls(random.randrange(SERVERS), scale.draw(random, 3, 40))
 
     def begin(self, world: World) -> Callable[[], None]:
         world.eureka.split(self.number)
@@ -85,23 +71,16 @@ class PeerSplit:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerSlow:
+class PeerSlow(OneServer):
     """An Eureka server answers late, clients and the others alike."""
 
-    number: int
     delay_seconds: float
-    seconds: float
-    takes: ClassVar[Parts] = frozenset({EUREKA})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_server(self.number)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         delay = round(random.uniform(0.1, 4.0), 1)
-        return cls(random.randrange(SERVERS), delay, scale.draw(random, 3, 40))
+        number = random.randrange(SERVERS)
+        return cls(number, scale.draw(random, 3, 40), delay)
 
     def begin(self, world: World) -> Callable[[], None]:
         ways = [world.eureka.fronts[self.number], *world.eureka.links_of(self.number)]
@@ -111,14 +90,10 @@ class PeerSlow:
 
 
 @dataclass(frozen=True, slots=True)
-class PeerOutOfReach:
+class PeerOutOfReach(OneServer):
     """Clients cannot use an Eureka server, in one of several ways; the others reach it."""
 
-    number: int
     how: str
-    seconds: float
-    takes: ClassVar[Parts] = frozenset({EUREKA})
-    needs: ClassVar[Parts] = frozenset()
 
     WAYS: ClassVar[dict[str, Callable[[Proxy], None]]] = {
         "refuses": Proxy.refuse,
@@ -129,13 +104,10 @@ class PeerOutOfReach:
         "answers 401": lambda front: front.answer(401),
     }
 
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_server(self.number)
-
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
-        return cls(random.randrange(SERVERS), random.choice(list(cls.WAYS)), scale.draw(random, 3, 40))
+        number, how = random.randrange(SERVERS), random.choice(list(cls.WAYS))
+        return cls(number, scale.draw(random, 3, 40), how)
 
     def begin(self, world: World) -> Callable[[], None]:
         front = world.eureka.fronts[self.number]
@@ -151,17 +123,15 @@ NAMED_WAYS: dict[str, Callable[[Proxy], None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class NamedEurekaAway:
+class NamedEurekaAway(Fault):
     """The Eureka server with a name of its own is of no use; the others have nothing to do with it."""
 
     how: str
     seconds: float
     takes: ClassVar[Parts] = frozenset({NAMED_EUREKA})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return tuple(replace(one, server=NAMED_NUMBER) for one in without_server(NAMED_NUMBER))
+    excused: ClassVar[tuple[Excuse, ...]] = tuple(
+        replace(one, server=NAMED_NUMBER) for one in without_server(NAMED_NUMBER)
+    )
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

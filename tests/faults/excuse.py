@@ -16,7 +16,7 @@ from enum import StrEnum
 from eurekube_provider.core.brake import HOLD_SECONDS
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.eureka.avoided_peers import AVOID_SECONDS
-from eurekube_provider.eureka.sweeper import LOOK_AFTER_SECONDS
+from eurekube_provider.eureka.sweeper import SWEEP_AFTER_SECONDS
 from eurekube_provider.kube.reflector import LONGEST_DELAY_SECONDS
 from tests.faults.operators import LEASE_SECONDS, RETRY_SECONDS
 
@@ -53,7 +53,7 @@ RENEWED_SECONDS = 50.0
 every 25 s, and not to all of them at a time."""
 
 
-LOOKED_AFTER_SECONDS = LOOK_AFTER_SECONDS[-1] + 3.0
+SWEPT_AFTER_SECONDS = SWEEP_AFTER_SECONDS[-1] + 3.0
 """By then after its removal an instance that came back is removed again."""
 
 
@@ -177,7 +177,7 @@ def without_peers() -> tuple[Excuse, ...]:
     they do not know the instance, and it registers it there.
     """
     return (
-        Excuse(Explains.STAY, margin_seconds=LOOKED_AFTER_SECONDS - PROMPT_SECONDS),
+        Excuse(Explains.STAY, margin_seconds=SWEPT_AFTER_SECONDS - PROMPT_SECONDS),
         Excuse(Explains.LOSS, margin_seconds=FORWARDED_SECONDS),
         Excuse(Explains.UNREADY, margin_seconds=RENEWED_SECONDS),
     )

@@ -7,10 +7,11 @@ left alone by the others: the invariants must be able to hold.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 from tests.faults.excuse import Excuse
 from tests.faults.world import World
@@ -47,24 +48,31 @@ class Scale:
         return round(random.uniform(min(shortest, longest), longest), 1)
 
 
-class Fault(Protocol):
-    """One thing that goes wrong, with its parameters."""
+class Fault(ABC):
+    """One thing that goes wrong, with its parameters.
 
-    takes: ClassVar[Parts]
-    needs: ClassVar[Parts]
+    :cvar takes: what nobody else may disturb meanwhile; ``needs`` what others must leave alone;
+        ``excused`` what the witness may see because of it, where no parameter says where.
+    :ivar seconds: how long it lasts, apart from the time that its beginning and its end take.
+    """
 
-    @property
-    def seconds(self) -> float:
-        """How long it lasts, apart from the time that its beginning and its end take."""
+    __slots__ = ()
+    takes: ClassVar[Parts] = frozenset()
+    needs: ClassVar[Parts] = frozenset()
+    excused: ClassVar[tuple[Excuse, ...]] = ()
+    seconds: float
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
         """What the witness may see because of it, and where; nothing else is excused."""
+        return self.excused
 
     @classmethod
+    @abstractmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
         """With parameters of the seed's choice."""
 
+    @abstractmethod
     def begin(self, world: World) -> Callable[[], None]:
         """Let it happen; returns what ends it."""
 

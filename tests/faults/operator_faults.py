@@ -8,7 +8,7 @@ from random import Random
 from typing import ClassVar, Self
 
 from tests.faults.excuse import KNOWLEDGE_SECONDS, Excuse, Explains, without_leader, without_operators
-from tests.faults.fault import API, CLOCKS, LEASES, OPERATORS, WATCHES, Parts, Scale
+from tests.faults.fault import API, CLOCKS, LEASES, OPERATORS, WATCHES, Fault, Parts, Scale
 from tests.faults.operators import Operator
 from tests.faults.world import EAST_CLUSTER, World
 
@@ -27,17 +27,14 @@ def _draw_replica(random: Random) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorKilled:
+class OperatorKilled(Fault):
     """SIGKILL, and started again later."""
 
     replica: int
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_leader(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -50,13 +47,12 @@ class OperatorKilled:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorPaused:
+class OperatorPaused(Fault):
     """SIGSTOP: it wakes up with the knowledge of before."""
 
     replica: int
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
-    needs: ClassVar[Parts] = frozenset()
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
@@ -76,16 +72,13 @@ class OperatorPaused:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderStopped:
+class LeaderStopped(Fault):
     """SIGTERM to the leader: it hands the Lease over and ends well."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_leader(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -98,17 +91,14 @@ class LeaderStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderCutOff:
+class LeaderCutOff(Fault):
     """The leader alone loses the API server, for longer than its Lease lasts: another one leads."""
 
     hangs: bool
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS, WATCHES})
     needs: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_leader(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_leader(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -124,16 +114,13 @@ class LeaderCutOff:
 
 
 @dataclass(frozen=True, slots=True)
-class AllOperatorsKilled:
+class AllOperatorsKilled(Fault):
     """Nobody is there for a while; the Eureka leases last longer than that."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({OPERATORS})
     needs: ClassVar[Parts] = frozenset({LEASES, API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_operators(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_operators(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -151,18 +138,13 @@ class AllOperatorsKilled:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockStepped:
+class ClockStepped(Fault):
     """An operator's wall clock is set to another time, and stays there until the end."""
 
     replica: int
     step_seconds: int
     seconds: float
     takes: ClassVar[Parts] = frozenset({CLOCKS})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

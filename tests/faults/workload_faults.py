@@ -12,7 +12,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import NAMESPACES, PODS, SERVICES, SYNCERS
 from lab.workloads import wait_for
 from tests.faults.excuse import Excuse, without_operators
-from tests.faults.fault import API, LEASES, OPERATORS, WEST, WORKLOADS, Parts, Scale, nothing
+from tests.faults.fault import API, LEASES, OPERATORS, WEST, WORKLOADS, Fault, Parts, Scale, nothing
 from tests.faults.world import (
     APPS,
     EAST_CLUSTER,
@@ -28,7 +28,7 @@ from tests.faults.world import (
 
 
 @dataclass(frozen=True, slots=True)
-class PodsUnready:
+class PodsUnready(Fault):
     """Some pods of an application fail their readiness probe for a while."""
 
     app: str
@@ -36,10 +36,6 @@ class PodsUnready:
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -60,7 +56,7 @@ class PodsUnready:
 
 
 @dataclass(frozen=True, slots=True)
-class RolledOut:
+class RolledOut(Fault):
     """A Deployment is rolled, and scaled up and down again on the way."""
 
     app: str
@@ -68,10 +64,6 @@ class RolledOut:
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -90,20 +82,13 @@ class RolledOut:
 
 
 @dataclass(frozen=True, slots=True)
-class MassDelete:
+class MassDelete(Fault):
     """All pods of an application are deleted at once, and replaced."""
 
     app: str
+    seconds: float = 0.0
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def seconds(self) -> float:
-        return 0.0
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time
@@ -116,17 +101,13 @@ class MassDelete:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLost:
-    """A node is gone, and its pods with it, without a goodbye."""
+class NodeLost(Fault):
+    """A node is gone, and its pods with it, without being seen terminating."""
 
     number: int
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -144,17 +125,13 @@ class NodeLost:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceDeleted:
+class ServiceDeleted(Fault):
     """A Service is deleted, and there again before the brake has let go, or after."""
 
     app: str
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -166,16 +143,12 @@ class ServiceDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceDeleted:
+class NamespaceDeleted(Fault):
     """A namespace is deleted with its syncers; it must go, and comes back with other pods."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API, LEASES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -187,16 +160,13 @@ class NamespaceDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceDeletedUnseen:
+class NamespaceDeletedUnseen(Fault):
     """A namespace is deleted while no operator is there: it waits for one, which takes all out."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WORKLOADS, OPERATORS})
     needs: ClassVar[Parts] = frozenset({API, LEASES})
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_operators(EAST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_operators(EAST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -216,21 +186,14 @@ class NamespaceDeletedUnseen:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncerEdited:
+class SyncerEdited(Fault):
     """A person changes a syncer's selector and mode again and again, faster than it can be carried out."""
 
     edits: tuple[tuple[str, str], ...]
     pause_seconds: float
+    seconds: float = 0.0
     takes: ClassVar[Parts] = frozenset({WORKLOADS})
     needs: ClassVar[Parts] = frozenset({API})
-
-    @property
-    def seconds(self) -> float:
-        return 0.0
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return ()
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:  # noqa: ARG003 - it takes no time of its own
@@ -254,16 +217,12 @@ class SyncerEdited:
 
 
 @dataclass(frozen=True, slots=True)
-class WestLost:
+class WestLost(Fault):
     """A cluster is lost with its operator, and rebuilt from its YAML: the same name, another UID."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WEST})
-    needs: ClassVar[Parts] = frozenset()
-
-    @property
-    def excuses(self) -> tuple[Excuse, ...]:
-        return without_operators(WEST_CLUSTER)
+    excused: ClassVar[tuple[Excuse, ...]] = without_operators(WEST_CLUSTER)
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.map.change import ROOT, Change
-from tests.mutants.workplace import HALF_WRITTEN
+from tests.map.change import Change
+from tests.mutants.workplace import fill
 
 COPIED = ("crds", "docs", "eurekube_provider", "tests")
 """Everything else that tests may read is linked."""
@@ -26,11 +25,7 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        for path in ROOT.iterdir():
-            if path.name in COPIED:
-                shutil.copytree(path, folder / path.name, ignore=HALF_WRITTEN)
-            elif not path.name.startswith("."):
-                (folder / path.name).symlink_to(path)
+        fill(folder, COPIED)
 
     def tried(self, *changes: Change) -> str:
         """Make the changes, run their tests, and take the changes back.

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -26,6 +26,15 @@ LONGEST_SECONDS = 150
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
 _FAILED = 1
 """What pytest ends with where tests ran and failed, and nothing else went wrong."""
+
+
+def fill(folder: Path, copied: Collection[str]) -> None:
+    """Make a folder a copy of the repository, in which all that is not to be changed is linked."""
+    for path in ROOT.iterdir():
+        if path.name in copied:
+            shutil.copytree(path, folder / path.name, ignore=HALF_WRITTEN)
+        elif not path.name.startswith("."):
+            (folder / path.name).symlink_to(path)
 
 
 class Verdict(StrEnum):
@@ -58,11 +67,7 @@ class Workplace:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        for path in ROOT.iterdir():
-            if path.name in COPIED:
-                shutil.copytree(path, folder / path.name, ignore=HALF_WRITTEN)
-            elif not path.name.startswith("."):
-                (folder / path.name).symlink_to(path)
+        fill(folder, COPIED)
 
     def unchanged(self, mutants: Iterable[Mutant]) -> str:
         """Run all tests that are named, without any mutant; what pytest says where one fails.

@@ -8,7 +8,7 @@ import pytest
 
 from eurekube_provider.operator.registries import KINDS
 from eurekube_provider.operator.settings import Settings
-from tests.explore.operator.site import Site
+from tests.explore.operator.workloads import Workloads
 from tests.explore.operator.world import World, owned
 from tests.registries.memory import MemoryConnection, MemoryRegistry
 
@@ -20,11 +20,11 @@ def test_an_operator_serves_another_kind_of_registry(monkeypatch: pytest.MonkeyP
     connections: Any = {"default": connection}
     with owned():
         world = World.of(1)
-        site = Site(world.kube)
-        site.service()
+        workloads = Workloads(world.kube)
+        workloads.service()
         for name in ("a", "b"):
-            site.pod(name)
-        site.syncer()
+            workloads.pod(name)
+        workloads.syncer()
         process, _ = world.start(
             Settings(connections, web_address="", drain_seconds=0, pod_name="operator"),
         )
@@ -34,9 +34,9 @@ def test_an_operator_serves_another_kind_of_registry(monkeypatch: pytest.MonkeyP
             return {key[1].partition(".")[0] for key in connection.held}
 
         assert registered_after(30.0) == {"a", "b"}
-        site.pod("c")
+        workloads.pod("c")
         assert registered_after(2.0) == {"a", "b", "c"}
-        site.pod("a", ready=False, terminating=True)
+        workloads.pod("a", ready=False, terminating=True)
         assert registered_after(2.0) == {"b", "c"}
         world.scheduler.kill(process)
     assert world.logged == []

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.automation import Outcome, Target, preview, up
-from eurekube_provider.automation.locks import Records
+from eurekube_provider.automation.locks import ProcessRecords
 from eurekube_provider.automation.processes import is_running
 from lab.workloads import wait_for
 from tests.system.stacks import own_pulumi, python_project
@@ -245,9 +245,9 @@ def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch:
     os.kill(project.started_cli(), signal.SIGKILL)
     dead = project.locked()
     living: list[subprocess.Popen[bytes]] = []
-    end_dead = Records.end_dead
+    end_dead = ProcessRecords.end_dead
 
-    def judged_and_then(records: Records) -> None:
+    def judged_and_then(records: ProcessRecords) -> None:
         """A person releases the stack and begins an ``up`` at this very moment."""
         end_dead(records)
         for lock in dead:
@@ -257,7 +257,7 @@ def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch:
         living.append(subprocess.Popen(command, cwd=project.directory, stdout=subprocess.DEVNULL))
         wait_for((project.directory / "arrived").exists, "a creation", 60)
 
-    monkeypatch.setattr(Records, "end_dead", judged_and_then)
+    monkeypatch.setattr(ProcessRecords, "end_dead", judged_and_then)
     told = up(other)
     (locked,) = project.locked()
     assert json.loads(locked.read_text())["pid"] == living[0].pid

@@ -399,7 +399,7 @@ def test_paused(shop: Shop) -> None:
 
 
 def test_an_unknown_connection(shop: Shop) -> None:
-    """It is refused with those that there are; what says goodbye leaves, and nothing else changes."""
+    """It is refused with those that there are; what is seen terminating leaves, and nothing else changes."""
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2))
     shop.syncer()

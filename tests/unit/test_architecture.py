@@ -28,6 +28,9 @@ LEANING = re.compile(
 )
 """How a docstring begins that says nothing without another one."""
 
+FRAGMENT = re.compile(r'^ *r?"""(Of|As many|So does|So often|Likewise)\b', re.MULTILINE)
+"""How a docstring begins that is half a sentence, whose subject is the name above it."""
+
 
 def layers() -> list[set[str]]:
     """The packages as import-linter holds them, from top to bottom."""
@@ -67,12 +70,12 @@ def test_the_files_that_contributors_read_of_are_there(page: str) -> None:
 
 
 def test_no_two_classes_have_one_name() -> None:
-    """Whoever reads a name knows which one is meant."""
+    """Whoever reads a name knows which one is meant; an underscore is no other name."""
     places = defaultdict(list)
     for path in MODULES:
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ClassDef):
-                places[node.name].append(str(path.relative_to(PACKAGE)))
+                places[node.name.lstrip("_")].append(str(path.relative_to(PACKAGE)))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
@@ -118,6 +121,12 @@ def test_each_docstring_begins_with_a_sentence_that_stands_alone(folder: str) ->
         for leaning in LEANING.finditer(path.read_text())
     }
     assert found == set()
+
+
+def test_no_docstring_of_the_package_is_half_a_sentence() -> None:
+    """It is shown without the name that it would go on from."""
+    found = [str(path.relative_to(ROOT)) for path in MODULES if FRAGMENT.search(path.read_text())]
+    assert found == []
 
 
 def test_nothing_but_the_plan_decides_what_is_changed() -> None:

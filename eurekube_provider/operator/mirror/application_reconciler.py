@@ -21,7 +21,7 @@ from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, mirrored_endpoints
 from eurekube_provider.core.mirror_guard import GuardVerdict, guarded, vanished
 from eurekube_provider.core.mirror_slices import SlicePlan, plan_slices, shown_endpoints
-from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.operator.index import Object
@@ -47,7 +47,7 @@ def _is_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror)
 
 
 @dataclass(frozen=True, slots=True)
-class _Decision:
+class _ServicePlan:
     """What a Service shall show.
 
     :ivar mirror: with its ports named as those of the Service that it adds to.
@@ -66,7 +66,7 @@ class _Decision:
     uses_names: bool
 
 
-def _planned(decision: _Decision, owner: Mapping[str, Any]) -> SlicePlan:
+def _planned(decision: _ServicePlan, owner: Mapping[str, Any]) -> SlicePlan:
     marks = slice_owner(decision.mirror, decision.application, decision.name, owner)
     return plan_slices(marks, decision.verdict.endpoints, decision.slices)
 
@@ -122,7 +122,9 @@ class ApplicationReconciler:
             for one in shown_endpoints([*own, *moving])
             if not _is_refused(one, now.policy, now.mirror)  # networks may have been taken away since
         ]
-        found = self._whereabouts(now, application, vanished(before, {one.instance_id for one in instances}))
+        found = self._find_unlisted(
+            now, application, vanished(before, {one.instance_id for one in instances})
+        )
         uses_names = False
 
         def resolved(host: str) -> tuple[str, ...] | None:
@@ -132,7 +134,7 @@ class ApplicationReconciler:
 
         mapped = mirrored_endpoints(
             mirror,
-            [*instances, *found.standing],
+            [*instances, *found.registered],
             self._cluster,
             now.policy,
             resolved,
@@ -146,15 +148,15 @@ class ApplicationReconciler:
             self._clock(),
             mirror.hold_seconds,
         )
-        is_final = not mapped.problems and not uses_names and not found.standing
+        is_final = not mapped.problems and not uses_names and not found.registered
         return partial(
             self._write,
             now,
-            _Decision(application, name, mirror, service, slices, mapped.problems, verdict, uses_names),
+            _ServicePlan(application, name, mirror, service, slices, mapped.problems, verdict, uses_names),
             signature if is_final else None,
         )
 
-    def _write(self, now: MirrorRound, decision: _Decision, signature: object | None) -> None:
+    def _write(self, now: MirrorRound, decision: _ServicePlan, signature: object | None) -> None:
         """Write the Service, then its slices, and note what is shown.
 
         :param signature: what all of it depends on; None where it must be decided anew all the same.
@@ -193,7 +195,7 @@ class ApplicationReconciler:
             self._done[place] = (signature, shown)
 
     @staticmethod
-    def _room(decision: _Decision, ports: list[dict[str, Any]]) -> SlicePlan:
+    def _room(decision: _ServicePlan, ports: list[dict[str, Any]]) -> SlicePlan:
         """The slices that come before a Service whose ports get other names: it finds its endpoints by those.
 
         Where one is refused, the Service keeps the names that it has.
@@ -231,19 +233,19 @@ class ApplicationReconciler:
             other,
         )
 
-    def _whereabouts(self, now: MirrorRound, application: str, ids: Iterable[str]) -> Whereabouts:
+    def _find_unlisted(self, now: MirrorRound, application: str, ids: Iterable[str]) -> UnlistedInstances:
         """What became of instances that are called here and that Eureka does not list."""
         asked = [(application, instance_id) for instance_id in ids if instance_id]
         if not asked:
-            return Whereabouts()
+            return UnlistedInstances()
         try:
-            return now.source.whereabouts(asked)
+            return now.source.find_unlisted(asked)
         except RegistryError as error:
             _log.warning(
                 "nobody says what became of instances",
                 extra={"mirror": "/".join(now.key), "application": application, "error": str(error)},
             )
-            return Whereabouts()
+            return UnlistedInstances()
 
     def take_away(self, key: MirrorKey, name: str, service: Object | None, slices: Iterable[Object]) -> None:
         """Remove what a mirror shows no more, because a person said so."""

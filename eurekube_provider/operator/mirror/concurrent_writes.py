@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 WRITERS = 8
-"""So many writes of one Eureka's mirrors are under way at once; Kubernetes' EndpointSlice controller has five
-workers."""
+"""How many writes of one Eureka's mirrors are under way at once; Kubernetes' EndpointSlice controller has
+five workers."""
 
 Write = Callable[[], None]
 

@@ -24,7 +24,7 @@ FORGET_SECONDS = 600.0
 """A name that nobody asked for during this time is forgotten."""
 
 MOST_ADDRESSES = 8
-"""Of one name; an instance has one or two."""
+"""How many addresses of one name are kept; an instance has one or two."""
 
 _THREADS = 4
 

@@ -61,10 +61,10 @@ class MirrorObjects:
         for group in self._groups:
             group.stop()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Wait for no back-off: the API server answers again."""
         for group in self._groups:
-            group.hurry()
+            group.retry_now()
 
     @property
     def are_known(self) -> bool:

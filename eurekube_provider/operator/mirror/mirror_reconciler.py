@@ -45,7 +45,7 @@ PROOF_SECONDS = 15.0
 """How soon proof is asked for again of what is held."""
 
 MOST_REFUSED = 8
-"""So many refusals are no application's own: none is written after them before the next try."""
+"""After how many refused applications none more is written before the next try: the cause is not theirs."""
 
 ORPHAN_FINALIZER = "orphan"
 """Kubernetes' own, on what is deleted without what it owns."""
@@ -60,7 +60,7 @@ class MirrorResult:
 
     :ivar report: None where there is nothing to say: no mirror any more, or no news of it.
     :ivar expired: instances whose endpoints were removed without proof, by sentence.
-    :ivar again_seconds: when to look again, though nothing tells of a change.
+    :ivar again_seconds: when to reconcile again, though nothing tells of a change.
     """
 
     report: MirrorReport | None = None
@@ -120,13 +120,13 @@ class MirrorReconciler:
             mirror = Mirror.from_object(item)
         except ConfigurationError as error:
             return MirrorResult(
-                self._standing(services, slices, Problem(MirrorReason.INVALID_SPEC, str(error)))
+                self._existing(services, slices, Problem(MirrorReason.INVALID_SPEC, str(error)))
             )
         source = self._sources.get(mirror.eureka)
         if source is None:
             known = ", ".join(sorted(self._sources)) or "none"
             sentence = f"spec.eureka is {mirror.eureka!r}: the operator's configuration has {known}"
-            return MirrorResult(self._standing(services, slices, Problem(Reason.UNKNOWN_EUREKA, sentence)))
+            return MirrorResult(self._existing(services, slices, Problem(Reason.UNKNOWN_EUREKA, sentence)))
         has_finalizer = MIRROR_FINALIZER in (item["metadata"].get("finalizers") or ())
         if not has_finalizer and not self._writer.set_finalizer(item, present=True):
             return MirrorResult()  # it is gone already: what is made for it now nobody would take away
@@ -138,7 +138,7 @@ class MirrorReconciler:
             self._applications.count_anew(key)
             return self._cut_off(condition, read_at, services, slices)
         if mirror.is_paused:
-            report = self._standing(services, slices, None, read_at)
+            report = self._existing(services, slices, None, read_at)
             sentence = "spec.paused is true: nothing is changed in the cluster"
             return MirrorResult(_with(report, {MirrorCondition.PAUSED: sentence}))
         shown_before = _by_application(slices)
@@ -180,12 +180,12 @@ class MirrorReconciler:
         """Keep everything while Eureka does not answer, and say how old it is."""
         if isinstance(condition, Failing):
             carry_out(self._keeper.exact_last_reads(services.values(), read_at), self._writers)
-        report = self._standing(services, slices, None, read_at)
+        report = self._existing(services, slices, None, read_at)
         why = failure_of(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
         return MirrorResult(_with(report, {MirrorCondition.SOURCE_UNREACHABLE: sentence}))
 
-    def _standing(
+    def _existing(
         self,
         services: Mapping[str, Object],
         slices: Mapping[str, list[Object]],
@@ -205,11 +205,11 @@ class MirrorReconciler:
         """Show every application that is meant; take away what is meant no more."""
         mirror = now.mirror
         listed = self._listed(mirror, now.source)
-        standing = _standing_applications(now)
+        existing = _existing_applications(now)
         if mirror.application:
             meant = {mirror.application}
         else:
-            meant = {application for application in standing.values() if mirror.means(application)}
+            meant = {application for application in existing.values() if mirror.means(application)}
             meant |= {
                 application
                 for application, instances in listed.items()
@@ -220,7 +220,7 @@ class MirrorReconciler:
         else:
             # A Service whose application is meant no more goes over to the one that gets its name: made anew
             # it would have another address.
-            keep = {name: application for name, application in standing.items() if application in meant}
+            keep = {name: application for name, application in existing.items() if application in meant}
             assigned = assigned_names(mirror.service_name, meant, keep)
             names = assigned.names
             now.problems += [
@@ -267,7 +267,7 @@ class MirrorReconciler:
         now.shown.sort(key=lambda one: (one.application, one.service))
         shown = {one.application for one in now.shown}
         for name in sorted({*now.services, *now.slices} - set(names.values())):
-            application = standing.get(name, "")
+            application = existing.get(name, "")
             if name not in now.services and self._keeper.has_opted_in(now.key, name):
                 application = application_of(now.slices[name][0])  # it was attached there until now
             if name in now.services and not application and mirror.pattern:
@@ -323,7 +323,7 @@ def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
     return int(bool({one.key for one in before or ()} - {one.key for one in after or ()}))
 
 
-def _standing_applications(now: MirrorRound) -> dict[str, str]:
+def _existing_applications(now: MirrorRound) -> dict[str, str]:
     """By Service, the application that it shows; one whose annotation is gone tells it by its slices.
 
     Where nothing tells it, the Service is left out: whoever gets the name has it.

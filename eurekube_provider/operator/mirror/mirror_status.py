@@ -11,7 +11,7 @@ from eurekube_provider.operator.status import condition, problem_conditions
 from eurekube_provider.runtime.clock import utc_time
 
 MOST_SERVICES = 500
-"""So many Services are listed in a status; all are counted."""
+"""How many Services are listed in a status; all are counted."""
 
 READ_TIME_SECONDS = 300.0
 """How often a status that says nothing else new says when Eureka was read."""

@@ -34,10 +34,10 @@ from eurekube_provider.operator.sources import Sources
 _log = logging.getLogger(__name__)
 
 UNSYNCED_SECONDS = 1.0
-"""How soon a mirror is looked at again while the objects of the cluster have not all been read."""
+"""How soon a mirror is reconciled again while the objects of the cluster have not all been read."""
 
 MOST_ROUNDS = 8
-"""So many rounds in which a mirror writes may come between two readings of Eureka. More of them mean that
+"""How many rounds in which a mirror writes may come between two readings of Eureka. More of them mean that
 somebody changes what is written, such as a webhook: that shall cost no endless writes."""
 
 REST_SECONDS = 30.0
@@ -120,7 +120,7 @@ class Mirrors:
 
     def lead(self) -> None:
         """Reconcile every mirror from now on."""
-        self.objects.hurry()
+        self.objects.retry_now()
         self._queue.resume()
         self._all_changed()
 
@@ -160,7 +160,7 @@ class Mirrors:
                 worker.join(max(0.0, deadline - time.monotonic()))
 
     def liveness(self) -> list[Liveness]:
-        """Of all threads."""
+        """Tell of all threads."""
         now = time.monotonic()
         return [
             *self.objects.liveness(),

@@ -44,7 +44,7 @@ class TriggerEntry:
 
     :ivar item: the object, with the status that was written last.
     :ivar refresh: None while it cannot work as it is.
-    :ivar looked_at: the last touch that was looked at.
+    :ivar compared_touch: the last touch after which what is wanted was compared with what was served.
     :ivar is_unwritten: whether its status is to be written.
     :ivar not_before: nothing is done before, since the Kubernetes API refused something.
     :ivar ran_for: the endpoints that the last run was for; None where this process did not begin it.
@@ -53,11 +53,11 @@ class TriggerEntry:
     """
 
     item: Object
-    standing: TriggerState
+    state: TriggerState
     schedule: Schedule
     refresh: StackRefresh | None = None
     pace: Pace = field(default_factory=lambda: Pace(0.0, 0.0))
-    looked_at: float | None = None
+    compared_touch: float | None = None
     is_unwritten: bool = False
     not_before: float = -math.inf
     ran_for: Endpoints | None = None
@@ -69,9 +69,9 @@ class TriggerEntry:
         """What tells it from another one of its name."""
         return str(self.item["metadata"].get("uid"))
 
-    def admit(self, settings: Settings) -> ConfigurationError | None:
-        """Find out whether it may work; returns why not."""
-        before = self.standing
+    def validate(self, settings: Settings) -> ConfigurationError | None:
+        """Find out whether it can work as it is; returns why not."""
+        before = self.state
         try:
             self.refresh = StackRefresh.from_object(self.item)
             self.pace = pace_of(self.refresh, settings)
@@ -80,13 +80,13 @@ class TriggerEntry:
             reason = RefreshReason.NOT_ALLOWED
             if isinstance(error, UnknownTarget):
                 reason = RefreshReason.UNKNOWN_TARGET
-            self.standing = before.refused(reason, str(error))
+            self.state = before.refused(reason, str(error))
             self.is_unwritten = True
             return error
-        self.standing = before.admitted(is_paused=self.refresh.is_paused)
+        self.state = before.accepted(is_paused=self.refresh.is_paused)
         status = self.item.get("status") or {}
         is_new = status.get("observedGeneration") != self.item["metadata"].get("generation")
-        self.is_unwritten = self.is_unwritten or is_new or self.standing != before
+        self.is_unwritten = self.is_unwritten or is_new or self.state != before
         return None
 
     def next_at(self, earliest: float | None) -> float | None:
@@ -95,10 +95,10 @@ class TriggerEntry:
         :param earliest: when a run of its target may begin; None while it cannot.
         """
         times = [self.not_before] if self.is_unwritten else []
-        look, due = self.schedule.look_at(self.pace), self._due_at(earliest)
-        if self.refresh is not None and look is not None:
-            if self.looked_at != self.schedule.last_touch:
-                times.append(max(look, self.not_before))
+        debounced, due = self.schedule.debounced_at(self.pace), self._due_at(earliest)
+        if self.refresh is not None and debounced is not None:
+            if self.compared_touch != self.schedule.last_touch:
+                times.append(max(debounced, self.not_before))
             elif due is not None and not self.refresh.is_paused:
                 times.append(max(due, self.not_before))
         return min(times, default=None)
@@ -120,7 +120,7 @@ class TriggerEntry:
         due = self._due_at(earliest)
         return None if due is None else max(due, self.not_before)
 
-    def look(
+    def reconcile(
         self, now: float, selected: Selected, seen_terminating: SeenTerminating, earliest: float | None
     ) -> Due | None:
         """If it is time, compare what is wanted with what was served.
@@ -128,18 +128,18 @@ class TriggerEntry:
         :param earliest: when a run of its target may begin; None while it cannot.
         :returns: what to run for, when it is time for that, too.
         """
-        look, due = self.schedule.look_at(self.pace), self._due_at(earliest)
-        if self.refresh is None or look is None or look > now:
+        debounced, due = self.schedule.debounced_at(self.pace), self._due_at(earliest)
+        if self.refresh is None or debounced is None or debounced > now:
             return None
-        if self.looked_at == self.schedule.last_touch and not self._runs_at(now, due):
+        if self.compared_touch == self.schedule.last_touch and not self._runs_at(now, due):
             return None
-        before = self.standing
+        before = self.state
         services, slices = selected(self.refresh.selector)
         endpoints = ready_endpoints(services, slices)
         addresses = addresses_of(services, endpoints)
-        self.looked_at = self.schedule.last_touch
+        self.compared_touch = self.schedule.last_touch
         wanted = self.refresh.digest(addresses)
-        self.standing = before.observing(addresses)
+        self.state = before.observing(addresses)
         doubt = "" if wanted == self.schedule.served else self._doubt(endpoints, seen_terminating)
         self.is_released = bool(doubt) and RELEASE_ANNOTATION in (
             self.item["metadata"].get("annotations") or {}
@@ -151,23 +151,23 @@ class TriggerEntry:
         due = self._due_at(earliest)
         if wanted == self.schedule.served:
             self.schedule = self.schedule.settled()
-            self.standing = self.standing.in_line()
-        elif not addresses and not self.standing.runs:
+            self.state = self.state.in_line()
+        elif not addresses and not self.state.runs:
             self.schedule = self.schedule.settled()
             selector = self.refresh.selector
             nothing = f"no Service in {selector.namespace} {selector.describe()}"
-            self.standing = self.standing.refused(RefreshReason.NO_MATCHING_SERVICE, nothing)
+            self.state = self.state.refused(RefreshReason.NO_MATCHING_SERVICE, nothing)
         elif self._runs_at(now, due):
             return wanted, addresses, endpoints
         elif self.held_since is not None and not self.refresh.is_paused:
-            self.standing = self.standing.held(
+            self.state = self.state.held(
                 f"{doubt}: held back for {HOLD_SECONDS:.0f} s in case the source is broken; if it is meant,"
                 f" annotate the StackRefresh with {RELEASE_ANNOTATION}=now"
             )
         else:
             free = self._due_at(-math.inf if earliest is None else earliest) or now
-            self.standing = self.standing.waiting(free - now)
-        self.is_unwritten = self.is_unwritten or self.standing != before
+            self.state = self.state.waiting(free - now)
+        self.is_unwritten = self.is_unwritten or self.state != before
         return None
 
     def _runs_at(self, now: float, due: float | None) -> bool:
@@ -176,7 +176,7 @@ class TriggerEntry:
     def _doubt(self, endpoints: Endpoints, seen_terminating: SeenTerminating) -> str:
         """Why what is there now looks like a broken source, beside what the last run was for."""
         if self.ran_for is None:  # another process began it: how many there were is all that is known
-            count = self.standing.served_addresses
+            count = self.state.served_addresses
             going, coming = max(0, count - len(endpoints)), max(0, len(endpoints) - count)
             return doubt_of_source(count, going, going, coming)
         leaving = self.ran_for.keys() - endpoints.keys()
@@ -216,5 +216,5 @@ def pace_of(refresh: StackRefresh, settings: Settings) -> Pace:
 
 def run_key(entry: TriggerEntry, wanted: str) -> str:
     """What names a run, whichever replica tries it: the same until one goes well."""
-    text = f"{entry.uid}/{entry.standing.runs}/{wanted}"
+    text = f"{entry.uid}/{entry.state.runs}/{wanted}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]

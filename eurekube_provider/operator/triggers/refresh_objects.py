@@ -30,14 +30,14 @@ class RefreshObjects:
         """
         return self._unless_gone("GET", REFRESHES.path(*key))
 
-    def write_status(self, key: Key, item: dict[str, Any], standing: TriggerState) -> dict[str, Any] | None:
+    def write_status(self, key: Key, item: dict[str, Any], state: TriggerState) -> dict[str, Any] | None:
         """Write the status, if it says something new.
 
         :param item: the object with its current status.
         :returns: the object with the status that it has now; None where there is none any more.
         :raises KubernetesError: it could not be written.
         """
-        status = status_of(item, standing, datetime.now(UTC))
+        status = status_of(item, state, datetime.now(UTC))
         if _says(item.get("status") or {}, status):
             return item
         written = self._unless_gone("PATCH", REFRESHES.path(*key, "status"), {"status": status})

@@ -17,17 +17,17 @@ def rows(triggers: Triggers) -> list[dict[str, Any]]:
     How one stands is what this replica knows, and what the object's status says where another one leads: when
     it runs next is known to the leader only.
     """
-    standings, due = triggers.standings(), triggers.due()
+    states, due = triggers.states(), triggers.due()
     found = []
     for item in triggers.reflectors.objects():
         key = key_of(item)
-        found.append(_row(item, standings.get(key) or TriggerState.of(item), due.get(key)))
+        found.append(_row(item, states.get(key) or TriggerState.of(item), due.get(key)))
     return sorted(found, key=lambda row: (row["ready"] is True, row["namespace"], row["name"]))
 
 
-def _row(item: Object, standing: TriggerState, due: float | None) -> dict[str, Any]:
-    metadata, spec, run = item["metadata"], item.get("spec") or {}, standing.last_run or {}
-    begun = standing.begun_at
+def _row(item: Object, state: TriggerState, due: float | None) -> dict[str, Any]:
+    metadata, spec, run = item["metadata"], item.get("spec") or {}, state.last_run or {}
+    begun = state.begun_at
     return {
         "namespace": metadata["namespace"],
         "name": metadata["name"],
@@ -35,14 +35,14 @@ def _row(item: Object, standing: TriggerState, due: float | None) -> dict[str, A
         "action": str(spec.get("action", "")),
         "target": str(spec.get("target", "")),
         "paused": bool(spec.get("paused")),
-        "ready": standing.is_ready,
-        "reason": standing.reason,
-        "message": standing.message,
-        "synced": standing.is_synced,
-        "syncReason": standing.sync_reason,
-        "syncMessage": standing.sync_message,
-        "addresses": standing.addresses,
-        "failures": standing.failures,
+        "ready": state.is_ready,
+        "reason": state.reason,
+        "message": state.message,
+        "synced": state.is_synced,
+        "syncReason": state.sync_reason,
+        "syncMessage": state.sync_message,
+        "addresses": state.addresses,
+        "failures": state.failures,
         "outcome": str(run.get("outcome") or ""),
         "lastRunAt": None if begun is None else stamp(begun),
         "nextRunAt": None if due is None else stamp(datetime.fromtimestamp(due, UTC)),

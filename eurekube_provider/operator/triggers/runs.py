@@ -15,36 +15,25 @@ from eurekube_provider.core.model import EMPTY
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.triggers.automation import worker
 from eurekube_provider.operator.triggers.pulumi_stack import requester
-from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target
+from eurekube_provider.operator.triggers.targets import Automation, Concurrency, PulumiStack, Target
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
 from eurekube_provider.operator.triggers.webhook import caller
 
 _log = logging.getLogger(__name__)
 
 MOST_RUNS = 4
-"""So many heavy runs may be in their first minute at once; each is a process that wants a processor."""
+"""How many heavy runs may be in their first minute at once; each is a process that wants a processor."""
 
 SLOT_SECONDS = 60.0
 """After so long a heavy run counts no more: it waits for something, perhaps in vain."""
 
 MOST_AT_ALL = 32
-"""So many run at once, whatever they are. Half of either number is for those whose last run went well."""
+"""How many runs there may be at once, whatever they are. Half of either number is for targets whose last
+run went well."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a target runs.
-
-    :ivar lane: of all targets with the same one, one runs at a time.
-    :ivar is_heavy: whether it wants a processor.
-    """
-
-    lane: str
-    is_heavy: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Going:
+class _ActiveRun:
     thread: threading.Thread
     began: float
     is_heavy: bool
@@ -52,11 +41,11 @@ class _Going:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """Who has a target run, and what for.
+class RunRequest:
+    """A request for a run of a target: whose it is, and what it is for.
 
     :ivar uid: the StackRefresh's; its name may be another one's by the end of the run.
-    :ivar term: the term of leadership in which it was ordered.
+    :ivar term: the term of leadership in which it was made.
     :ivar wanted: the digest of what it is for.
     :ivar is_again: whether it repeats a run that did not go well.
     """
@@ -70,23 +59,23 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class FinishedRun:
     """A run that is over."""
 
-    order: Order
+    request: RunRequest
     result: TriggerResult
     seconds: float
 
 
 @dataclass(slots=True)
-class History:
-    """What is counted of one StackRefresh, since this process began."""
+class RunHistory:
+    """Counts the runs of one StackRefresh since this process began."""
 
     outcomes: Counter[TriggerOutcome] = field(default_factory=Counter)
     last_seconds: float = 0.0
     succeeded_at: float | None = None
 
-    def count(self, ended: Ended) -> None:
+    def count(self, ended: FinishedRun) -> None:
         """Another run has ended."""
         self.outcomes[ended.result.outcome] += 1
         self.last_seconds = ended.seconds
@@ -98,7 +87,7 @@ class Runs:
     """What runs.
 
     :param runners: by target.
-    :param places: by target; where there is none, a target has a lane of its own, and is heavy.
+    :param concurrency: by target; where there is none, a target has a group of its own, and is heavy.
     :param has_ended: called on a run's thread when there is something for :meth:`take_ended`.
     """
 
@@ -106,14 +95,14 @@ class Runs:
         self,
         runners: Mapping[str, Runner],
         has_ended: Callable[[], None],
-        places: Mapping[str, Place] = EMPTY,
+        concurrency: Mapping[str, Concurrency] = EMPTY,
     ) -> None:
         self._runners = runners
-        self._places = {name: places.get(name, Place(name)) for name in runners}
+        self._concurrency = {name: concurrency.get(name, Concurrency(name)) for name in runners}
         self._has_ended = has_ended
         self._lock = threading.Lock()
-        self._going: dict[str, _Going] = {}
-        self._ended: list[Ended] = []
+        self._active: dict[str, _ActiveRun] = {}
+        self._ended: list[FinishedRun] = []
         self._cancelled = threading.Event()
 
     def may_begin(self, target: str, *, is_again: bool = False) -> bool:
@@ -121,41 +110,41 @@ class Runs:
 
         :param is_again: its last run did not go well: however many of those there are, they leave room.
         """
-        place, now = self._places[target], time.monotonic()
+        limit, now = self._concurrency[target], time.monotonic()
         with self._lock:
-            going = list(self._going.values())
-            if place.lane in self._going or not _has_room(going, MOST_AT_ALL, is_again=is_again):
+            active = list(self._active.values())
+            if limit.group in self._active or not _has_room(active, MOST_AT_ALL, is_again=is_again):
                 return False
-        young = [one for one in going if one.is_heavy and now - one.began < SLOT_SECONDS]
-        return not place.is_heavy or _has_room(young, MOST_RUNS, is_again=is_again)
+        young = [one for one in active if one.is_heavy and now - one.began < SLOT_SECONDS]
+        return not limit.is_heavy or _has_room(young, MOST_RUNS, is_again=is_again)
 
     def frees_at(self) -> float | None:
         """When the next heavy run counts no more, by the monotonic clock; None where none will."""
         now = time.monotonic()
         with self._lock:
-            times = [one.began + SLOT_SECONDS for one in self._going.values() if one.is_heavy]
+            times = [one.began + SLOT_SECONDS for one in self._active.values() if one.is_heavy]
         return min((at for at in times if at > now), default=None)
 
-    def begin(self, order: Order, run: Callable[[threading.Event], TriggerRun]) -> None:
+    def begin(self, request: RunRequest, run: Callable[[threading.Event], TriggerRun]) -> None:
         """Begin a run, which :meth:`may_begin` allows.
 
         :param run: makes it, of the event that cancels it.
         """
-        name = f"run-{order.target}"
+        name = f"run-{request.target}"
         thread = threading.Thread(
-            target=self._carry_out, args=(order, run(self._cancelled)), name=name, daemon=True
+            target=self._carry_out, args=(request, run(self._cancelled)), name=name, daemon=True
         )
-        place = self._places[order.target]
+        limit = self._concurrency[request.target]
         with self._lock:
-            self._going[place.lane] = _Going(thread, time.monotonic(), place.is_heavy, order.is_again)
+            self._active[limit.group] = _ActiveRun(thread, time.monotonic(), limit.is_heavy, request.is_again)
         thread.start()
 
-    def take_ended(self) -> list[Ended]:
+    def take_ended(self) -> list[FinishedRun]:
         """What has ended since the last call; its targets are free again."""
         with self._lock:
             ended, self._ended = self._ended, []
             for one in ended:
-                del self._going[self._places[one.order.target].lane]
+                del self._active[self._concurrency[one.request.target].group]
         return ended
 
     def cancel(self) -> None:
@@ -166,25 +155,25 @@ class Runs:
         """Wait until all have ended."""
         deadline = time.monotonic() + timeout_seconds
         with self._lock:
-            threads = [one.thread for one in self._going.values()]
+            threads = [one.thread for one in self._active.values()]
         for thread in threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
-    def _carry_out(self, order: Order, run: TriggerRun) -> None:
+    def _carry_out(self, request: RunRequest, run: TriggerRun) -> None:
         began = time.monotonic()
         try:
-            result = self._runners[order.target](run)
+            result = self._runners[request.target](run)
         except EurekubeError as error:  # its text is ours, without credentials
             result = TriggerResult.failed(f"the run broke off: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it was, the run is over
             # Neither status nor log repeats its text: a library may show in it what it was given to send.
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             kind = type(error).__name__
-            about = {"refresh": "/".join(order.key), "error": kind, "where": where}
+            about = {"refresh": "/".join(request.key), "error": kind, "where": where}
             _log.error("stack run broke off", extra=about)
             result = TriggerResult.failed(f"the run broke off ({kind}); the operator's log says where")
         with self._lock:
-            self._ended.append(Ended(order, result, time.monotonic() - began))
+            self._ended.append(FinishedRun(request, result, time.monotonic() - began))
         self._has_ended()
 
 
@@ -196,6 +185,6 @@ def runner_of(target: Target, access: KubeAccess) -> Runner:
     return worker(way) if isinstance(way, Automation) else caller(way)
 
 
-def _has_room(going: Sequence[_Going], most: int, *, is_again: bool) -> bool:
+def _has_room(active: Sequence[_ActiveRun], most: int, *, is_again: bool) -> bool:
     """Whether one more fits; of those that did not go well, into their half."""
-    return len(going) < most and not (is_again and sum(one.is_again for one in going) >= most // 2)
+    return len(active) < most and not (is_again and sum(one.is_again for one in active) >= most // 2)

@@ -39,10 +39,10 @@ from eurekube_provider.operator.options import (
 )
 
 USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
-"""Of a StackRefresh that says nothing, where the target allows it."""
+"""The times of a StackRefresh that says nothing, where the target allows them."""
 
 
-class Form(StrEnum):
+class Payload(StrEnum):
     """What a webhook is told."""
 
     EUREKUBE = "eurekube"
@@ -71,7 +71,7 @@ class Webhook:
     url: str = field(repr=False)
     secret: str = field(default="", repr=False)
     authorization: str = field(default="", repr=False)
-    form: Form = Form.EUREKUBE
+    form: Payload = Payload.EUREKUBE
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +99,18 @@ def _actions(text: str) -> frozenset[StackAction]:
 
 
 @dataclass(frozen=True, slots=True)
+class Concurrency:
+    """What of a target may not run at once.
+
+    :ivar group: of all targets with the same one, those that name one stack, one runs at a time.
+    :ivar is_heavy: whether a run is a process that wants a processor, and no wait for somebody else's.
+    """
+
+    group: str
+    is_heavy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One target; what has a text here is a key of each kind."""
 
@@ -120,19 +132,14 @@ class Target:
     shortest_interval_seconds: float = option(SECONDS, 10.0, "a StackRefresh must not ask for less")
 
     @property
-    def lane(self) -> str:
-        """Equal for targets of which only one may run at a time: those that name one stack."""
+    def concurrency(self) -> Concurrency:
+        """What of it may not run at once."""
         way = self.way
         if isinstance(way, PulumiStack):
-            return f"Stack {way.namespace}/{way.name}"
+            return Concurrency(f"Stack {way.namespace}/{way.name}", is_heavy=False)
         if isinstance(way, Automation):
-            return f"stack {way.identity or (way.work_dir, way.stack)}"
-        return f"target {self.name}"
-
-    @property
-    def is_heavy(self) -> bool:
-        """Whether a run is a process that wants a processor, and no wait for somebody else's."""
-        return isinstance(self.way, Automation)
+            return Concurrency(f"stack {way.identity or (way.work_dir, way.stack)}")
+        return Concurrency(f"target {self.name}", is_heavy=False)
 
     def pace_of(self, refresh: StackRefresh) -> Pace:
         """How often a StackRefresh may have it run.
@@ -186,7 +193,13 @@ KEYS_OF_KIND = {
         Option("url", "URL", HTTP_URL, None, "what is called"),
         Option("secret-file", "FILE", TEXT, None, "file with the key of the signature"),
         Option("authorization-file", "FILE", TEXT, None, "file with the value of the header Authorization"),
-        Option("form", "eurekube|repository-dispatch", choice(*Form), str(Form.EUREKUBE), "what it is told"),
+        Option(
+            "form",
+            "eurekube|repository-dispatch",
+            choice(*Payload),
+            str(Payload.EUREKUBE),
+            "what it is told",
+        ),
     ),
     _AUTOMATION: (
         Option("stack", "NAME", TEXT, None, "the stack"),
@@ -242,7 +255,7 @@ def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText])
         )
     if not secrets.get("authorization", "").isascii():
         raise ConfigurationError(f"{given['authorization-file'].where}: a header can carry ASCII only")
-    return Webhook(url=values["url"], form=Form(values["form"]), **secrets)
+    return Webhook(url=values["url"], form=Payload(values["form"]), **secrets)
 
 
 def _automation(stack: str, work_dir: str) -> Automation:

@@ -118,7 +118,7 @@ class TriggerState:
         return _read((self.last_run or {}).get("startTime"))
 
     def schedule(self, now: float, wall: datetime) -> Schedule:
-        """The schedule that goes on from here, with everything to be looked at.
+        """The schedule that goes on from here, with everything to be reconciled.
 
         :param now: the schedule's clock.
         :param wall: the same moment by the wall clock, by which the status has its times.
@@ -141,7 +141,7 @@ class TriggerState:
         """What there is in the cluster now."""
         return replace(self, services=len(addresses), addresses=sum(map(len, addresses.values())))
 
-    def admitted(self, *, is_paused: bool) -> TriggerState:
+    def accepted(self, *, is_paused: bool) -> TriggerState:
         """It can work as it is."""
         allowed = self._as_last_run() if self.reason in REFUSALS else self
         return replace(allowed, is_paused=is_paused)
@@ -240,37 +240,37 @@ class TriggerState:
         return replace(self, is_ready=not bad, reason=reason, message=message)
 
 
-def status_of(item: Object, standing: TriggerState, wall: datetime) -> dict[str, Any]:
-    """The status that says ``standing``, for a merge patch: None is to be removed.
+def status_of(item: Object, state: TriggerState, wall: datetime) -> dict[str, Any]:
+    """The status that says ``state``, for a merge patch: None is to be removed.
 
     :param item: with its current status, whose transition times are kept.
     """
     at = stamp(wall)
-    ready = standing.reason, mended(standing.reason, standing.message, REFRESH_REMEDIES)
-    sync = standing.sync_reason, mended(standing.sync_reason, standing.sync_message, REFRESH_REMEDIES)
+    ready = state.reason, mended(state.reason, state.message, REFRESH_REMEDIES)
+    sync = state.sync_reason, mended(state.sync_reason, state.sync_message, REFRESH_REMEDIES)
     conditions = [
-        condition(item, RefreshCondition.READY, *ready, at, holds=standing.is_ready),
-        condition(item, RefreshCondition.SYNCED, *sync, at, holds=standing.is_synced),
+        condition(item, RefreshCondition.READY, *ready, at, holds=state.is_ready),
+        condition(item, RefreshCondition.SYNCED, *sync, at, holds=state.is_synced),
     ]
     before = conditions_of(item)
-    paused = "spec.paused is true: nothing is run" if standing.is_paused else ""
-    for kind, why in ((RefreshCondition.PAUSED, paused), (RefreshCondition.BRAKED, standing.braked)):
+    paused = "spec.paused is true: nothing is run" if state.is_paused else ""
+    for kind, why in ((RefreshCondition.PAUSED, paused), (RefreshCondition.BRAKED, state.braked)):
         if why:
             told = mended(kind, why, REFRESH_REMEDIES)
             conditions.append(condition(item, kind, kind, told, at, holds=True))
         elif kind in before:
             conditions.append(condition(item, kind, "Resolved", "no longer so", at, holds=False))
     unended = dict.fromkeys(("completionTime", "duration", "message", "changes"))
-    run = {**unended, **standing.last_run} if standing.last_run else None
+    run = {**unended, **state.last_run} if state.last_run else None
     return {
         "observedGeneration": item["metadata"].get("generation", 0),
         "conditions": conditions,
         "lastRun": run,
-        "servedDigest": standing.served or None,
-        "runs": standing.runs,
-        "failures": standing.failures,
-        "services": standing.services,
-        "addresses": standing.addresses,
+        "servedDigest": state.served or None,
+        "runs": state.runs,
+        "failures": state.failures,
+        "services": state.services,
+        "addresses": state.addresses,
     }
 
 

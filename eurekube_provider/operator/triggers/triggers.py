@@ -1,6 +1,6 @@
 """Runs targets for StackRefreshes, in the replica that leads.
 
-One thread looks, decides and writes; runs have threads of their own. Nobody waits for either: the reflectors
+One thread reconciles and writes; runs have threads of their own. Nobody waits for either: the reflectors
 only leave a note.
 """
 
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from eurekube_provider.core.condition_types import RefreshCondition
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
@@ -29,8 +30,8 @@ from eurekube_provider.operator.index import Object, Selectors, key_of
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import intent
 from eurekube_provider.operator.triggers.entry import Due, SeenTerminating, Selected, TriggerEntry, run_key
-from eurekube_provider.operator.triggers.refresh_objects import RefreshObjects
-from eurekube_provider.operator.triggers.runs import Ended, History, Order, Place, Runs, runner_of
+from eurekube_provider.operator.triggers.refresh_objects import Key, RefreshObjects
+from eurekube_provider.operator.triggers.runs import FinishedRun, RunHistory, RunRequest, Runs, runner_of
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
 from eurekube_provider.operator.triggers.trigger_state import TriggerState
 from eurekube_provider.operator.watches import trim_own
@@ -41,7 +42,7 @@ RETRY_SECONDS = 5.0
 """When something that the Kubernetes API refused is tried again."""
 
 ROUND_SECONDS = 0.05
-"""What comes within this time is looked at together."""
+"""What changes within this time is reconciled together."""
 
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_ROUND_SECONDS = 300.0
@@ -56,8 +57,6 @@ _EVENTS = {
     TriggerOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
 }
 """What an Event says of a run that ended."""
-
-Key = tuple[str, str]
 
 
 class Triggers:
@@ -90,8 +89,8 @@ class Triggers:
             for namespace in settings.watch_namespaces or (None,)
         )
         made = runners or {name: runner_of(target, access) for name, target in settings.targets.items()}
-        places = {name: Place(target.lane, target.is_heavy) for name, target in settings.targets.items()}
-        self._runs = Runs(made, self._wake, places)
+        concurrency = {name: target.concurrency for name, target in settings.targets.items()}
+        self._runs = Runs(made, self._wake, concurrency)
         self._begun_at: dict[str, float] = {}  # by target; also of StackRefreshes that are gone
         self._condition = threading.Condition()
         self._is_woken = self._leads = self._stopped = False
@@ -100,7 +99,7 @@ class Triggers:
         self._later: dict[Key, float] = {}  # whose status could not be read, and when to try again
         self._entries: dict[Key, TriggerEntry] = {}
         self._entries_term = 0
-        self._history: dict[Key, History] = {}
+        self._history: dict[Key, RunHistory] = {}
         self._round_at = time.monotonic()
         self._thread = threading.Thread(target=self._loop, name="triggers", daemon=True)
 
@@ -115,7 +114,7 @@ class Triggers:
         with self._condition:
             self._leads = True
             self._term += 1
-        self.reflectors.hurry()
+        self.reflectors.retry_now()
         self._wake()
 
     def stand_by(self) -> None:
@@ -149,20 +148,20 @@ class Triggers:
         age = time.monotonic() - self._round_at
         return [*self.reflectors.liveness(), *liveness_of([self._thread], age, LONGEST_ROUND_SECONDS)]
 
-    def history(self) -> dict[Key, History]:
+    def history(self) -> dict[Key, RunHistory]:
         """What is counted, of the StackRefreshes that there are."""
         there = {key_of(item) for item in self.reflectors.objects()}
         with self._condition:
             copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
         return {key: one for key, one in copies.items() if key in there}
 
-    def standings(self) -> dict[Key, TriggerState]:
+    def states(self) -> dict[Key, TriggerState]:
         """How it stands, as this replica knows; nothing while it does not lead."""
         with self._condition:
-            return {key: entry.standing for key, entry in self._entries.items()}
+            return {key: entry.state for key, entry in self._entries.items()}
 
     def due(self) -> dict[Key, float]:
-        """When it is looked whether to run again, as Unix time; only what is to be looked at."""
+        """When what waits is reconciled again, and may run, as Unix time."""
         offset = time.time() - time.monotonic()
         with self._condition:
             entries = list(self._entries.items())
@@ -201,7 +200,7 @@ class Triggers:
                 if not self._leads or self._entries_term != self._term:
                     self._entries, self._later = {}, {}
             for ended in self._runs.take_ended():
-                self._guarded(ended.order.key, lambda ended=ended: self._end(ended))  # type: ignore[misc]
+                self._guarded(ended.request.key, partial(self._end, ended))
             if not self._leads:
                 continue
             if not self.reflectors.is_settled:
@@ -216,14 +215,14 @@ class Triggers:
             for key in again:
                 touched[key] = self._later.pop(key)
             for key, at in touched.items():
-                self._guarded(key, lambda key=key, at=at: self._look(key, at))  # type: ignore[misc]
+                self._guarded(key, partial(self._object_changed, key, at))
             # What did not go well comes after all others; of equals, who waits longest is first.
             waiting = {
-                key: (entry.standing.is_again, entry.schedule.first_touch or 0.0)
+                key: (entry.state.is_again, entry.schedule.first_touch or 0.0)
                 for key, entry in self._entries.items()
             }
             for key in sorted(waiting, key=lambda key: waiting[key]):
-                self._guarded(key, lambda key=key: self._advance(key))  # type: ignore[misc]
+                self._guarded(key, partial(self._reconcile, key))
 
     def _wait_seconds(self) -> float:
         """Until something is due; shorter where nothing tells of it: a first list that becomes complete."""
@@ -238,7 +237,7 @@ class Triggers:
         """When a run for it may begin; None until another one has ended."""
         if entry.refresh is None:
             return None
-        is_again = entry.standing.is_again
+        is_again = entry.state.is_again
         may_begin = self._runs.may_begin(entry.refresh.target, is_again=is_again)
         return self._free_at(entry) if may_begin else None
 
@@ -271,7 +270,7 @@ class Triggers:
         else:
             entry.not_before = at
 
-    def _look(self, key: Key, at: float) -> None:
+    def _object_changed(self, key: Key, at: float) -> None:
         """Something of a StackRefresh, or of its Services, may have changed."""
         item, entry = self.reflectors.get(*key), self._entries.get(key)
         if item is None or item["metadata"].get("deletionTimestamp"):
@@ -283,13 +282,13 @@ class Triggers:
             item = self._objects.read(key)
             if item is None:
                 return  # its end is on its way to our copy
-            standing = TriggerState.of(item)
-            entry = TriggerEntry(item, standing, standing.schedule(time.monotonic(), datetime.now(UTC)))
+            state = TriggerState.of(item)
+            entry = TriggerEntry(item, state, state.schedule(time.monotonic(), datetime.now(UTC)))
             begun_at = entry.schedule.begun_at
-            self._begun_at[standing.target] = max(begun_at, self._begun_at.get(standing.target, begun_at))
+            self._begun_at[state.target] = max(begun_at, self._begun_at.get(state.target, begun_at))
             with self._condition:
                 self._entries[key] = entry
-            if standing.was_cut_off:
+            if state.was_cut_off:
                 note = "the replica that began the last run did not see its end; it is run again"
                 self._events.record(item, EventType.WARNING, RefreshEvent.RUN_CUT_OFF, note)
         elif intent(entry.item) != intent(item):
@@ -300,21 +299,21 @@ class Triggers:
             entry.schedule = entry.schedule.touched(at)
             return
         entry.schedule = entry.schedule.touched(at)
-        refusal = entry.admit(self._settings)
+        refusal = entry.validate(self._settings)
         if refusal is not None:
-            why = mended(entry.standing.reason, str(refusal), REFRESH_REMEDIES)
-            self._events.record(entry.item, EventType.WARNING, entry.standing.reason, why)
+            why = mended(entry.state.reason, str(refusal), REFRESH_REMEDIES)
+            self._events.record(entry.item, EventType.WARNING, entry.state.reason, why)
 
-    def _advance(self, key: Key) -> None:
+    def _reconcile(self, key: Key) -> None:
         """Do what is due, and have the status say so."""
         entry, now = self._entries[key], time.monotonic()
         if entry.not_before > now:
             return
-        was_braked = bool(entry.standing.braked)
-        due = entry.look(now, self._selected, self._seen_terminating, self._earliest(entry))
-        if entry.standing.braked and not was_braked:
+        was_braked = bool(entry.state.braked)
+        due = entry.reconcile(now, self._selected, self._seen_terminating, self._earliest(entry))
+        if entry.state.braked and not was_braked:
             reason = RefreshCondition.BRAKED
-            why = mended(reason, entry.standing.braked, REFRESH_REMEDIES)
+            why = mended(reason, entry.state.braked, REFRESH_REMEDIES)
             self._events.record(entry.item, EventType.WARNING, reason, why)
         if due is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, due)
@@ -324,13 +323,13 @@ class Triggers:
     def _begin(self, key: Key, entry: TriggerEntry, refresh: StackRefresh, due: Due) -> None:
         """Begin a run, once the status says so: were this process to die, it must be found there."""
         wanted, addresses, endpoints = due
-        before = entry.standing
-        entry.standing = before.begun(refresh, datetime.now(UTC))
+        before = entry.state
+        entry.state = before.begun(refresh, datetime.now(UTC))
         try:
             if not self._write(key, entry):
                 return
         except Exception:
-            entry.standing = before
+            entry.state = before
             raise
         timeout_seconds = self._settings.targets[refresh.target].timeout_seconds
 
@@ -352,21 +351,21 @@ class Triggers:
         entry.ran_for, entry.held_since, entry.is_released = endpoints, None, False
         entry.schedule = entry.schedule.begun(now, wanted)
         _log.info("stack run begins", extra={"refresh": "/".join(key), "target": refresh.target})
-        self._runs.begin(Order(key, entry.uid, self._term, refresh.target, wanted, before.is_again), run)
+        self._runs.begin(RunRequest(key, entry.uid, self._term, refresh.target, wanted, before.is_again), run)
         if is_released:
             self._objects.take_off_release(key)
 
-    def _end(self, ended: Ended) -> None:
+    def _end(self, ended: FinishedRun) -> None:
         """Tell of the end of a run; what another replica has taken over meanwhile, that one tells."""
-        order, result, good = ended.order, ended.result, ended.result.outcome.is_good
-        about = {"refresh": "/".join(order.key), "target": order.target, "outcome": str(result.outcome)}
+        request, result, good = ended.request, ended.result, ended.result.outcome.is_good
+        about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
         told = {**about, "seconds": round(ended.seconds, 1)} | ({} if good else {"error": result.message})
         _log.log(logging.INFO if good else logging.WARNING, "stack run ended", extra=told)
-        entry = self._entries.get(order.key)
-        if entry is None or (entry.uid, self._entries_term) != (order.uid, order.term):
+        entry = self._entries.get(request.key)
+        if entry is None or (entry.uid, self._entries_term) != (request.uid, request.term):
             return
         with self._condition:
-            self._history.setdefault(order.key, History()).count(ended)
+            self._history.setdefault(request.key, RunHistory()).count(ended)
         now = time.monotonic()
         if good:
             entry.schedule = entry.schedule.succeeded()
@@ -375,19 +374,19 @@ class Triggers:
         else:
             entry.schedule = entry.schedule.failed(now, random.random())  # noqa: S311 - jitter, no secret
         retry_seconds = max(0.0, (entry.schedule.due_at(entry.pace) or now) - now)
-        entry.standing = entry.standing.ended(
-            result, order.wanted, ended.seconds, datetime.now(UTC), retry_seconds
+        entry.state = entry.state.ended(
+            result, request.wanted, ended.seconds, datetime.now(UTC), retry_seconds
         )
         entry.is_unwritten = True
         if entry.refresh is None:
-            entry.admit(self._settings)  # it was changed meanwhile, to what cannot work
+            entry.validate(self._settings)  # it was changed meanwhile, to what cannot work
         reason = _EVENTS[result.outcome]
-        note = f"{order.target}: {result.message} ({ended.seconds:.1f} s)"
+        note = f"{request.target}: {result.message} ({ended.seconds:.1f} s)"
         self._events.record(entry.item, EventType.NORMAL if good else EventType.WARNING, reason, note)
 
     def _write(self, key: Key, entry: TriggerEntry) -> bool:
         """Write the status, if it says something new; whether there is still something to write it to."""
-        written = self._objects.write_status(key, entry.item, entry.standing)
+        written = self._objects.write_status(key, entry.item, entry.state)
         if written is None:
             with self._condition:
                 self._entries.pop(key, None)

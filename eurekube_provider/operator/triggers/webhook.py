@@ -20,7 +20,7 @@ from typing import Any
 import requests
 import requests.adapters
 
-from eurekube_provider.operator.triggers.targets import Form, Webhook
+from eurekube_provider.operator.triggers.targets import Payload, Webhook
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerResult, TriggerRun
 
 SIGNATURE_HEADER = "X-Eurekube-Signature-256"
@@ -146,7 +146,7 @@ def _post(
     if webhook.secret:
         headers[SIGNATURE_HEADER] = signature(webhook.secret, body)
         headers[TIMED_SIGNATURE_HEADER] = timed_signature(webhook.secret, body, int(time.time()))
-    if webhook.form is Form.REPOSITORY_DISPATCH:
+    if webhook.form is Payload.REPOSITORY_DISPATCH:
         headers["Accept"] = "application/vnd.github+json"
 
     def authorized(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -179,7 +179,7 @@ def _post(
     return f"it answered {code}", 300 <= code < 500 and code not in (408, 409, 425, 429)
 
 
-def _body(form: Form, run: TriggerRun) -> bytes:
+def _body(form: Payload, run: TriggerRun) -> bytes:
     """Nothing in it is another one at the next try: the same key means the same body."""
     document = {
         "id": run.key,
@@ -193,9 +193,9 @@ def _body(form: Form, run: TriggerRun) -> bytes:
     for service, hosts in sorted(run.addresses.items()):
         namespace, _, name = service.partition("/")
         services.append({"namespace": namespace, "name": name, "ready": len(hosts)})
-        if form is Form.EUREKUBE:
+        if form is Payload.EUREKUBE:
             services[-1]["addresses"] = list(hosts[:_MOST_ADDRESSES])
-    if form is Form.EUREKUBE:
+    if form is Payload.EUREKUBE:
         return json.dumps({**document, "services": services}).encode()
     payload = {**document, "services": services[:_MOST_SERVICES]}  # at most ten keys, 64 KiB
     return json.dumps({"event_type": EVENT_TYPE, "client_payload": payload}).encode()

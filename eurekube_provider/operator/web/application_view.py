@@ -11,10 +11,10 @@ from eurekube_provider.comparison.pairs import pairs_of
 from eurekube_provider.operator.web.running_operator import RunningOperator
 
 MOST_PAIRS = 40
-"""As many are drawn of one syncer; the rest is counted. Those that do not agree come first."""
+"""How many pairs of one syncer are drawn; the rest is counted. Those that do not agree come first."""
 
 MOST_INSTANCES = 40
-"""As many are named of what no syncer of the cluster keeps."""
+"""How many instances that no syncer of the cluster keeps are named."""
 
 
 def application_view(operator: RunningOperator, application: str) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class WebServer:
 
     def __init__(self, address: Address, handler: Handler) -> None:
         try:
-            self._server = _Server(address, handler)
+            self._server = _HttpServer(address, handler)
         except OSError as error:
             host, port = address
             raise ConfigurationError(
@@ -132,7 +132,7 @@ def shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class _Server(ThreadingHTTPServer):
+class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
@@ -202,7 +202,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
     error_message_format = "%(code)d %(message)s\n"
 
     def __init__(self, request: Any, client_address: Any, server: BaseServer) -> None:
-        assert isinstance(server, _Server)  # noqa: S101 - made by it only
+        assert isinstance(server, _HttpServer)  # noqa: S101 - made by it only
         self._handler = server.handler
         self._policy = _NOTHING_ALLOWED
         super().__init__(request, client_address, server)

@@ -153,12 +153,9 @@ METRICS = {
 
 
 class OperatorCollector(Collector):
-    """Reads the operator at each scrape.
+    """Reads the operator at each scrape; None where there is nothing to read."""
 
-    :param operator: None as long as there is nothing to read.
-    """
-
-    def __init__(self, operator: Callable[[], RunningOperator | None]) -> None:
+    def __init__(self, operator: RunningOperator | None) -> None:
         self._operator = operator
 
     def describe(self) -> Iterable[Metric]:
@@ -168,7 +165,7 @@ class OperatorCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """All families that have something to say."""
         yield _filled("eurekube_build_info", {(__version__,): 1.0})
-        operator = self._operator()
+        operator = self._operator
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
@@ -194,7 +191,7 @@ class OperatorCollector(Collector):
 class Metrics:
     """The registry of everything that is scraped."""
 
-    def __init__(self, operator: Callable[[], RunningOperator | None]) -> None:
+    def __init__(self, operator: RunningOperator | None = None) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
@@ -209,23 +206,23 @@ class Metrics:
 
 def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
     history = operator.controller.history
-    looks = {key: history.last.get(key) for key in operator.sources.syncer_keys()}
-    seen = {key: look for key, look in looks.items() if look is not None}
+    last_reconciles = {key: history.last.get(key) for key in operator.sources.syncer_keys()}
+    seen = {key: last for key, last in last_reconciles.items() if last is not None}
     return {
         "eurekube_reconcile_total": {
             ("/".join(key), str(result)): float(count)
             for (key, result), count in history.results().items()
-            if key in looks
+            if key in last_reconciles
         },
-        "eurekube_desired_instances": _by_key({key: look.report.desired for key, look in seen.items()}),
-        "eurekube_registered_instances": _by_key({key: operator.registered(key) for key in looks}),
-        "eurekube_refused_instances": _by_key({key: look.report.refused for key, look in seen.items()}),
+        "eurekube_desired_instances": _by_key({key: last.report.desired for key, last in seen.items()}),
+        "eurekube_registered_instances": _by_key({key: operator.registered(key) for key in last_reconciles}),
+        "eurekube_refused_instances": _by_key({key: last.report.refused for key, last in seen.items()}),
         "eurekube_drifted_instances": _by_key(
-            {key: max(0, look.differing - look.report.refused) for key, look in seen.items()}
+            {key: max(0, last.differing - last.report.refused) for key, last in seen.items()}
         ),
-        "eurekube_braked": _by_key({key: look.held_since is not None for key, look in seen.items()}),
+        "eurekube_braked": _by_key({key: last.held_since is not None for key, last in seen.items()}),
         "eurekube_last_success_timestamp_seconds": _by_key(
-            {key: at for key, at in history.succeeded_at().items() if key in looks}
+            {key: at for key, at in history.succeeded_at().items() if key in last_reconciles}
         ),
     }
 
@@ -233,7 +230,7 @@ def _of_syncers(operator: RunningOperator) -> dict[str, Samples]:
 def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
     if operator.triggers is None:
         return {}
-    history, standings = operator.triggers.history(), operator.triggers.standings()
+    history, states = operator.triggers.history(), operator.triggers.states()
     return {
         "eurekube_refresh_runs_total": {
             ("/".join(key), str(outcome)): float(count)
@@ -244,8 +241,8 @@ def _of_triggers(operator: RunningOperator) -> dict[str, Samples]:
         "eurekube_refresh_last_success_timestamp_seconds": _by_key(
             {key: one.succeeded_at for key, one in history.items() if one.succeeded_at is not None}
         ),
-        "eurekube_refresh_failures": _by_key({key: one.failures for key, one in standings.items()}),
-        "eurekube_refresh_synced": _by_key({key: one.is_synced for key, one in standings.items()}),
+        "eurekube_refresh_failures": _by_key({key: one.failures for key, one in states.items()}),
+        "eurekube_refresh_synced": _by_key({key: one.is_synced for key, one in states.items()}),
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import Comparison, Count, connection_of, count_of
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind
-from eurekube_provider.comparison.standing import Standing, SyncState, standing_of
+from eurekube_provider.comparison.reported_state import ReportedState, SyncState, reported_state_of
 from eurekube_provider.comparison.troubles import headline, troubles_of
 from eurekube_provider.core.objects import Object, is_ready
 from eurekube_provider.core.registry import Figures, Refused, Registry
@@ -25,13 +25,13 @@ from eurekube_provider.operator.web.operator_troubles import (
     refresh_troubles,
     troubles_at,
 )
-from eurekube_provider.operator.web.page_request import PAGE_SIZE, PageRequest
+from eurekube_provider.operator.web.page_request import EVERYTHING, PAGE_SIZE, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.clock import utc_time
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:
-    from eurekube_provider.comparison.mirror_standing import MirrorStanding
+    from eurekube_provider.comparison.mirror_state import MirrorState
 
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = MOST_MIRRORS = 50
 
@@ -39,16 +39,8 @@ Document = dict[str, Any]
 """What becomes JSON; ``docs/reference/web.md`` lists its keys, to which a test holds it."""
 
 
-def overview(
-    operator: RunningOperator, syncer: str = "", application: str = "", wanted: PageRequest | None = None
-) -> Document:
-    """Collect what is known now.
-
-    :param syncer: ``namespace/name``: show this one only.
-    :param application: in any case: show what concerns this one only.
-    :param wanted: more than these two; wins over them.
-    """
-    wanted = wanted or PageRequest(syncer, application)
+def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Document:
+    """Collect what is known now of what is wanted."""
     now = time.time()
     figures = {name: registry.figures(in_full=True) for name, registry in operator.registries.items()}
     problems = [loop.problem for loop in operator.liveness() if loop.problem]
@@ -132,14 +124,14 @@ def overview(
     }
 
 
-def _mirrors(operator: RunningOperator, now_seconds: float) -> list[MirrorStanding]:
+def _mirrors(operator: RunningOperator, now_seconds: float) -> list[MirrorState]:
     """How the mirrors stand, as their statuses say, which the leader writes as soon as it knows."""
     if operator.mirrors is None:
         return []
     # Only here: without mirrors none of it takes memory.
-    from eurekube_provider.comparison.mirror_standing import mirror_standings
+    from eurekube_provider.comparison.mirror_state import mirror_states
 
-    return mirror_standings(operator.mirrors.objects.mirrors.objects(), now_seconds)
+    return mirror_states(operator.mirrors.objects.mirrors.objects(), now_seconds)
 
 
 def _worst_first(row: Document) -> tuple[int, str, str, str]:
@@ -160,11 +152,11 @@ def _count(operator: RunningOperator, item: Object, row: Document) -> None:
 
 
 def _comparison(operator: RunningOperator, item: Object) -> Comparison:
-    """One syncer, as `eurekube status` compares it: by our own last look, or by its status."""
+    """One syncer, as `eurekube status` compares it: by our last reconcile, or by its status."""
     key = key_of(item)
-    look = operator.controller.history.last.get(key)
-    report = look.report if look else _reported(item)
-    standing = Standing(
+    last = operator.controller.history.last.get(key)
+    report = last.report if last else _reported(item)
+    reported = ReportedState(
         report.is_ready,
         report.reason,
         report.message,
@@ -172,27 +164,27 @@ def _comparison(operator: RunningOperator, item: Object) -> Comparison:
         report.sync_reason,
         report.sync_message,
     )
-    reason, message = standing.told
+    reason, message = reported.told
     spec = item.get("spec") or {}
     return Comparison(
         report.application or str((spec.get("selector") or {}).get("app", "")).upper(),
         Keeper(KeeperKind.SYNCER, "/".join(key)),
-        standing.state,
+        reported.state,
         connection_of(item),
         reason,
         message,
         Count(report.desired),
         None,
-        look.differing if look else 0,
-        look.differences if look else (),
+        last.differing if last else 0,
+        last.differences if last else (),
     )
 
 
 def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Document:
-    """One row: our own last look, or what the object's status says where we have not looked (yet)."""
+    """One row: our last reconcile, or what the object's status says where there was none (yet)."""
     key, spec = key_of(item), item.get("spec") or {}
-    look = operator.controller.history.last.get(key)
-    report = look.report if look else _reported(item)
+    last = operator.controller.history.last.get(key)
+    report = last.report if last else _reported(item)
     return {
         "namespace": key[0],
         "name": key[1],
@@ -210,8 +202,8 @@ def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Do
         "registered": report.registered,
         "registeredUp": None,
         "refused": report.refused,
-        "heldSince": None if look is None or look.held_since is None else utc_time(look.held_since),
-        "lookedAt": utc_time(look.at) if look else None,
+        "heldSince": None if last is None or last.held_since is None else utc_time(last.held_since),
+        "lookedAt": utc_time(last.at) if last else None,
         "differing": compared.differing,
         "differences": [{**one.to_dict(), "cause": one.cause} for one in compared.differences],
     }
@@ -219,15 +211,15 @@ def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Do
 
 def _reported(item: Object) -> Report:
     """What another replica wrote into a syncer's status."""
-    status, standing = item.get("status") or {}, standing_of(item)
+    status, reported = item.get("status") or {}, reported_state_of(item)
     return Report(
-        is_ready=standing.is_ready,
-        reason=standing.reason,
-        message=standing.message,
+        is_ready=reported.is_ready,
+        reason=reported.reason,
+        message=reported.message,
         application=str(status.get("application") or ""),
-        is_synced=standing.is_synced,
-        sync_reason=standing.sync_reason,
-        sync_message=standing.sync_message,
+        is_synced=reported.is_synced,
+        sync_reason=reported.sync_reason,
+        sync_message=reported.sync_message,
         desired=int(status.get("desired", 0)),
         refused=int(status.get("refused", 0)),
     )

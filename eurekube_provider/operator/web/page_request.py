@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.reported_state import SyncState
 
 PAGE_SIZE = 50
 """Rows on a page."""
@@ -68,3 +68,6 @@ class PageRequest:
             "state": self.state,
             "find": self.find,
         }
+
+
+EVERYTHING = PageRequest()

@@ -22,15 +22,15 @@ class Routes:
     def __init__(self) -> None:
         self._operator: RunningOperator | None = None
         self._why_not = STARTING
-        self._metrics = Metrics(lambda: self._operator)
+        self._metrics = Metrics()
 
     def show(self, operator: RunningOperator) -> None:
         """The operator is put together."""
-        self._operator = operator
+        self._operator, self._metrics = operator, Metrics(operator)
 
     def close(self) -> None:
         """The operator ends its loops: they are no sign of life any more, and it is not ready."""
-        self._operator, self._why_not = None, STOPPING
+        self._operator, self._metrics, self._why_not = None, Metrics(), STOPPING
 
     def __call__(self, request: Request) -> Response | None:
         """The page at a path; None where there is none."""
@@ -60,7 +60,7 @@ class Routes:
                 return Response(text.encode(), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
             return _page(without_data(self._why_not), HTTPStatus.SERVICE_UNAVAILABLE)
         query = request.query
-        document = overview(operator, wanted=PageRequest.of(query, is_paged=not as_json))
+        document = overview(operator, PageRequest.of(query, is_paged=not as_json))
         if as_json:
             return Response(json.dumps(document, indent=1).encode(), "application/json")
         return _page(html(document, refreshes=query.get("refresh") != "off"))

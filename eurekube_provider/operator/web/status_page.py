@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from eurekube_provider.comparison.discrepancy import MOST_OF_A_GROUP
-from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.troubles import MOST_SUBJECTS, Severity
 from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.operator.web.overview import Document
@@ -29,7 +29,7 @@ REFRESH_SECONDS = 10
 MOST_SYNCERS_WITH_DIFFERENCES = 20
 
 MOST_TROUBLES = 6
-"""As many are shown, the worst; the others are counted."""
+"""How many troubles are shown, the worst; the others are counted."""
 
 _FOLDER = Path(__file__).parent / "templates"
 _STYLE = (_FOLDER / "style.css").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 MOST_NAMED = 5
-"""As many instances of one entry are named; the rest is counted."""
+"""How many instances of one entry are named; the rest is counted."""
 
 
 def timeline(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

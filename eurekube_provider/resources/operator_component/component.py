@@ -54,7 +54,7 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     targets_file,
 )
 from eurekube_provider.resources.operator_guard import Guard, OperatorGuard, cluster_inputs
-from eurekube_provider.resources.program import InOneSentence, is_rendered
+from eurekube_provider.resources.program import AsProgramError, is_rendered
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -96,7 +96,7 @@ class EurekubeOperator(pulumi.ComponentResource):
         opts: pulumi.ResourceOptions | None = None,
         **keywords: Any,
     ) -> None:
-        with InOneSentence("EurekubeOperator: "):
+        with AsProgramError("EurekubeOperator: "):
             args = operator_args(one_form(args, keywords, ""))
         super().__init__(self.TYPE, name, None, opts)
         self._args = args

@@ -25,8 +25,8 @@ _VOLUME = "eureka"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One of the things that a Secret may hold.
+class SecretEntry:
+    """One entry that a Secret may hold.
 
     :ivar name: of the component's argument.
     :ivar key: in the Secret that the component makes; of what is a file, also the file's name.
@@ -39,14 +39,14 @@ class Part:
     is_file: bool = False
 
 
-CA = Part("ca_certificate", "ca.crt", "EUREKA_CA_FILE", is_file=True)
-PARTS = (
-    Part("user", "user", "EUREKA_USER"),
-    Part("password", "password", "EUREKA_PASSWORD"),
-    Part("token", "token", "EUREKA_TOKEN"),
+CA = SecretEntry("ca_certificate", "ca.crt", "EUREKA_CA_FILE", is_file=True)
+ENTRIES = (
+    SecretEntry("user", "user", "EUREKA_USER"),
+    SecretEntry("password", "password", "EUREKA_PASSWORD"),
+    SecretEntry("token", "token", "EUREKA_TOKEN"),
     CA,
-    Part("client_certificate", "tls.crt", "EUREKA_CLIENT_CERTIFICATE", is_file=True),
-    Part("client_key", "tls.key", "EUREKA_CLIENT_KEY", is_file=True),
+    SecretEntry("client_certificate", "tls.crt", "EUREKA_CLIENT_CERTIFICATE", is_file=True),
+    SecretEntry("client_key", "tls.key", "EUREKA_CLIENT_KEY", is_file=True),
 )
 
 _IN_CLEAR = ("EUREKA_PASSWORD", "EUREKA_TOKEN")
@@ -93,26 +93,26 @@ class EurekaSecretArgsDict(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where the pods find one part: a key of a Secret.
+class SecretKeyRef:
+    """The key of a Secret under which the pods find one entry.
 
     :ivar secret: its name; None for the one that the component makes.
     """
 
-    part: Part
+    entry: SecretEntry
     secret: pulumi.Input[str] | None
     key: str
 
     @property
     def path(self) -> str:
-        """The file in the container, of a part that is one."""
-        return f"{_DIRECTORY}/{self.part.key}"
+        """The file in the container, of an entry that is one."""
+        return f"{_DIRECTORY}/{self.entry.key}"
 
 
 class Credentials:
     """Everything that an operator has for Eureka.
 
-    :param given: the component's own arguments, by the names of :data:`PARTS`; None for what is not given.
+    :param given: the component's own arguments, by the names of :data:`ENTRIES`; None for what is not given.
     :param secret: the Secret that is there already, None for none.
     """
 
@@ -120,12 +120,12 @@ class Credentials:
         self, given: Mapping[str, pulumi.Input[str] | None], secret: EurekaSecretArgs | None
     ) -> None:
         self._secret = secret
-        self.own = {part.key: value for part in PARTS if (value := given.get(part.name)) is not None}
+        self.own = {entry.key: value for entry in ENTRIES if (value := given.get(entry.name)) is not None}
         """What stands in the Secret that the component makes, by key."""
-        self.sources = [Source(part, None, part.key) for part in PARTS if part.key in self.own]
+        self.refs = [SecretKeyRef(entry, None, entry.key) for entry in ENTRIES if entry.key in self.own]
         if secret is not None:
-            keys = ((part, getattr(secret, f"{part.name}_key")) for part in PARTS)
-            self.sources += [Source(part, secret.name, key) for part, key in keys if key is not None]
+            keys = ((entry, getattr(secret, f"{entry.name}_key")) for entry in ENTRIES)
+            self.refs += [SecretKeyRef(entry, secret.name, key) for entry, key in keys if key is not None]
 
     def check(self, environment: Collection[str]) -> None:
         """Refuse what the operator could not start with, or what would stand in clear.
@@ -135,11 +135,11 @@ class Credentials:
         """
         if self._secret is not None:
             self._check_secret(self._secret)
-        said = {source.part.name for source in self.sources}
-        for source in self.sources:
-            if source.part.variable in environment:
+        said = {ref.entry.name for ref in self.refs}
+        for ref in self.refs:
+            if ref.entry.variable in environment:
                 raise ConfigurationError(
-                    f"environment must not set {source.part.variable}: {self._word(source.part.name)} says it"
+                    f"environment must not set {ref.entry.variable}: {self._word(ref.entry.name)} says it"
                 )
         for variable in _IN_CLEAR:
             if variable in environment:
@@ -166,7 +166,7 @@ class Credentials:
 
     def variables(self) -> dict[str, str]:
         """The variables that name files."""
-        return {source.part.variable: source.path for source in self.sources if source.part.is_file}
+        return {ref.entry.variable: ref.path for ref in self.refs if ref.entry.is_file}
 
     def annotation(self) -> dict[str, pulumi.Input[str]]:
         """What has the pods replaced when somebody else's Secret changes."""
@@ -179,11 +179,11 @@ class Credentials:
         :param own: the name of the Secret that the component makes.
         """
         return {
-            source.part.variable: core.EnvVarSourceArgs(
-                secret_key_ref=core.SecretKeySelectorArgs(name=source.secret or own, key=source.key)
+            ref.entry.variable: core.EnvVarSourceArgs(
+                secret_key_ref=core.SecretKeySelectorArgs(name=ref.secret or own, key=ref.key)
             )
-            for source in self.sources
-            if not source.part.is_file
+            for ref in self.refs
+            if not ref.entry.is_file
         }
 
     def volume(self, own: pulumi.Input[str]) -> list[core.VolumeArgs]:
@@ -194,12 +194,12 @@ class Credentials:
         files = [
             core.VolumeProjectionArgs(
                 secret=core.SecretProjectionArgs(
-                    name=source.secret or own,
-                    items=[core.KeyToPathArgs(key=source.key, path=source.part.key)],
+                    name=ref.secret or own,
+                    items=[core.KeyToPathArgs(key=ref.key, path=ref.entry.key)],
                 )
             )
-            for source in self.sources
-            if source.part.is_file
+            for ref in self.refs
+            if ref.entry.is_file
         ]
         if not files:
             return []
@@ -230,7 +230,7 @@ class Credentials:
                     f"eureka_secret: {name} must be one of the Secret's keys, which consist of letters,"
                     " digits, '-', '_' and '.'"
                 )
-        own = [part.name for part in PARTS if part.key in self.own]
+        own = [entry.name for entry in ENTRIES if entry.key in self.own]
         for name in own:
             if name != CA.name or f"{CA.name}_key" in keys:
                 raise ConfigurationError(
@@ -239,7 +239,7 @@ class Credentials:
                 )
 
     def _word(self, name: str) -> str:
-        """What a person calls a part: the argument, or where it stands in the Secret that is there."""
+        """What a person calls an entry: the argument, or where it stands in the Secret that is there."""
         return name if self._secret is None or name == CA.name else f"eureka_secret.{name}_key"
 
 

@@ -18,7 +18,7 @@ from eurekube_provider.eureka.connection import split_credentials
 from eurekube_provider.resources.arguments import SECRET, as_arguments
 from eurekube_provider.resources.labels import OPERATOR_APP, SELECTOR_LABEL
 from eurekube_provider.resources.operator_component.credentials import (
-    PARTS,
+    ENTRIES,
     Credentials,
     EurekaSecretArgs,
     EurekaSecretArgsDict,
@@ -44,7 +44,7 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     check_targets,
     target_entries,
 )
-from eurekube_provider.resources.program import InOneSentence
+from eurekube_provider.resources.program import AsProgramError
 
 DEFAULT_IMAGE = "ghcr.io/eurekube/eurekube-operator"
 
@@ -189,7 +189,7 @@ class EurekubeOperatorArgs(PodArgs):
 
         :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
         """
-        given = {part.name: getattr(self, part.name) for part in PARTS}
+        given = {part.name: getattr(self, part.name) for part in ENTRIES}
         return Credentials(given, secret_args(self.eureka_secret))
 
     @property
@@ -204,7 +204,7 @@ class EurekubeOperatorArgs(PodArgs):
         """What the file names, by the names of the files."""
         return {**self.target_secrets, **connection_secrets(connection_args(self.connections))}
 
-    @InOneSentence("EurekubeOperator: ")
+    @AsProgramError("EurekubeOperator: ")
     def check(self) -> None:
         """Refuse what would only fail in the cluster, or stand in clear in the Deployment.
 
@@ -314,7 +314,7 @@ def operator_args(given: EurekubeOperatorArgs | EurekubeOperatorArgsDict) -> Eur
 
     :raises ProgramError: one sentence that names the argument.
     """
-    with InOneSentence("EurekubeOperator: "):
+    with AsProgramError("EurekubeOperator: "):
         args = as_arguments(EurekubeOperatorArgs, given)
     args.check()
     return args

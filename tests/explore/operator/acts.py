@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.explore.operator.rules import CLUSTER, STACKS
-from tests.explore.operator.site import APP, SHOP
+from tests.explore.operator.workloads import APP, SHOP
 from tests.model.wire import Request
 
 if TYPE_CHECKING:

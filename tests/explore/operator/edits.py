@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.explore.operator.site import APP, Site
+from tests.explore.operator.workloads import APP, Workloads
 
-Step = Callable[[Site], None]
+Step = Callable[[Workloads], None]
 
 
-def NOTHING(_: Site) -> None:  # noqa: N802 - a constant
+def NOTHING(_: Workloads) -> None:  # noqa: N802 - a constant
     """Nothing more."""
 
 
@@ -22,7 +22,7 @@ class Edit:
     :param steps: each with the seconds that pass before it.
     :param spec: of the syncer that is there before.
     :param begin: what there is before, besides or instead of three pods and their syncer.
-    :param is_braked: whether something leaves that said no goodbye, and may stay for the brake's minute.
+    :param is_braked: whether something leaves that was not seen terminating, and may stay for a minute.
     :param keeps: pods that serve throughout, though the cluster does not say so for a while.
     :param names_another: whether there is a second Eureka, called ``other``.
     :param unobserved: whether the watches tell of the end only, not of what lies between.
@@ -41,21 +41,21 @@ class Edit:
 
 
 def _pod(name: str, *, ready: bool = True, terminating: bool = False) -> Step:
-    return lambda site: site.pod(name, ready=ready, terminating=terminating)
+    return lambda workloads: workloads.pod(name, ready=ready, terminating=terminating)
 
 
 def _gone(*names: str) -> Step:
-    return lambda site: site.no_pod(*names)
+    return lambda workloads: workloads.no_pod(*names)
 
 
 def _syncer(name: str = APP, **spec: Any) -> Step:
-    return lambda site: site.syncer(name, **spec)
+    return lambda workloads: workloads.syncer(name, **spec)
 
 
 def _several(*steps: Step) -> Step:
-    def all_of_them(site: Site) -> None:
+    def all_of_them(workloads: Workloads) -> None:
         for step in steps:
-            step(site)
+            step(workloads)
 
     return all_of_them
 
@@ -64,7 +64,7 @@ _LEAVES = ((0.0, _pod("a-2", terminating=True)), (4.0, _gone("a-2")))
 
 EDITS = (
     Edit("nothing changes", ()),
-    Edit("a syncer is created", ((0.0, _syncer()),), begin=lambda site: site.no_syncer()),
+    Edit("a syncer is created", ((0.0, _syncer()),), begin=lambda workloads: workloads.no_syncer()),
     Edit("scaled up", ((0.0, _pod("a-3", ready=False)), (2.0, _pod("a-3")))),
     Edit("scaled down", _LEAVES),
     Edit(
@@ -128,7 +128,7 @@ EDITS = (
         ((0.0, _pod("a-1", ready=False)), (3.0, _pod("a-1"))),
         spec={"notReady": "Remove"},
     ),
-    Edit("gone without a goodbye", ((0.0, _gone("a-1")),), is_braked=True),
+    Edit("gone without being seen terminating", ((0.0, _gone("a-1")),), is_braked=True),
     Edit(
         "a node is lost",
         ((0.0, _several(_pod("a-0", ready=False), _pod("a-1", ready=False))), (6.0, _gone("a-0", "a-1"))),
@@ -137,16 +137,19 @@ EDITS = (
     Edit(
         "all endpoints vanish and come back",
         (
-            (0.0, lambda site: site.no_service()),
-            (20.0, lambda site: site.service()),
+            (0.0, lambda workloads: workloads.no_service()),
+            (20.0, lambda workloads: workloads.service()),
         ),
         is_braked=True,
         keeps=("a-0", "a-1", "a-2"),
     ),
-    Edit("the Service is deleted", ((0.0, lambda site: site.no_service()),), is_braked=True),
+    Edit("the Service is deleted", ((0.0, lambda workloads: workloads.no_service()),), is_braked=True),
     Edit(
         "the Service is renamed",
-        ((0.0, lambda site: site.service("stars", app=APP)), (1.0, lambda site: site.no_service())),
+        (
+            (0.0, lambda workloads: workloads.service("stars", app=APP)),
+            (1.0, lambda workloads: workloads.no_service()),
+        ),
     ),
     Edit(
         "gone and back, unobserved",
@@ -158,26 +161,30 @@ EDITS = (
         ((0.0, _pod("a-1", terminating=True)), (0.5, _gone("a-1")), (0.5, _pod("a-1"))),
         unobserved=True,
     ),
-    Edit("the slice is replaced", ((0.0, lambda site: site.another_slice()),)),
-    Edit("the slice is replaced, unobserved", ((0.0, lambda site: site.another_slice()),), unobserved=True),
-    Edit("a syncer is deleted", ((0.0, lambda site: site.no_syncer()),)),
+    Edit("the slice is replaced", ((0.0, lambda workloads: workloads.another_slice()),)),
+    Edit(
+        "the slice is replaced, unobserved",
+        ((0.0, lambda workloads: workloads.another_slice()),),
+        unobserved=True,
+    ),
+    Edit("a syncer is deleted", ((0.0, lambda workloads: workloads.no_syncer()),)),
     Edit(
         "a syncer is deleted and created again",
-        ((0.0, lambda site: site.no_syncer()), (3.0, _syncer())),
+        ((0.0, lambda workloads: workloads.no_syncer()), (3.0, _syncer())),
     ),
     Edit(
         "a syncer is renamed",
-        ((0.0, _syncer("stars")), (2.0, lambda site: site.no_syncer())),
+        ((0.0, _syncer("stars")), (2.0, lambda workloads: workloads.no_syncer())),
     ),
     Edit(
         "a syncer is renamed, the old one first",
-        ((0.0, lambda site: site.no_syncer()), (0.05, _syncer("stars"))),
+        ((0.0, lambda workloads: workloads.no_syncer()), (0.05, _syncer("stars"))),
     ),
     Edit("metadata change", ((0.0, _syncer(metadata={"a": "b"})),)),
     Edit("the application is renamed", ((0.0, _syncer(application="stars")),), is_braked=True),
     Edit(
         "another Service is selected",
-        ((0.0, lambda site: site.service("stars")), (1.0, _syncer(selector={"app": "stars"}))),
+        ((0.0, lambda workloads: workloads.service("stars")), (1.0, _syncer(selector={"app": "stars"}))),
         is_braked=True,
     ),
     Edit(
@@ -221,7 +228,7 @@ EDITS = (
         (
             (0.0, _syncer("stars", onTermination="OutOfService")),
             (0.5, _pod("a-2", terminating=True)),
-            (0.01, lambda site: site.no_syncer()),
+            (0.01, lambda workloads: workloads.no_syncer()),
             (1.0, _gone("a-2")),
             (0.2, _pod("a-2", ready=False)),
             (0.5, _pod("a-2")),
@@ -259,11 +266,11 @@ EDITS = (
                 0.0,
                 _several(
                     *(_pod(f"a-{number}", terminating=True) for number in range(3)),
-                    lambda site: site.no_syncer(),
+                    lambda workloads: workloads.no_syncer(),
                 ),
             ),
             (2.0, _gone("a-0", "a-1", "a-2")),
-            (0.1, lambda site: site.no_service()),
+            (0.1, lambda workloads: workloads.no_service()),
         ),
     ),
 )

@@ -11,8 +11,8 @@ from eurekube_provider.operator.settings import Settings
 from tests.explore.explorer import command
 from tests.explore.operator.edits import Edit, Step
 from tests.explore.operator.rules import BRAKE_MS, TAKE_OVER_MS, Witness
-from tests.explore.operator.site import SHOP, Site
 from tests.explore.operator.threads import Process, Scheduler
+from tests.explore.operator.workloads import SHOP, Workloads
 from tests.explore.operator.world import BALANCER_URL, OTHER_URL, Fault, Happening, World
 
 Faults = Mapping[int, Happening]
@@ -75,7 +75,7 @@ class Explored:
     def __init__(self, edit: Edit, faults: Faults, setup: Setup = ONE_SERVER, *, seed: int = 0) -> None:
         self._edit, self._faults, self._setup = edit, faults, setup
         self.world = World.of(setup.servers, seed, self.scheduler_type)
-        self.site = Site(self.world.kube)
+        self.workloads = Workloads(self.world.kube)
         self.witness = Witness(self.world, edit.keeps)
         self.outcome = Outcome(self.world.trace, self.world.places, self.witness.violations)
         self._stops: dict[Process, Any] = {}
@@ -95,12 +95,12 @@ class Explored:
         return self.outcome
 
     def _begin(self) -> None:
-        site = self.site
-        site.service()
+        workloads = self.workloads
+        workloads.service()
         for number in range(3):
-            site.pod(f"a-{number}")
-        site.syncer(**self._edit.spec)
-        self._edit.begin(site)
+            workloads.pod(f"a-{number}")
+        workloads.syncer(**self._edit.spec)
+        self._edit.begin(workloads)
         self.witness.register_foreign()
         for _ in range(self._setup.replicas):
             self._start()
@@ -151,7 +151,7 @@ class Explored:
         world.begin_faults(self._faults)
         world.killed = self._killed
         self.witness.brake_ms = BRAKE_MS if self._edit.is_braked else 0
-        self.witness.hides_goodbyes = self._edit.is_braked and len(self._edit.parts) > 1
+        self.witness.hides_terminations = self._edit.is_braked and len(self._edit.parts) > 1
         if any(isinstance(one, Fault) and one.kills for one in self._faults.values()):
             self.witness.take_over_ms = TAKE_OVER_MS
         if self._edit.unobserved:
@@ -173,7 +173,7 @@ class Explored:
 
     def _take_step(self, step: Step) -> None:
         self.world.note("-- a step of the edit")
-        step(self.site)
+        step(self.workloads)
 
     def _settle(self) -> None:
         calm_ms = round(CALM_SECONDS * 1000) + self.witness.brake_ms

@@ -68,7 +68,7 @@ ONE_APPLICATION = (
     MirrorEdit("it is made", ((0.0, lambda all_: all_.mirror()),), begin=_nothing),
     MirrorEdit("a machine comes", ((0.0, lambda all_: all_.machine(4)),)),
     MirrorEdit("a machine leaves", ((0.0, lambda all_: all_.stop(1)),)),
-    MirrorEdit("a machine dies", ((0.0, lambda all_: all_.stop(1, says_goodbye=False)),)),
+    MirrorEdit("a machine dies", ((0.0, lambda all_: all_.stop(1, deregisters=False)),)),
     MirrorEdit("a machine is DOWN", ((0.0, lambda all_: all_.machine(1, status="DOWN")),)),
     MirrorEdit("it is deleted", ((0.0, lambda all_: all_.delete("eurekamirrors", MIRROR)),), loses=(APP,)),
     MirrorEdit(
@@ -117,7 +117,7 @@ def _one_of_each_comes(explored: MirrorsExplored) -> None:
 
 def _one_of_each_dies(explored: MirrorsExplored) -> None:
     for application in APPS:
-        explored.stop(1, application, says_goodbye=False)
+        explored.stop(1, application, deregisters=False)
 
 
 def _of_each(name: str, *steps: tuple[float, Step], **more: Any) -> MirrorEdit:

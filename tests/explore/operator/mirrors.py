@@ -163,11 +163,11 @@ class MirrorsExplored:
         one.up_since_ms = self.world.now_ms if status == "UP" else None
         self._register(one)
 
-    def stop(self, number: int, application: str = APP, *, says_goodbye: bool = True) -> None:
+    def stop(self, number: int, application: str = APP, *, deregisters: bool = True) -> None:
         """A machine ends."""
         one = self.machines[application, f"vm-{number}"]
         one.is_running, one.up_since_ms = False, None
-        if says_goodbye:
+        if deregisters:
             self._ask(Request("DELETE", ("apps", application, one.name)))
 
     def wishes(self) -> None:

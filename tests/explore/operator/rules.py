@@ -18,7 +18,7 @@ from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.watches import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
-from tests.explore.operator.site import SHOP
+from tests.explore.operator.workloads import SHOP
 from tests.explore.operator.world import OTHER_URL, World
 from tests.model.registry import Info
 from tests.model.server import Server
@@ -40,8 +40,8 @@ LISTED_MS = 45_000
 TOLD_MS = 5_000
 """Until servers have told each other of a status."""
 
-GOODBYE_MS = 20_000
-"""What has said goodbye is UP nowhere for longer, once nothing disturbs."""
+TERMINATED_MS = 20_000
+"""What was seen terminating is UP nowhere for longer, once nothing disturbs."""
 
 TAKE_OVER_MS = 60_000
 """Who comes to lead believes lists after 35 s, and reads the next one 15 s later."""
@@ -98,11 +98,11 @@ class Witness:
         self.brake_ms = 0
         self.take_over_ms = 0
         self.is_behind = False
-        self.hides_goodbyes = False  # what was not selected any more ended unseen
+        self.hides_terminations = False  # what was not selected any more ended unseen
         self._keeps = keeps
         self._serves: dict[str, set[Place]] = {url: set() for url in (*world.cluster.urls, OTHER_URL)}
         self._excused_until: dict[Place, int] = {}
-        self._goodbyes: set[tuple[str, str]] = set()
+        self._terminated: set[tuple[str, str]] = set()
         self._ended: set[Place] = set()  # were not wanted for a while, and what a person set may have gone
         self._claims: dict[Place, list[Instance]] = {}  # by several syncers, of which the first has it
         self._refused: set[str] = set()
@@ -306,8 +306,10 @@ class Witness:
                 if server.registry.get(*key) is None:
                     continue
                 since = max(standing.since_ms if standing else 0, self.world.disturbed_ms)
-                goodbye = standing is not None and standing.seen_terminating and not self.hides_goodbyes
-                patience = max(GOODBYE_MS, self.take_over_ms) + (0 if goodbye else self.brake_ms)
+                terminated = (
+                    standing is not None and standing.seen_terminating and not self.hides_terminations
+                )
+                patience = max(TERMINATED_MS, self.take_over_ms) + (0 if terminated else self.brake_ms)
                 if now - since > patience:
                     self._violated(f"{key[1]} is gone from the cluster, and UP at {url}")
 
@@ -391,9 +393,9 @@ class Witness:
         if change.kind == "endpointslices" and change.type != "DELETED":
             for endpoint in change.item["endpoints"]:
                 name = (endpoint["targetRef"]["name"], change.item["metadata"]["namespace"])
-                self._goodbyes.discard(name)
+                self._terminated.discard(name)
                 if is_terminating(endpoint):
-                    self._goodbyes.add(name)
+                    self._terminated.add(name)
         wanted, kept = self._wanted()
         for place in wanted.keys() | self.standings.keys():
             before, instance = self.standings.get(place), wanted.get(place)
@@ -403,15 +405,15 @@ class Witness:
                 if endpoint[::-1] not in self.world.kube.objects["pods"] and endpoint[0] not in self._keeps:
                     self._may_lack.add(place)  # a pod that is gone may be taken out, seen on its way or not
                 continue
-            goodbye, is_kept = endpoint in self._goodbyes, place[1] in kept
+            terminated, is_kept = endpoint in self._terminated, place[1] in kept
             if before is None or _status(before.wanted) != _status(instance):
-                self.standings[place] = Standing(instance, now, goodbye, is_kept)
+                self.standings[place] = Standing(instance, now, terminated, is_kept)
                 if instance is None:
                     self._ended.add(place)
                 for serves in self._serves.values():
                     serves.discard(place)
             else:
-                before.wanted, before.seen_terminating = instance, goodbye
+                before.wanted, before.seen_terminating = instance, terminated
                 if before.is_kept and not is_kept:
                     before.since_ms = now  # from now on somebody may take it out
                 before.is_kept = is_kept
@@ -419,7 +421,7 @@ class Witness:
     def _stays(self, before: Standing, endpoint: tuple[str, str]) -> bool:
         """Whether the cluster says nothing of it for a while, or its syncer is refused."""
         is_refused = before.wanted is not None and before.wanted.owner in self._refused
-        return endpoint[0] in self._keeps or (is_refused and endpoint not in self._goodbyes)
+        return endpoint[0] in self._keeps or (is_refused and endpoint not in self._terminated)
 
     def _wanted(self) -> tuple[dict[Place, Instance], set[str]]:
         """What shall be there; and the applications of which nothing has to go."""

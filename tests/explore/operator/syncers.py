@@ -25,7 +25,7 @@ from tests.explore.operator.edits import Edit, Step
 from tests.explore.operator.explorer import CALM_SECONDS, Explored, Faults, Setup
 from tests.explore.operator.rules import BRAKE_MS, OWNER
 from tests.explore.operator.schema import drawn, spec_schema
-from tests.explore.operator.site import APP, SHOP, Site
+from tests.explore.operator.workloads import APP, SHOP, Workloads
 from tests.explore.operator.world import Fault, Happening
 
 _SCHEMA = spec_schema()
@@ -129,23 +129,23 @@ class Ended(Explored):
 
 
 def _begin(first: dict[str, Spec]) -> Step:
-    def begin(site: Site) -> None:
-        site.service(tier="web")
-        site.service("stars", tier="web")
-        site.no_syncer()
+    def begin(workloads: Workloads) -> None:
+        workloads.service(tier="web")
+        workloads.service("stars", tier="web")
+        workloads.no_syncer()
         for name, spec in first.items():
-            site.syncer(name, **spec)
+            workloads.syncer(name, **spec)
 
     return begin
 
 
 def _step(name: str, spec: Spec | None) -> Step:
-    def step(site: Site) -> None:
-        item = site.kube.get("eurekasyncers", SHOP, name)
+    def step(workloads: Workloads) -> None:
+        item = workloads.kube.get("eurekasyncers", SHOP, name)
         if spec is None:
-            site.no_syncer(name)
+            workloads.no_syncer(name)
         elif item is None or "deletionTimestamp" not in item["metadata"]:
-            site.syncer(name, **spec)
+            workloads.syncer(name, **spec)
 
     return step
 

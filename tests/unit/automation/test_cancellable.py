@@ -11,7 +11,7 @@ import pytest
 from pulumi.automation.errors import CommandError
 
 from eurekube_provider.automation import cancellable
-from eurekube_provider.automation.locks import Records
+from eurekube_provider.automation.locks import ProcessRecords
 from eurekube_provider.automation.stack import StackRunner, StackTarget
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation
 from eurekube_provider.core.errors import ConfigurationError
@@ -73,7 +73,7 @@ def test_a_deadline_cancels_in_order(gate: Path, monkeypatch: pytest.MonkeyPatch
 def test_what_does_not_listen_is_killed(gate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two interruptions, and then by force."""
     folder = played(gate, monkeypatch, ":", cancel_seconds=2)
-    cli = cancellable.Cancellable(Records(folder / "runs", "dev"))
+    cli = cancellable.Cancellable(ProcessRecords(folder / "runs", "dev"))
     errors: list[Exception] = []
 
     def run() -> None:
@@ -102,7 +102,7 @@ def test_a_run_that_cannot_be_written_down_is_not_begun(gate: Path, monkeypatch:
     """Nobody could end it, nor tell its lock from another's."""
     folder = played(gate, monkeypatch, "exit 8", cancel_seconds=30)
     (folder / "runs").touch()
-    cli = cancellable.Cancellable(Records(folder / "runs", "dev"))
+    cli = cancellable.Cancellable(ProcessRecords(folder / "runs", "dev"))
     with pytest.raises(ConfigurationError, match="nothing was begun"):
         cli.run(["up"], str(folder), {})
     gate.unlink()

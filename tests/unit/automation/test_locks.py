@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.automation.locks import Busy, Holder, Records, holders, remove
+from eurekube_provider.automation.locks import Busy, Holder, ProcessRecords, holders, remove
 from eurekube_provider.automation.processes import is_running
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stackname import stack_identity
@@ -40,9 +40,9 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Records:
+def records(tmp_path: Path) -> ProcessRecords:
     """Of one stack."""
-    return Records(tmp_path / "runs", f"{tmp_path}/dev", former="before")
+    return ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev", former="before")
 
 
 def lock(pid: int, host: str | None = None, since: datetime | None = None) -> Holder:
@@ -60,7 +60,7 @@ def test_a_refusal_names_its_holders() -> None:
 
 
 def test_only_a_dead_process_of_ours_left_its_lock(
-    records: Records, process: subprocess.Popen[bytes]
+    records: ProcessRecords, process: subprocess.Popen[bytes]
 ) -> None:
     """Not one that runs, not one that we did not start, and not what its number did before."""
     records.add(process.pid, datetime.now(UTC))
@@ -79,7 +79,7 @@ def test_only_a_dead_process_of_ours_left_its_lock(
 
 
 def test_a_number_that_came_round_again_is_another_process(
-    records: Records, process: subprocess.Popen[bytes]
+    records: ProcessRecords, process: subprocess.Popen[bytes]
 ) -> None:
     """What bears the number today was born later than what took the lock; else it may have taken it."""
     earlier = datetime.now(UTC) - timedelta(hours=1)
@@ -93,7 +93,7 @@ def test_a_number_that_came_round_again_is_another_process(
 
 @pytest.mark.parametrize("is_named_as_before", [False, True])
 def test_the_next_bearer_of_a_number_takes_no_record_along(
-    records: Records, process: subprocess.Popen[bytes], is_named_as_before: bool
+    records: ProcessRecords, process: subprocess.Popen[bytes], is_named_as_before: bool
 ) -> None:
     """A container began again, and its run has a dead one's number: that one's lock can still be released.
 
@@ -117,7 +117,9 @@ def test_the_next_bearer_of_a_number_takes_no_record_along(
     assert not written.exists()
 
 
-def test_of_another_host_nothing_is_certain(records: Records, process: subprocess.Popen[bytes]) -> None:
+def test_of_another_host_nothing_is_certain(
+    records: ProcessRecords, process: subprocess.Popen[bytes]
+) -> None:
     """Its processes cannot be looked for, so that its lock stays."""
     written = records.add(process.pid, datetime.now(UTC))
     written.write_text(written.read_text().replace(socket.gethostname(), "gone"))
@@ -129,14 +131,14 @@ def test_of_another_host_nothing_is_certain(records: Records, process: subproces
 
 
 def test_records_are_of_one_stack_and_are_forgotten_when_dead(
-    tmp_path: Path, records: Records, process: subprocess.Popen[bytes]
+    tmp_path: Path, records: ProcessRecords, process: subprocess.Popen[bytes]
 ) -> None:
     """A dead run of another stack, or a file that is no record, says nothing about this one."""
     written = records.add(process.pid, datetime.now(UTC))
     (written.parent / f"{written.name[:16]}.host.1.json").write_text("{")
     process.kill()
     process.wait()
-    another = Records(tmp_path / "runs", f"{tmp_path}/prod")
+    another = ProcessRecords(tmp_path / "runs", f"{tmp_path}/prod")
     assert not another.all_ours_and_dead((lock(process.pid),))
     another.forget_dead()
     assert records.all_ours_and_dead((lock(process.pid),))
@@ -144,7 +146,7 @@ def test_records_are_of_one_stack_and_are_forgotten_when_dead(
     assert not written.exists()
 
 
-def test_what_a_dead_run_left_running_is_ended(records: Records, tmp_path: Path) -> None:
+def test_what_a_dead_run_left_running_is_ended(records: ProcessRecords, tmp_path: Path) -> None:
     """Its providers, which would go on registering; not while the run itself goes on."""
     provider = tmp_path / "provider"
     script = f"sleep 600 & echo $! > {provider}.new; mv {provider}.new {provider}; wait"
@@ -213,13 +215,13 @@ def test_a_lock_in_a_bucket_is_not_removed() -> None:
         assert not remove(Holder("ci", "b", 17, datetime.now(UTC), place))
 
 
-def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: Records) -> None:
+def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: ProcessRecords) -> None:
     """Whoever comes second is told who works on it; another stack is no concern."""
-    same = Records(tmp_path / "runs", f"{tmp_path}/dev")
+    same = ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev")
     with records.claimed():
         with pytest.raises(Busy, match=str(os.getpid())), same.claimed():
             pass
-        with Records(tmp_path / "runs", f"{tmp_path}/prod").claimed():
+        with ProcessRecords(tmp_path / "runs", f"{tmp_path}/prod").claimed():
             pass
     with same.claimed():
         pass
@@ -230,7 +232,7 @@ def test_a_claim_that_cannot_be_written_is_an_error_of_ours(tmp_path: Path) -> N
     (tmp_path / "runs").touch()
     with (
         pytest.raises(ConfigurationError, match=f"nothing was begun: make {tmp_path}/runs a folder"),
-        Records(tmp_path / "runs", "dev").claimed(),
+        ProcessRecords(tmp_path / "runs", "dev").claimed(),
     ):
         pass
 
@@ -261,8 +263,8 @@ def test_a_stack_is_itself_by_whatever_name() -> None:
 
 def test_a_record_of_an_earlier_version_counts(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     """An operator that was brought up to date releases what the one before it left."""
-    Records(tmp_path / "runs", f"{tmp_path}\0dev").add(process.pid, datetime.now(UTC))
+    ProcessRecords(tmp_path / "runs", f"{tmp_path}\0dev").add(process.pid, datetime.now(UTC))
     process.kill()
     process.wait()
-    records = Records(tmp_path / "runs", "the whole of its name", former=f"{tmp_path}\0dev")
+    records = ProcessRecords(tmp_path / "runs", "the whole of its name", former=f"{tmp_path}\0dev")
     assert records.all_ours_and_dead((lock(process.pid),))

@@ -21,15 +21,15 @@ from tests.unit.comparison.samples import (
     mirror_status,
     syncer,
 )
-from tests.unit.worlds_site import WorldsSite
+from tests.unit.played_servers import PlayedServers
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorldsSite]:
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlayedServers]:
     """A syncer with a pod that is ready and one that is not, a stack's registration, a machine."""
     for name in ("EUREKA_URL", "KUBECONFIG", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
-    with WorldsSite(tmp_path).running() as running:
+    with PlayedServers(tmp_path).running() as running:
         running.objects = {
             "eurekasyncers": [syncer("rating")],
             "services": [{"metadata": {"namespace": "shop", "name": "rating"}, "spec": {}}],
@@ -52,20 +52,24 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorldsSite
 
 
 def asked(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str], *words: str, code: int = 0, kubernetes: bool = True
+    servers: PlayedServers,
+    capsys: pytest.CaptureFixture[str],
+    *words: str,
+    code: int = 0,
+    kubernetes: bool = True,
 ) -> Any:
     """What a command prints as JSON."""
-    reach = ["--eureka-url", site.eureka_url]
-    reach += ["--kubeconfig", str(site.kubeconfig)] if kubernetes else []
-    site.asked.clear()
+    reach = ["--eureka-url", servers.eureka_url]
+    reach += ["--kubeconfig", str(servers.kubeconfig)] if kubernetes else []
+    servers.asked.clear()
     assert main([*words, *reach, "--output", "json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
-def test_an_application_is_explained(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_application_is_explained(servers: PlayedServers, capsys: pytest.CaptureFixture[str]) -> None:
     """What is not UP comes first, with the reason that the pod's status gives."""
-    site.lease_ends = {site.instances[0].instance_id: int(time.time() * 1000) + 80_000}
-    found = asked(site, capsys, "explain", "rating")
+    servers.lease_ends = {servers.instances[0].instance_id: int(time.time() * 1000) + 80_000}
+    found = asked(servers, capsys, "explain", "rating")
     first, second = found["instances"]
     assert first["facts"]["why not UP"] == (
         "Kubernetes says that its endpoint is not ready: container main is not ready, by its readinessProbe"
@@ -76,69 +80,76 @@ def test_an_application_is_explained(site: WorldsSite, capsys: pytest.CaptureFix
 
 
 def test_two_operators_call_one_cluster_by_different_names(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """For each syncer the name counts that its instances carry, whatever another operator registered."""
     uid = {"eurekube.cluster-uid": "uid-1"}
-    site.instances.insert(0, instance("cart", 7, owner="cluster/other/else/cart", metadata=uid))
-    for target, which in (("rating", 0), (site.instances[2].instance_id, 0)):
-        found = asked(site, capsys, "explain", target)
+    servers.instances.insert(0, instance("cart", 7, owner="cluster/other/else/cart", metadata=uid))
+    for target, which in (("rating", 0), (servers.instances[2].instance_id, 0)):
+        found = asked(servers, capsys, "explain", target)
         assert found["instances"][which]["facts"]["kept by"].startswith("syncer shop/rating")
         assert "is not ready" in found["instances"][which]["facts"]["why not UP"]
-    site.objects["eurekasyncers"].append(syncer("cart"))
-    site.objects["services"].append({"metadata": {"namespace": "shop", "name": "cart"}, "spec": {}})
-    site.objects["endpointslices"].append(endpoint_slice("cart", True))
-    site.instances[0] = instance(
+    servers.objects["eurekasyncers"].append(syncer("cart"))
+    servers.objects["services"].append({"metadata": {"namespace": "shop", "name": "cart"}, "spec": {}})
+    servers.objects["endpointslices"].append(endpoint_slice("cart", True))
+    servers.instances[0] = instance(
         "cart",
         owner="cluster/other/shop/cart",
         instance_id="cart-0.shop.other:cart:8080",
         metadata=uid,
     )
     for words in (("status",), ("watch", "--count", "1")):
-        rows = asked(site, capsys, *words)["applications"]
+        rows = asked(servers, capsys, *words)["applications"]
         syncers = {one["keeper"]["name"]: one["state"] for one in rows if one["keeper"]["kind"] == "syncer"}
         assert syncers == {"shop/rating": "synced", "shop/cart": "synced"}
         assert not [one for one in rows if one["keeper"]["kind"] == "other cluster"]
-    planned = {one["syncer"]: one for one in asked(site, capsys, "plan")["syncers"]}
+    planned = {one["syncer"]: one for one in asked(servers, capsys, "plan")["syncers"]}
     assert planned["shop/cart"]["owner"] == "cluster/other/shop/cart"
 
 
-def test_nothing_is_left_behind_in_a_server(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_left_behind_in_a_server(
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Only the list that every client gets, and single instances; nothing is written anywhere."""
     for words in (("status",), ("plan",), ("instances",), ("watch", "--count", "1")):
-        asked(site, capsys, *words, code=0)
-        assert [one for one in site.asked if "eureka/" in one] == ["GET /eureka/apps"], words
-    asked(site, capsys, "explain", "rating")
-    of_eureka = {one for one in site.asked if one.startswith("GET /eureka/")}
+        asked(servers, capsys, *words, code=0)
+        assert [one for one in servers.asked if "eureka/" in one] == ["GET /eureka/apps"], words
+    asked(servers, capsys, "explain", "rating")
+    of_eureka = {one for one in servers.asked if one.startswith("GET /eureka/")}
     assert {one for one in of_eureka if one != "GET /eureka/apps"} == {
-        f"GET /eureka/apps/RATING/{one.instance_id.replace(':', '%3A')}" for one in site.instances[:2]
+        f"GET /eureka/apps/RATING/{one.instance_id.replace(':', '%3A')}" for one in servers.instances[:2]
     }
-    assert all(one.startswith("GET ") for one in site.asked)
+    assert all(one.startswith("GET ") for one in servers.asked)
 
 
 def test_an_instance_by_its_id_without_kubernetes(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    servers: PlayedServers,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """Eureka alone says whose it is and who renews it; what is missing is told."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    found = asked(site, capsys, "explain", "vm-1:legacy:8080", kubernetes=False)
+    found = asked(servers, capsys, "explain", "vm-1:legacy:8080", kubernetes=False)
     (one,) = found["instances"]
     assert one["facts"]["kept by"].startswith("itself")
     assert one["facts"]["renewed by"] == "its application"
-    found = asked(site, capsys, "explain", "cart", kubernetes=False)
+    found = asked(servers, capsys, "explain", "cart", kubernetes=False)
     assert "is called 'eurekube'" in found["instances"][0]["facts"]["renewed by"]
-    assert main(["explain", "cart", "--eureka-url", site.eureka_url]) == 0
+    assert main(["explain", "cart", "--eureka-url", servers.eureka_url]) == 0
     shown = capsys.readouterr()
     assert "kept by: stack acme/shop/dev (owner stack/acme/shop/dev/cart)" in shown.out
     assert "the stack is destroyed: it is deregistered" in shown.out
     assert "Kubernetes is not at hand" in shown.err
 
 
-def test_what_eureka_does_not_hold(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_eureka_does_not_hold(servers: PlayedServers, capsys: pytest.CaptureFixture[str]) -> None:
     """1, with what comes near, and what the syncer of that name wants."""
-    site.instances = site.instances[2:]
+    servers.instances = servers.instances[2:]
     assert (
-        main(["explain", "rating", "--eureka-url", site.eureka_url, "--kubeconfig", str(site.kubeconfig)])
+        main(
+            ["explain", "rating", "--eureka-url", servers.eureka_url, "--kubeconfig", str(servers.kubeconfig)]
+        )
         == 1
     )
     said = capsys.readouterr().err
@@ -148,111 +159,115 @@ def test_what_eureka_does_not_hold(site: WorldsSite, capsys: pytest.CaptureFixtu
 
 
 def test_what_is_wrong_is_explained_with_what_mends_it(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Once for an application; of an instance that is asked for alone, the instance says it."""
-    site.instances = [one for one in site.instances if one.instance_id != site.instances[1].instance_id]
-    reach = ["--eureka-url", site.eureka_url, "--kubeconfig", str(site.kubeconfig)]
-    for target in ("rating", site.instances[0].instance_id):
+    servers.instances = [
+        one for one in servers.instances if one.instance_id != servers.instances[1].instance_id
+    ]
+    reach = ["--eureka-url", servers.eureka_url, "--kubeconfig", str(servers.kubeconfig)]
+    for target in ("rating", servers.instances[0].instance_id):
         assert main(["explain", target, *reach]) == 0
         assert capsys.readouterr().out.count("to mend it: wait half a minute") == 1, target
 
 
-def test_without_eureka_nothing_is_explained(site: WorldsSite, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_eureka_nothing_is_explained(
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
+) -> None:
     """2, and what to give."""
-    assert main(["explain", "rating", "--kubeconfig", str(site.kubeconfig)]) == 2
+    assert main(["explain", "rating", "--kubeconfig", str(servers.kubeconfig)]) == 2
     assert "Eureka is not at hand" in capsys.readouterr().err
-    reach = ["--kubeconfig", str(site.kubeconfig), "--eureka-url", site.eureka_url]
+    reach = ["--kubeconfig", str(servers.kubeconfig), "--eureka-url", servers.eureka_url]
     assert main(["explain", "rating", "--connection", "eu", *reach]) == 2
     assert "--connection eu: there is none; there are default" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["services", "endpointslices"])
 def test_what_may_not_be_read_does_not_pass_for_what_is_not_there(
-    kind: str, site: WorldsSite, capsys: pytest.CaptureFixture[str]
+    kind: str, servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The operator says how it stands, and nothing looks superfluous; 2, since nobody can say."""
-    site.refused = {kind}
-    found = asked(site, capsys, "status", code=2)
+    servers.refused = {kind}
+    found = asked(servers, capsys, "status", code=2)
     assert len(found["unread"]) == 1
     assert f"{kind} in all namespaces" in found["unread"][0]
     rating = next(one for one in found["applications"] if one["keeper"]["name"] == "shop/rating")
     assert (rating["state"], rating["kubernetes"], rating["groups"]) == ("synced", None, [])
-    assert asked(site, capsys, "plan", code=2)["syncers"] == []
+    assert asked(servers, capsys, "plan", code=2)["syncers"] == []
 
 
 def test_without_the_syncers_nothing_looks_left_behind(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As where the custom resource is not installed, or not to be read."""
-    site.refused = {"eurekasyncers"}
-    found = asked(site, capsys, "status", code=2)
+    servers.refused = {"eurekasyncers"}
+    found = asked(servers, capsys, "status", code=2)
     assert "NoSuchSyncer" not in {one["reason"] for one in found["applications"]}
     assert "RATING" in {one["application"] for one in found["applications"]}
 
 
 def test_one_namespace_that_may_not_be_read_hides_no_other(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only its own syncers are left out, and what they registered is not taken for anything else."""
-    site.refused_namespaces = {"secret"}
-    site.instances.append(instance("safe", owner="cluster/lab/secret/safe"))
-    found = asked(site, capsys, "status", "-n", "shop,secret", code=2)
+    servers.refused_namespaces = {"secret"}
+    servers.instances.append(instance("safe", owner="cluster/lab/secret/safe"))
+    found = asked(servers, capsys, "status", "-n", "shop,secret", code=2)
     assert len(found["unread"]) == 1
     states = {one["keeper"]["name"]: one["state"] for one in found["applications"]}
     assert (states["shop/rating"], states["secret/safe"]) == ("synced", "not compared")
 
 
 def test_pods_and_nodes_that_may_not_be_read_leave_a_doubt(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is planned of a syncer that needs them."""
-    site.objects["eurekasyncers"] = [syncer("rating", metadataFromPodLabels=["team"])]
-    site.refused = {"pods"}
-    found = asked(site, capsys, "plan", code=2)
+    servers.objects["eurekasyncers"] = [syncer("rating", metadataFromPodLabels=["team"])]
+    servers.refused = {"pods"}
+    found = asked(servers, capsys, "plan", code=2)
     (planned,) = found["syncers"]
     assert planned["changes"] == []
     assert "the labels of the pods have not been read" in planned["held"]
     service = syncer("rating", mode="service", advertise="NodePort")
-    site.objects["eurekasyncers"], site.refused = [service], {"nodes"}
-    (planned,) = asked(site, capsys, "plan", code=2)["syncers"]
+    servers.objects["eurekasyncers"], servers.refused = [service], {"nodes"}
+    (planned,) = asked(servers, capsys, "plan", code=2)["syncers"]
     assert planned["changes"] == []
     assert "nodes" in planned["held"]
 
 
 def test_a_kubeconfig_that_is_not_there_is_one_sentence(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was named, so that it is no world that is merely missing."""
     with pytest.raises(SystemExit) as ended:
-        main(["status", "--eureka-url", site.eureka_url, "--kubeconfig", "/nowhere"])
+        main(["status", "--eureka-url", servers.eureka_url, "--kubeconfig", "/nowhere"])
     assert ended.value.code == 2
     assert "could not look: the kubeconfig /nowhere does not exist" in capsys.readouterr().err
 
 
 def test_an_application_says_which_mirror_brings_it_in(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str]
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By which Service, and why an instance is not called by it; of one instance, that alone."""
-    site.objects["eurekamirrors"] = [mirror("old", mirror_status("LEGACY", held=1), application="legacy")]
-    site.objects["endpointslices"].append(
+    servers.objects["eurekamirrors"] = [mirror("old", mirror_status("LEGACY", held=1), application="legacy")]
+    servers.objects["endpointslices"].append(
         mirror_slice("old", ("vm-1:legacy:8080", "10.0.0.0", True), application="LEGACY")
     )
-    site.instances.append(instance("legacy", 1, Status.DOWN, owner=None, instance_id="vm-2:legacy:8080"))
-    (found,) = asked(site, capsys, "explain", "legacy")["mirrors"]
+    servers.instances.append(instance("legacy", 1, Status.DOWN, owner=None, instance_id="vm-2:legacy:8080"))
+    (found,) = asked(servers, capsys, "explain", "legacy")["mirrors"]
     assert (found["mirror"], found["service"], found["state"]) == ("shop/old", "legacy", "synced")
     assert [(one["instanceId"], one["shown"]) for one in found["instances"]] == [
         ("vm-2:legacy:8080", "left out"),
         ("vm-1:legacy:8080", "called"),
     ]
-    (found,) = asked(site, capsys, "explain", "vm-1:legacy:8080")["mirrors"]
+    (found,) = asked(servers, capsys, "explain", "vm-1:legacy:8080")["mirrors"]
     assert len(found["instances"]) == 1
-    assert asked(site, capsys, "explain", "rating")["mirrors"] == []
-    reach = ["--eureka-url", site.eureka_url, "--kubeconfig", str(site.kubeconfig)]
+    assert asked(servers, capsys, "explain", "rating")["mirrors"] == []
+    reach = ["--eureka-url", servers.eureka_url, "--kubeconfig", str(servers.kubeconfig)]
     for output in ("table", "markdown", "yaml"):
         assert main(["explain", "legacy", *reach, "-o", output]) == 0
         assert "vm-2:legacy:8080" in capsys.readouterr().out
-    site.instances = site.instances[:2]
+    servers.instances = servers.instances[:2]
     assert main(["explain", "legacy", *reach]) == 1
     said = capsys.readouterr().err
     assert "EurekaMirror shop/old shows it as the Service legacy; 1 of 1 instances are called" in said
@@ -260,13 +275,13 @@ def test_an_application_says_which_mirror_brings_it_in(
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_a_cluster_without_mirrors_has_nothing_to_say_of_them(
-    site: WorldsSite, capsys: pytest.CaptureFixture[str], refused: bool
+    servers: PlayedServers, capsys: pytest.CaptureFixture[str], refused: bool
 ) -> None:
     """Its API server answers 404, or 403 whom it does not even tell that."""
-    site.unknown = {"eurekamirrors"}
-    site.refused = {"eurekamirrors"} if refused else set()
-    found = asked(site, capsys, "status", code=0)
+    servers.unknown = {"eurekamirrors"}
+    servers.refused = {"eurekamirrors"} if refused else set()
+    found = asked(servers, capsys, "status", code=0)
     assert (found["mirrors"], found["unread"]) == ([], [])
-    site.unknown = set()
-    found = asked(site, capsys, "status", code=2 if refused else 0)
+    servers.unknown = set()
+    found = asked(servers, capsys, "status", code=2 if refused else 0)
     assert any("eurekamirrors" in one for one in found["unread"]) is refused

@@ -8,14 +8,14 @@ import json
 import pytest
 import yaml
 
-from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Sheet, Tone, emit, text
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Table, Tone, emit, text
 from eurekube_provider.core.quoting import printable
 
 HOSTILE = "\x1b[2Jsafe\u202e|`x`"
 DOCUMENT = {"name": HOSTILE, "rows": [1, None]}
 BLOCKS: list[Block] = [
     Line.of("one fault", Tone.BAD),
-    Sheet(("NAME", "WHY"), [(Cell(HOSTILE), Cell("x" * 200))], last_is_cut=True),
+    Table(("NAME", "WHY"), [(Cell(HOSTILE), Cell("x" * 200))], last_is_cut=True),
     Line.of("below", indent=4),
 ]
 

@@ -14,8 +14,8 @@ from eurekube_provider.comparison.comparing import (
     plans_of,
 )
 from eurekube_provider.comparison.keeper import KeeperKind
+from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES
-from eurekube_provider.comparison.standing import SyncState
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.remedies import told_apart
 from tests.unit.comparison.samples import CLUSTER, desired_of, instance, syncer, world

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.comparison.consequences import Event, consequences
-from eurekube_provider.comparison.explaining import Sight, explain, why_not_up
+from eurekube_provider.comparison.explaining import Observation, explain, why_not_up
 from eurekube_provider.comparison.keeper import keeper_of
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.syncer import Syncer
@@ -18,10 +18,10 @@ NOW_MS = 1_000_000_000.0
 STACK = "stack/acme/shop/dev/rating"
 
 
-def sight(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> Sight:
+def observed(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> Observation:
     """What was read of an instance, with its cluster at hand."""
     found = Syncer.from_object(item) if item else None
-    return Sight(one, keeper_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
+    return Observation(one, keeper_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
 
 
 def endpoint(ready: bool | None) -> Any:
@@ -38,7 +38,7 @@ def test_an_instance_of_a_syncer() -> None:
         "http://e-3": None,
     }
     found = explain(
-        sight(
+        observed(
             one,
             syncer("rating"),
             by_server=held,
@@ -65,9 +65,9 @@ def test_a_renewal_that_is_late_is_said() -> None:
     """Longer ago than its Eureka lease lasts."""
     one = instance("rating")
     held = {"http://e-1": replace(one, lease_ends_ms=int(NOW_MS) - 30_000)}
-    facts = dict(explain(sight(one, by_server=held), NOW_MS).facts)
+    facts = dict(explain(observed(one, by_server=held), NOW_MS).facts)
     assert facts["last renewed"] == "120 s ago: that is longer than its Eureka lease of 90 s"
-    assert dict(explain(sight(one), NOW_MS).facts)["last renewed"] == "no server says"
+    assert dict(explain(observed(one), NOW_MS).facts)["last renewed"] == "no server says"
 
 
 DOWN = instance("rating", 0, Status.DOWN)
@@ -81,45 +81,45 @@ UNREADY = {"status": {"containerStatuses": [{"name": "main", "ready": False, "st
     ("found", "expected"),
     [
         (
-            sight(DOWN, syncer("rating"), endpoint=endpoint(False), pod=WAITING),
+            observed(DOWN, syncer("rating"), endpoint=endpoint(False), pod=WAITING),
             "container main waits: CrashLoopBackOff",
         ),
         (
-            sight(DOWN, syncer("rating"), endpoint=endpoint(False), pod=UNREADY),
+            observed(DOWN, syncer("rating"), endpoint=endpoint(False), pod=UNREADY),
             "container main is not ready, by its readinessProbe",
         ),
         (
-            sight(DOWN, syncer("rating"), endpoint=endpoint(False)),
+            observed(DOWN, syncer("rating"), endpoint=endpoint(False)),
             "Kubernetes says that its endpoint is not ready",
         ),
-        (sight(DOWN, syncer("rating"), endpoint=endpoint(None)), "its pod is being deleted"),
+        (observed(DOWN, syncer("rating"), endpoint=endpoint(None)), "its pod is being deleted"),
         (
-            sight(DOWN, syncer("rating"), endpoint=endpoint(True)),
+            observed(DOWN, syncer("rating"), endpoint=endpoint(True)),
             "the operator has not brought that to Eureka yet",
         ),
-        (sight(DOWN, syncer("rating")), "no EndpointSlice has its address any more"),
-        (sight(DOWN, syncer("rating", mode="service")), "no endpoint of its Service is ready"),
+        (observed(DOWN, syncer("rating")), "no EndpointSlice has its address any more"),
+        (observed(DOWN, syncer("rating", mode="service")), "no endpoint of its Service is ready"),
         (
-            sight(replace(DOWN, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)),
+            observed(replace(DOWN, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)),
             "somebody set OUT_OF_SERVICE",
         ),
         (
-            sight(instance("rating", 0, Status.OUT_OF_SERVICE, metadata={"eurekube.leaving": "true"})),
+            observed(instance("rating", 0, Status.OUT_OF_SERVICE, metadata={"eurekube.leaving": "true"})),
             "on its way out: the operator",
         ),
         (
-            sight(instance("rating", 0, Status.DOWN, owner=STACK, metadata={"eurekube.enforced": "DOWN"})),
+            observed(instance("rating", 0, Status.DOWN, owner=STACK, metadata={"eurekube.enforced": "DOWN"})),
             "program enforces the status DOWN",
         ),
-        (sight(instance("rating", 0, Status.DOWN, owner=STACK)), "the stack registered it as DOWN"),
+        (observed(instance("rating", 0, Status.DOWN, owner=STACK)), "the stack registered it as DOWN"),
         (
-            sight(instance("rating", 0, Status.STARTING, owner=None)),
+            observed(instance("rating", 0, Status.STARTING, owner=None)),
             "the application says STARTING of itself",
         ),
-        (sight(instance("rating", 0, Status.DOWN, owner="mirror/eu")), "mirror/eu says DOWN"),
+        (observed(instance("rating", 0, Status.DOWN, owner="mirror/eu")), "mirror/eu says DOWN"),
     ],
 )
-def test_why_an_instance_is_not_up(found: Sight, expected: str) -> None:
+def test_why_an_instance_is_not_up(found: Observation, expected: str) -> None:
     """By whoever decides about its status."""
     assert expected in why_not_up(found)
     assert "why not UP" in dict(explain(found, NOW_MS).facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from eurekube_provider.comparison.comparing import compare
-from eurekube_provider.comparison.mirror_standing import STALE_SECONDS, mirror_standings
+from eurekube_provider.comparison.mirror_state import STALE_SECONDS, mirror_states
 from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
 from eurekube_provider.comparison.troubles import eureka_troubles, troubles_of
 from eurekube_provider.core.model import Status
@@ -36,7 +36,7 @@ def test_every_trouble_says_what_mends_it() -> None:
     )
     mirrors = [mirror("x"), mirror("y", mirror_status(read=READ)), mirror("z", mirror_status(), deleted=True)]
     troubles = [
-        *troubles_of(applications, (), mirror_standings(mirrors, NOW + STALE_SECONDS + 1)),
+        *troubles_of(applications, (), mirror_states(mirrors, NOW + STALE_SECONDS + 1)),
         *operator_troubles(["a loop hangs"], ["nothing was read"], ["pods may be old"]),
         *eureka_troubles("a", error="no answer", away=(), endangered=["http://e"], warning="40 %"),
         *eureka_troubles("b", error="", away=[("http://e", "time-out")], endangered=()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eurekube_provider.comparison.comparing import Comparison
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind
-from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.troubles import (
     MOST_SUBJECTS,
     Severity,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.enforcement import Terms
+from eurekube_provider.core.enforcement import InstancePolicy
 from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import (
@@ -373,13 +373,13 @@ OUT = Status.OUT_OF_SERVICE
 
 
 def test_what_is_adopted_is_taken_over_and_stands_in_nobodys_way() -> None:
-    """Only on terms that say so; and the change says that it takes something over."""
+    """Only by a policy that says so; and the change says that it takes something over."""
     theirs = Instance("A", "a", "h", "192.0.2.1", Port(1), metadata={"eurekube.owner": THEIRS})
     ours = {"eurekube.owner": OURS}
     mine, beside = replace(theirs, metadata=ours), replace(theirs, instance_id="b", metadata=ours)
-    refused = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, {mine.key: Terms()})
+    refused = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, {mine.key: InstancePolicy()})
     assert (refused.changes, len(refused.refusals)) == ((), 2)
-    adopting = {mine.key: Terms(adopt=True)}
+    adopting = {mine.key: InstancePolicy(adopt=True)}
     steps = plan([mine, beside], [theirs], OURS, Policy.UPSERT_ONLY, adopting)
     assert steps.changes == (
         Change(Action.REGISTER, beside),
@@ -417,7 +417,7 @@ def test_a_status_is_enforced_or_left_to_people(
     if have is not None:
         status, override, held = have
         there = [replace(want, status=status, overridden_status=override, metadata=marked(held))]
-    steps = plan([want], there, OURS, Policy.UPSERT_ONLY, {want.key: Terms(enforce=enforce)})
+    steps = plan([want], there, OURS, Policy.UPSERT_ONLY, {want.key: InstancePolicy(enforce=enforce)})
     assert [change.action for change in steps.changes] == actions
     for change in steps.of(Action.ENFORCE):
         assert change.instance.status is (enforce or Status.UP)

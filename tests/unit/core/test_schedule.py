@@ -54,8 +54,8 @@ def play(
         if schedule.running is not None and now >= ends_at:
             failed = schedule.begun_at < failing_until
             schedule = schedule.failed(now, 0.5) if failed else schedule.succeeded()
-        look, due = schedule.look_at(pace), schedule.due_at(pace)
-        if look is not None and look <= now and wanted == schedule.served:
+        debounced, due = schedule.debounced_at(pace), schedule.due_at(pace)
+        if debounced is not None and debounced <= now and wanted == schedule.served:
             schedule = schedule.settled()
         elif due is not None and due <= now:
             schedule = schedule.begun(now, wanted)

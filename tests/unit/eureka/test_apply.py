@@ -20,10 +20,10 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.eureka.apply import apply, set_status, write
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.sighting import Sighting
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
 from tests.model.wire import Request
@@ -62,11 +62,11 @@ class Registry(Peers):
         self._ask("register", *instance.key)
         self.held[instance.key] = instance
 
-    def deregister(self, application: str, instance_id: str) -> Sighting:
+    def deregister(self, application: str, instance_id: str) -> InstanceByServer:
         """Hold it no more."""
         self._ask("deregister", application, instance_id)
         self.held.pop((application, instance_id), None)
-        return Sighting({"http://one/eureka": None}, {})
+        return InstanceByServer({"http://one/eureka": None}, {})
 
     def _ask(self, what: str, application: str, instance_id: str) -> None:
         self.asked.append((what, instance_id))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka import delta_reader
-from eurekube_provider.eureka.delta import Delta, Told, delta_from_text, told_by
+from eurekube_provider.eureka.delta import Delta, DeltaItem, delta_from_text, delta_item_of
 from eurekube_provider.eureka.delta_reader import DeltaReader
 from tests.model import wire
 
@@ -67,11 +67,11 @@ def understood(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the instances of which the text was read."""
     found: list[str] = []
 
-    def noting(document: Any, held: Mapping[Key, Instance]) -> Told:
+    def noting(document: Any, held: Mapping[Key, Instance]) -> DeltaItem:
         found.append(document["instanceId"])
-        return told_by(document, held)
+        return delta_item_of(document, held)
 
-    monkeypatch.setattr(delta_reader, "told_by", noting)
+    monkeypatch.setattr(delta_reader, "delta_item_of", noting)
     return found
 
 

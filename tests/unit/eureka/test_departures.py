@@ -12,9 +12,9 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.eureka import departures as module
 from eurekube_provider.eureka.departures import (
-    LOOK_SECONDS,
+    CHUNK,
+    DETECTION_SECONDS,
     MOST_ASKED,
-    PORTION,
     REMEMBERED_SECONDS,
     SETTLED_SECONDS,
     WAITING_SECONDS,
@@ -35,19 +35,19 @@ class Scene:
         self.failures: dict[str, RegistryUnreachable] = {}
         self.now = 10_000.0
         self.asked = 0
-        self.portions: list[int] = []
+        self.chunks: list[int] = []
         self.runs_for = dict.fromkeys(self.held, SETTLED_SECONDS)
         self.looks = 0
         self.behind = 1
         self.restarts = SimpleNamespace(
-            runs_for=self.runs_for.get, servers_behind=1, look_behind=self.look_behind
+            runs_for=self.runs_for.get, servers_behind=1, detect_behind_balancer=self.detect_behind_balancer
         )
         peers: Any = SimpleNamespace(peers=[SimpleNamespace(url="one"), SimpleNamespace(url="two")])
         restarts: Any = self.restarts
         self.departures = Departures(peers, restarts, lambda: self.now)
         monkeypatch.setattr(module, "read_everywhere", self.read)
 
-    def look_behind(self) -> None:
+    def detect_behind_balancer(self) -> None:
         """New connections lead to all servers that there are."""
         self.looks += 1
         self.restarts.servers_behind = self.behind
@@ -55,7 +55,7 @@ class Scene:
     def read(self, _: object, keys: list[Key]) -> UncachedReads:
         """The uncached reads of the servers that answer."""
         self.asked += len(keys)
-        self.portions.append(len(keys))
+        self.chunks.append(len(keys))
         if len(self.failures) == 2:
             raise self.failures["one"]
         answering = [url for url in self.held if url not in self.failures]
@@ -66,7 +66,7 @@ class Scene:
 
     def is_gone(self) -> bool:
         """Whether it is proved."""
-        return self.departures.whereabouts([KEY]).gone == {KEY}
+        return self.departures.find_unlisted([KEY]).gone == {KEY}
 
 
 @pytest.fixture
@@ -79,8 +79,8 @@ def test_what_no_server_holds_is_gone(scene: Scene) -> None:
     """By the uncached read of each."""
     assert scene.is_gone()
     scene.held["two"] = HERE
-    found = scene.departures.whereabouts([KEY])
-    assert (found.standing, found.gone) == ((HERE,), frozenset())
+    found = scene.departures.find_unlisted([KEY])
+    assert (found.registered, found.gone) == ((HERE,), frozenset())
 
 
 def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
@@ -89,7 +89,7 @@ def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
     assert not scene.is_gone()
     scene.failures["one"] = RegistryUnreachable("away")
     with pytest.raises(RegistryUnreachable):
-        scene.departures.whereabouts([KEY])
+        scene.departures.find_unlisted([KEY])
 
 
 def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
@@ -119,7 +119,7 @@ def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> N
     scene.behind = scene.restarts.servers_behind = 1
     assert scene.is_gone()
     assert scene.looks == 1
-    scene.now += LOOK_SECONDS + 1
+    scene.now += DETECTION_SECONDS + 1
     assert scene.is_gone()
     assert scene.looks == 2
 
@@ -135,25 +135,25 @@ def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
 def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     """In a while; then for those first that were asked for longest ago."""
     keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_ASKED + 100)]
-    assert scene.departures.whereabouts(keys).gone == set(keys[:MOST_ASKED])
-    assert scene.departures.whereabouts(keys).gone == set()
+    assert scene.departures.find_unlisted(keys).gone == set(keys[:MOST_ASKED])
+    assert scene.departures.find_unlisted(keys).gone == set()
     assert scene.asked == MOST_ASKED
     scene.now += WINDOW_SECONDS
-    assert scene.departures.whereabouts(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
+    assert scene.departures.find_unlisted(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
     scene.now += REMEMBERED_SECONDS + 1
     assert scene.is_gone()
 
 
 def test_very_many_are_read_in_portions(scene: Scene) -> None:
     """Which a server far away has read soon after one that is near; not once one of them is silent."""
-    keys = [("REVIEW", str(number)) for number in range(2 * PORTION + 1)]
-    assert scene.departures.whereabouts(keys).gone == set(keys)
-    assert scene.portions == [PORTION, PORTION, 1]
+    keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
+    assert scene.departures.find_unlisted(keys).gone == set(keys)
+    assert scene.chunks == [CHUNK, CHUNK, 1]
     scene.now += WINDOW_SECONDS
     scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
-    scene.portions.clear()
-    assert len(scene.departures.whereabouts(keys).standing) == len(keys)
-    assert scene.portions == [PORTION, PORTION + 1]
+    scene.chunks.clear()
+    assert len(scene.departures.find_unlisted(keys).registered) == len(keys)
+    assert scene.chunks == [CHUNK, CHUNK + 1]
 
 
 def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:
@@ -164,22 +164,22 @@ def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -
     found = [0, 0]
     for _ in range(4):
         for number, keys in enumerate((many, others)):
-            found[number] += len(scene.departures.whereabouts(keys).standing)
+            found[number] += len(scene.departures.find_unlisted(keys).registered)
         scene.now += WINDOW_SECONDS
     assert found == [4 * MOST_ASKED - 20, 20]
-    assert len(scene.departures.whereabouts(others).standing) == 10
+    assert len(scene.departures.find_unlisted(others).registered) == 10
 
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     """Who waits may never ask again, or be back."""
     many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
-    scene.departures.whereabouts(many)
-    scene.departures.whereabouts([KEY])
+    scene.departures.find_unlisted(many)
+    scene.departures.find_unlisted([KEY])
     if is_back:
         scene.departures.forget(lambda key: key == KEY)
     scene.now += WINDOW_SECONDS if is_back else WAITING_SECONDS
-    assert scene.departures.whereabouts(many).gone == set(many)
+    assert scene.departures.find_unlisted(many).gone == set(many)
 
 
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:

@@ -297,7 +297,7 @@ def test_a_server_may_have_no_deltas(answering: Answer, status: int, body: str) 
     """They may be switched off, or unknown there, which is no fault: the list is read instead."""
     peer = answering(status, body).peer
     assert peer.changes_unless(b"") is None
-    assert peer.traffic.standing is None or peer.traffic.standing.is_up
+    assert peer.traffic.state is None or peer.traffic.state.is_up
 
 
 def test_a_delta_that_is_not_answered(answering: Answer) -> None:
@@ -305,8 +305,8 @@ def test_a_delta_that_is_not_answered(answering: Answer) -> None:
     peer = answering(200, hangs_up=True).peer
     with pytest.raises(RegistryUnreachable, match="read what changed in the registry"):
         peer.changes_unless(b"")
-    assert peer.traffic.standing is not None
-    assert not peer.traffic.standing.is_up
+    assert peer.traffic.state is not None
+    assert not peer.traffic.state.is_up
 
 
 def test_compressed_answers(answering: Answer) -> None:
@@ -393,7 +393,7 @@ def test_no_server_answers(answering: Answer) -> None:
     peers = Peers(Connection((first.url, second.url)))
     said(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")
     said(RegistryUnreachable, lambda: peers.deregister("A", "b"))
-    sighting = peers.read_everywhere("A", "b")
+    by_server = peers.read_everywhere("A", "b")
     peers.close()
-    assert (sighting.found, sighting.is_gone) == (None, False)
-    assert sighting.failures.keys() == {first.url, second.url}
+    assert (by_server.found, by_server.is_gone) == (None, False)
+    assert by_server.failures.keys() == {first.url, second.url}

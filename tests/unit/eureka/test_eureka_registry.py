@@ -42,14 +42,14 @@ from eurekube_provider.eureka.registry_fetcher import RegistryFetcher
 from eurekube_provider.eureka.restart_detection import (
     LATELY_SECONDS,
     RestartDetection,
-    Starts,
+    StartTimes,
     running_seconds,
 )
 from eurekube_provider.eureka.server_status import ServerStatus
 from lab.waiting import wait_until
 
 OWNER = "cluster/lab/shop/rating"
-STATUS = ServerStatus("0 days 00:01", int(time.time() * 1000) - 60_000, (), (), 0.0)
+STATUS = ServerStatus("0 days 00:01", int(time.time() * 1000) - 60_000, (), 0.0)
 
 
 def instance(name: str) -> Instance:
@@ -178,7 +178,7 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
     """What is renewed once this was listed."""
     registry.resync.learn(list(listed), is_complete=True)
-    registry.stack_renewals.look()
+    registry.stack_renewals.check()
     return {one.instance_id for one in registry.renewals.held()}
 
 
@@ -191,7 +191,7 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
     renewed = renewed_after(registry, *many)
     assert renewed == {f"i{number}" for number in range(600 - first, 600)}
     for _ in range(2):
-        registry.stack_renewals.look()
+        registry.stack_renewals.check()
     assert len(registry.renewals) == 600
 
 
@@ -271,13 +271,13 @@ class Sticky(Balanced):
 
     def __init__(self, *servers: ServerStatus) -> None:
         super().__init__(*servers)
-        self.peers[0].parting_status = self._parting_status  # type: ignore[method-assign]
+        self.peers[0].status_and_close = self._status_and_close  # type: ignore[method-assign]
 
     def turn(self) -> int:
         """Which server answers now."""
         return self.connections % len(self.servers)
 
-    def _parting_status(self) -> ServerStatus:
+    def _status_and_close(self) -> ServerStatus:
         answer = self._status()
         self.connections += 1
         return answer
@@ -288,7 +288,7 @@ def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
     """By who looks for them: all that is asked over one connection goes to one of them."""
     restarts, restarted = looked(Sticky(*(older(number) for number in range(count))))
     assert restarts.servers_behind == 1
-    restarts.look_behind()
+    restarts.detect_behind_balancer()
     assert restarts.servers_behind == min(count, 2)
     assert restarted == []
 
@@ -319,14 +319,14 @@ def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
 
 def test_a_restart_is_noticed_though_the_clock_was_set_back() -> None:
     """The new start time is an earlier one: for how long the server has run counts."""
-    starts = Starts()
+    starts = StartTimes()
     assert not starts.take(1_000_000, 3600.0, 0.0)
     assert starts.take(500_000, 5.0, 60.0)
 
 
 def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
     """It has run for an hour; that we have known its URL for longer proves nothing."""
-    starts = Starts()
+    starts = StartTimes()
     assert not starts.take(1, 86_400.0, 0.0)
     assert not starts.take(2, 3600.0, 2.0)
     assert not starts.take(1, 93_600.0, 7200.0)
@@ -337,7 +337,7 @@ def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
 def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
     """However long it has run by the time that we can ask it again; and if it was not, it is known still."""
     for started, is_restart in ((1, False), (2, True)):
-        starts = Starts()
+        starts = StartTimes()
         starts.take(1, 100.0, 0.0)
         assert starts.take(started, 3000.0, 7200.0) is is_restart
         assert not starts.take(started, 3002.0, 7202.0)
@@ -392,8 +392,8 @@ def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
     owed: list[list[Instance]] = []
     monkeypatch.setattr(resync, "FIRST_THINGS_SECONDS", 0.0)
     monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [instance("by-delta")])
-    monkeypatch.setattr(RegistryFetcher, "owes_list", property(lambda _: bool(owed)))
-    monkeypatch.setattr(RegistryFetcher, "settle", lambda _: owed.pop())
+    monkeypatch.setattr(RegistryFetcher, "has_deferred_list", property(lambda _: bool(owed)))
+    monkeypatch.setattr(RegistryFetcher, "read_deferred_list", lambda _: owed.pop())
     registry = behind_a_balancer(Balanced(older(600)))
     registry.resync.was_read = lambda: told.append(sorted(one.instance_id for one in registry.known()))
     registry.resync.read()
@@ -422,13 +422,13 @@ def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
     assert after("a") == seldom
     assert after("a", "c") == resync.FOLLOWED_SECONDS
     assert after("a", "c") == resync.FOLLOWED_SECONDS
-    monkeypatch.setattr(resync, "LIVELY_SECONDS", -1.0)  # it is over
+    monkeypatch.setattr(resync, "AFTER_CHANGE_SECONDS", -1.0)  # it is over
     assert after("a") == seldom
 
 
 def test_start_times_are_forgotten() -> None:
     """Servers that come and go behind one URL leave nothing behind."""
-    starts = Starts()
+    starts = StartTimes()
     for number in range(1000):
         starts.take(number, 1.0, LATELY_SECONDS * number / 10)
     assert len(starts.seen_at) < 15
@@ -447,7 +447,7 @@ def test_start_times_are_forgotten() -> None:
 )
 def test_for_how_long_a_server_has_run(uptime: str, ahead: float | None, seconds: float) -> None:
     """By its own clock, and never longer than its process."""
-    status = ServerStatus(uptime, 1_000_000, (), (), ahead)
+    status = ServerStatus(uptime, 1_000_000, (), ahead)
     assert running_seconds(status, 1_090.0) == seconds
 
 
@@ -493,7 +493,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
     What a stack removed meanwhile is not taken for registered: renewals would bring it back everywhere.
     """
-    monkeypatch.setattr(resync, "RESTART_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(resync, "RESTART_CHECK_SECONDS", 0.02)
     stale = instance("stale")
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose)
@@ -667,7 +667,7 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
     assert registry.view.owned(OWNER) == [instance("held")]
 
 
-def test_nothing_is_learned_of_a_namesake() -> None:
+def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
     """Another cluster has our name, and a take-over is the first to read: its syncers' instances, of which we
     have no syncer, would be taken for what deleted ones left behind.
     """
@@ -843,7 +843,7 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
 
 def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was away may hold it still, and tell the others of it."""
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0,))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0,))
     removed = instance("removed")
     servers = Holding(removed)
     registry = servers.registry()
@@ -1045,7 +1045,7 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     registry.instances.registered(up)
     for number in stands_at:
         servers.held[number][up.key] = out
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0,))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0,))
     registry.sweeper.may_come(up)
     registry.sweeper.sweep(servers.peers[0])
     assert not known_as_leaving(registry, up)  # nothing of ours was there
@@ -1092,7 +1092,7 @@ def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
     monkeypatch.setattr(first, "batch", refuse)
     monkeypatch.setattr(first, "tell", refuse)
     monkeypatch.setattr(first, "deregister", remove)
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
     registry.sweeper.may_come(up)
     registry.sweeper.removed(dead)
     registry.sweeper.sweep(first)
@@ -1114,7 +1114,7 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
         return True
 
     monkeypatch.setattr(servers.peers[0], "deregister", remove)
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
     registry.sweeper.removed(dead)
     registry.sweeper.sweep(servers.peers[0])
     assert servers.held == [[], [], []]
@@ -1138,7 +1138,7 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(peer, "read", read)
     monkeypatch.setattr(peer, "deregister", remove)
-    monkeypatch.setattr(sweeper, "LOOK_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
     registry = servers.registry()
     for one in (odd, dead):
         registry.sweeper.removed(one)

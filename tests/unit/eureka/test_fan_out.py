@@ -168,18 +168,18 @@ def test_a_question_within_a_question(cluster: Cluster) -> None:
     assert all(set(found) == set(URLS) for found, _ in answers.values())
 
 
-class Hasty:
-    """Peers whose servers say whether they were asked in haste."""
+class Quick:
+    """Peers whose servers say whether they were asked with a short time-out."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, bool], bool]) -> None:
-        monkeypatch.setattr(peers_module, "HASTE_SECONDS", 0.05)
+        monkeypatch.setattr(peers_module, "SHORT_TIMEOUT_SECONDS", 0.05)
         self.asked: list[tuple[str, bool]] = []
         self.peers = Peers(Connection(URLS), waits_for_all=False)
 
         def read(peer: Peer, *_: str) -> Instance:
-            in_haste = peer.timeout_seconds is not None
-            self.asked.append((peer.url, in_haste))
-            if not answer(peer.url, in_haste):
+            is_short = peer.timeout_seconds is not None
+            self.asked.append((peer.url, is_short))
+            if not answer(peer.url, is_short):
                 time.sleep(peer.timeout_seconds or 0.0)
                 raise RegistryUnreachable("did not answer", url=peer.url)
             return Instance("A", "a", "a", "192.0.2.1", Port(1))
@@ -190,17 +190,17 @@ class Hasty:
 
 def test_where_another_one_can_be_asked_none_is_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first server hangs: the others are asked soon, and first from then on."""
-    hasty = Hasty(monkeypatch, lambda url, _: url != URLS[0])
-    hasty.peers.read("A", "a")
-    hasty.peers.read("A", "a")
-    assert hasty.asked == [(URLS[0], True), (URLS[1], True), (URLS[1], True)]
+    quick = Quick(monkeypatch, lambda url, _: url != URLS[0])
+    quick.peers.read("A", "a")
+    quick.peers.read("A", "a")
+    assert quick.asked == [(URLS[0], True), (URLS[1], True), (URLS[1], True)]
 
 
 def test_where_all_are_slow_one_is_given_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Haste is no reason for an error: once nobody was quick, they are asked as if there were one only."""
-    hasty = Hasty(monkeypatch, lambda _, in_haste: not in_haste)
-    hasty.peers.read("A", "a")
-    assert hasty.asked == [*((url, True) for url in URLS), (URLS[0], False)]
+    """A short time-out is no reason for an error: once nobody was quick, all are asked as one alone is."""
+    quick = Quick(monkeypatch, lambda _, is_short: not is_short)
+    quick.peers.read("A", "a")
+    assert quick.asked == [*((url, True) for url in URLS), (URLS[0], False)]
 
 
 def test_an_executor_makes_threads_as_it_needs_them() -> None:

@@ -46,7 +46,7 @@ def test_a_connection_ends_where_the_next_one_is_to_lead_elsewhere(port: int) ->
     """Only where it is asked for."""
     peer = Peer(url := f"http://127.0.0.1:{port}/eureka", Connection((url,)))
     CONNECTION.clear()
-    for ask in (peer.parting_status, peer.status):
+    for ask in (peer.status_and_close, peer.status):
         with pytest.raises(RegistryRejected):
             ask()
     peer.close()

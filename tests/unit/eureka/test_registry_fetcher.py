@@ -335,7 +335,7 @@ class Following:
         """What the listing says; what was asked for it stands in ``asked``."""
         self.asked.clear()
         self.by_delta = self.listing.read(self.started, in_doubt=False)
-        return self.listing.settle() if self.listing.owes_list else self.by_delta
+        return self.listing.read_deferred_list() if self.listing.has_deferred_list else self.by_delta
 
     def ids(self) -> list[str]:
         """The ids of the same."""
@@ -435,9 +435,9 @@ def test_what_a_delta_tells_waits_for_no_list() -> None:
     one.asked.clear()
     found = one.listing.read(STARTED, in_doubt=False)
     assert sorted(each.instance_id for each in found) == ["a", "b", "c", "x0", "x1"]
-    assert (one.asked, one.listing.owes_list) == (["list", "delta"], True)
-    assert {id(each) for each in one.listing.settle()} == {id(each) for each in found}
-    assert one.listing.owes_list is False
+    assert (one.asked, one.listing.has_deferred_list) == (["list", "delta"], True)
+    assert {id(each) for each in one.listing.read_deferred_list()} == {id(each) for each in found}
+    assert one.listing.has_deferred_list is False
     one.wait(15)
     one.read()
     assert one.asked == ["delta"]
@@ -454,7 +454,7 @@ def test_the_list_that_was_put_off_is_believed() -> None:
     one.wait(31)
     found = one.listing.read(STARTED, in_doubt=False)
     assert sorted(each.instance_id for each in found) == ["a", "b", "x0", "x1"]
-    assert sorted(each.instance_id for each in one.listing.settle()) == ["a", "c", "x0", "x1"]
+    assert sorted(each.instance_id for each in one.listing.read_deferred_list()) == ["a", "c", "x0", "x1"]
 
 
 def test_a_list_that_was_put_off_takes_nothing_back_that_the_delta_told() -> None:
@@ -469,7 +469,13 @@ def test_a_list_that_was_put_off_takes_nothing_back_that_the_delta_told() -> Non
     told = one.listing.read(STARTED, in_doubt=False)
     one.after_list = lambda: None
     assert sorted(each.instance_id for each in told) == ["a", "c", "d", "x0", "x1"]
-    assert sorted(each.instance_id for each in one.listing.settle()) == ["a", "c", "d", "x0", "x1"]
+    assert sorted(each.instance_id for each in one.listing.read_deferred_list()) == [
+        "a",
+        "c",
+        "d",
+        "x0",
+        "x1",
+    ]
     one.asked.clear()
     one.wait(15)
     one.read()
@@ -487,7 +493,7 @@ def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryU
     one.delta_fails = [failure]
     found = one.listing.read(STARTED, in_doubt=False)
     assert sorted(each.instance_id for each in found) == ["a", "b", "c", "x0", "x1"]
-    assert (one.asked, one.listing.owes_list) == (["list", "delta"], False)
+    assert (one.asked, one.listing.has_deferred_list) == (["list", "delta"], False)
     one.wait(15)
     one.read()
     assert one.asked == ["list"]

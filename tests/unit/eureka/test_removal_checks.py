@@ -12,13 +12,13 @@ from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import (
     FORWARDED_WITHIN_SECONDS,
     TOGETHER_SECONDS,
     RemovalChecks,
 )
-from eurekube_provider.eureka.sighting import Sighting
 
 Key = tuple[str, str]
 
@@ -49,11 +49,11 @@ class Cluster:
         """Both answer."""
         return {str(number): ask(peer) for number, peer in enumerate(self.peers)}, {}
 
-    def deregister(self, application: str, instance_id: str) -> Sighting:
+    def deregister(self, application: str, instance_id: str) -> InstanceByServer:
         """Remove from both."""
         for peer in self.peers:
             peer.held.pop((application, instance_id), None)
-        return Sighting({}, {})
+        return InstanceByServer({}, {})
 
 
 def instance(number: int, at: int = 1000) -> Instance:
@@ -134,7 +134,7 @@ def test_a_failure_is_its_own_removals(
     looks.add(cast("Peers", cluster), instance(2))
     deregister = cluster.deregister
 
-    def refuse(application: str, instance_id: str) -> Sighting:
+    def refuse(application: str, instance_id: str) -> InstanceByServer:
         if instance_id == stuck:
             raise RegistryUnreachable("one server keeps it")
         return deregister(application, instance_id)

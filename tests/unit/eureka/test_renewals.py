@@ -18,7 +18,7 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import heartbeat_sender
 from eurekube_provider.eureka import renewals as module
 from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
-from eurekube_provider.eureka.batch import MOST_ITEMS, ItemResponse, portions
+from eurekube_provider.eureka.batch import MOST_ITEMS, ItemResponse, chunks
 from eurekube_provider.eureka.renewals import Renewals
 from eurekube_provider.runtime.clock import elapsed_seconds
 from lab.waiting import wait_until
@@ -459,7 +459,7 @@ def test_many_are_renewed_in_batches_on_every_server(start: Start) -> None:
 
 def test_a_batch_is_no_larger_than_servers_send_each_other() -> None:
     """Whatever is split: renewals, registrations or removals."""
-    assert [len(portion) for portion in portions(range(600))] == [250, 250, 100]
+    assert [len(chunk) for chunk in chunks(range(600))] == [250, 250, 100]
 
 
 def test_a_server_that_lacks_one_says_which_server(start: Start, listener: Listening) -> None:

@@ -36,7 +36,7 @@ class Server:
         self.gate.wait(10)
         if self.away:
             raise RegistryUnreachable("away", url=URL)
-        return ServerStatus("", 1, self.replicas, ())
+        return ServerStatus("", 1, self.replicas)
 
 
 @pytest.fixture

@@ -15,13 +15,13 @@ from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.instance_by_server import merged
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
-from eurekube_provider.eureka.sighting import merged
 from eurekube_provider.eureka.status_override import another_is_up, instances_named
 from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, read_each, read_everywhere
 from eurekube_provider.registrations import registry_lists
-from eurekube_provider.registrations.actual import look
+from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.registry_lists import RegistryLists
@@ -126,8 +126,8 @@ def test_to_look_at_many_renews_none() -> None:
     """A refresh of a thousand must not keep those alive that nobody renews any more."""
     cluster = Cluster("http://a/eureka", "http://b/eureka")
     cluster.holds(MANY[1:])
-    stock = read_everywhere(cluster, [one.key for one in MANY])
-    assert [stock.newest(one.key) for one in MANY] == [None, *MANY[1:]]
+    reads = read_everywhere(cluster, [one.key for one in MANY])
+    assert [reads.newest(one.key) for one in MANY] == [None, *MANY[1:]]
     assert [one.reads for one in cluster.servers] == [len(MANY)] * 2
     assert cluster.renewals == 0
 
@@ -136,7 +136,7 @@ def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozens
     """Look once at a server for what was removed, as soon as it was."""
     sweeper = Sweeper(cluster, is_registered=lambda _: False)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("eurekube_provider.eureka.sweeper.LOOK_AFTER_SECONDS", (0.0, 0.0))
+        patched.setattr("eurekube_provider.eureka.sweeper.SWEEP_AFTER_SECONDS", (0.0, 0.0))
         for one in removed:
             sweeper.removed(one, former)
         sweeper.sweep(cluster.servers[0])  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_to_sweep_many_takes_time() -> None:
 
 def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """A removal that was under way may hit it, so that each look at a server has it renewed."""
-    monkeypatch.setattr("eurekube_provider.eureka.sweeper.LOOK_AFTER_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("eurekube_provider.eureka.sweeper.SWEEP_AFTER_SECONDS", (0.0, 0.0))
     cluster = Cluster()
     cluster.holds(MANY[:2])
     again: list[list[Key]] = []
@@ -236,10 +236,10 @@ def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
     strange = replace(instances[0], metadata={"eurekube.owner": "somebody"})
     cluster.holds([strange, *instances[1:]], listed=[strange, *instances[2:]])
     for listed in (None, [strange]):
-        assert len(look(wanted, [OWNER], cluster, listed).ours) == len(instances) - 1
+        assert len(read_actual(wanted, [OWNER], cluster, listed).ours) == len(instances) - 1
     assert cluster.renewals == 0
     for listed in (None, [strange]):
-        found = look(wanted, [OWNER], cluster, listed, writes=True)
+        found = read_actual(wanted, [OWNER], cluster, listed, writes=True)
         assert len(found.ours) == len(instances) - 1
         assert list(found.others) == [strange.key]
     assert cluster.renewals == (0 if renewer == "self" else 2 * (len(instances) - 1))
@@ -251,11 +251,11 @@ def test_a_look_knows_what_the_state_knows() -> None:
     kept, going = (each.instance for each in before.registrations.values())
     gone = instance(7, metadata={"eurekube.owner": OWNER, MEMBER_KEY: "k7"})
     cluster.holds([kept, going], listed=[gone])
-    assert look(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == [going]
-    assert look(wanted, [OWNER], cluster).surplus(wanted) == []
+    assert read_actual(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == [going]
+    assert read_actual(wanted, [OWNER], cluster).surplus(wanted) == []
     single = replace(going, metadata={"eurekube.owner": OWNER})  # an EurekaInstance took the place over
     cluster.holds([kept, single])
-    assert look(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == []
+    assert read_actual(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == []
 
 
 @pytest.mark.parametrize(("has_members", "is_seen"), [(True, True), (False, False)])
@@ -267,7 +267,7 @@ def test_an_application_of_one_is_read_from_every_server(has_members: bool, is_s
     cluster.holds([ours])
     strange = replace(ours, metadata={"eurekube.owner": "somebody"}, last_dirty_timestamp_ms=2**41)
     cluster.servers[1].held[ours.key] = strange
-    found = look(wanted, [OWNER], cluster, [], everywhere=False)
+    found = read_actual(wanted, [OWNER], cluster, [], everywhere=False)
     assert (ours.key in found.others) is is_seen
 
 

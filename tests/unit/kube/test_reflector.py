@@ -314,7 +314,7 @@ def test_a_copy_is_current_only_while_somebody_tells_of_changes(
     go.set()
     awaited(lambda: not copy.is_current, "the end of the watch")
     api.items = [thing("b")]
-    copy.hurry()
+    copy.retry_now()
     awaited(lambda: copy.is_current, "a new list")
     assert copy.names == ["b"]
     assert len(api.lists) == 2
@@ -547,7 +547,7 @@ def test_a_back_off_can_be_cut_short(api: Api, copy: Copy, monkeypatch: pytest.M
     awaited(lambda: copy.failure is not None, "the failure")
 
     def is_back() -> bool:
-        copy.hurry()
+        copy.retry_now()
         return copy.is_synced
 
     awaited(is_back, "the list")
@@ -593,11 +593,11 @@ def test_who_hurries_waits_for_another_word_of_what_was_denied(
         yield from pages(path)
 
     monkeypatch.setattr(api.access, "pages", slow)
-    copy.hurry()
+    copy.retry_now()
     assert (copy.is_shut_out, copy.is_current) == (False, False)
     asked.set()
     awaited(lambda: copy.is_shut_out, "the next denial")
-    copy.hurry()
+    copy.retry_now()
     awaited(lambda: copy.is_current, "the copy")
     assert not copy.is_shut_out
 
@@ -614,6 +614,6 @@ def test_a_copy_that_was_listed_since_is_level_although_no_watch_stays(
     for name in ("a", "b"):
         awaited(lambda: not copy.is_current, "the watch's end")
         api.items.append(thing(name))
-        copy.hurry()
+        copy.retry_now()
         awaited(lambda: copy.is_level, "the list")
         assert name in copy.names

@@ -25,7 +25,7 @@ from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
-from eurekube_provider.operator.removal_brake import Hold
+from eurekube_provider.operator.removal_brake import HeldRemovals
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
@@ -199,7 +199,9 @@ class Told:
         why = "all would vanish"
         problems = {"Braked": why}
         report = Report(True, "InstancesUp", why, key[1].upper(), 0, 0, 0, problems, False, "Braked", why)
-        self.controller.history.record(key, report, steps, Outcome((), ()), Hold("held back", 0.0, seconds))
+        self.controller.history.record(
+            key, report, steps, Outcome((), ()), HeldRemovals("held back", 0.0, seconds)
+        )
         self.controller.history.count(key, 0.02, failed=False)
 
     def mirror(self, name: str, application: str = "review", **status: Any) -> None:

@@ -12,7 +12,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.reflector import ReflectorGroup
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.decision import Result
+from eurekube_provider.operator.decision import SyncerResult
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.index import SyncerKey
 from tests.unit.fake_eureka import FakeEureka, FakeServers
@@ -37,7 +37,7 @@ class Scene:
         self.told = Told(("default", "elsewhere"))
         self.elsewhere = self.told.registries["elsewhere"]
         self.reconciler = self.told.reconciler
-        self.result = Result()
+        self.result = SyncerResult()
         self.sent: list[Change] = []
         self.carry_out: CarryOut = self._taken_as_done
         for registry in (self.told.registry, self.elsewhere):

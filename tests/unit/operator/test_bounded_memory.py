@@ -38,7 +38,7 @@ def remembered(gone: set[str], *roots: object) -> Counter[str]:
 
 
 def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After twice as many replaced endpoints, with and without a goodbye, it is no more."""
+    """After twice as many replaced endpoints, seen terminating or not, it is no more."""
     clock = Clock()
     for module in (sweeper, watches, reconciler):
         monkeypatch.setattr(module, "time", clock)
@@ -75,7 +75,7 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
                 remembered(gone, told.controller, told.reconciler, told.registry, told.sources, told.parts)
             )
     assert scene.renewed() == set(pods)
-    assert counts[0].total() > 100  # goodbyes are
+    assert counts[0].total() > 100  # those that were seen terminating are
     assert counts[1].total() <= 1.05 * counts[0].total(), counts
 
 

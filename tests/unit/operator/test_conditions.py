@@ -14,7 +14,7 @@ from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
 from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.operator.conditions import ConditionFinding, Reconciled, Report
+from eurekube_provider.operator.conditions import ConditionFinding, ConditionInput, Report
 from eurekube_provider.operator.conditions import report as report_of
 
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
@@ -41,14 +41,14 @@ def report(
 ) -> Report:
     """What a reconcile that went to its end says."""
     given = {"syncer": syncer, "desired": desired, "steps": steps, "outcome": outcome, **more}
-    return report_of(Reconciled(syncer.application.upper(), there, len(desired.instances), **given))  # type: ignore[arg-type]
+    return report_of(ConditionInput(syncer.application.upper(), there, len(desired.instances), **given))  # type: ignore[arg-type]
 
 
 def failure_report(
     application: str, reason: str, message: str, there: tuple[Instance, ...], desired: int, drain: str = ""
 ) -> Report:
     """What a reconcile that ended early says."""
-    return report_of(Reconciled(application, there, desired, drain, ConditionFinding(reason, message)))
+    return report_of(ConditionInput(application, there, desired, drain, ConditionFinding(reason, message)))
 
 
 def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
@@ -122,7 +122,7 @@ def test_a_problem_with_nothing_up() -> None:
 def test_eureka_cannot_be_asked(kind: type[RegistryUnreachable]) -> None:
     """What callers find is not known, whatever was there before."""
     reason = "EurekaUnreachable" if kind is RegistryUnreachable else "EurekaDenied"
-    one = found(instances(Status.UP, Status.UP), trouble=kind("no answer"))
+    one = found(instances(Status.UP, Status.UP), read_error=kind("no answer"))
     assert said(one) == (False, reason, False, reason)
 
 

@@ -17,7 +17,7 @@ from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.operator import unresponsive
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.controller import WORKERS
-from eurekube_provider.operator.decision import Result
+from eurekube_provider.operator.decision import SyncerResult
 from eurekube_provider.operator.index import SyncerKey
 from lab.waiting import wait_until
 from tests.unit.operator.parts import Told
@@ -237,11 +237,11 @@ class Apart:
         """Whether the thread that takes an Eureka over has ended."""
         return not any(thread.name == f"take-over-{name}" for thread in threading.enumerate())
 
-    def _decide(self, key: SyncerKey, served: str) -> Result:
+    def _decide(self, key: SyncerKey, served: str) -> SyncerResult:
         if served == "hanging":
             self.freed.wait(60.0)
         self.looked_at.append(key)
-        return Result()
+        return SyncerResult()
 
 
 @pytest.fixture

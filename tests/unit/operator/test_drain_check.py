@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.operator import drain_check
-from eurekube_provider.operator.drain_check import DrainCheck, Known, judged, representatives
+from eurekube_provider.operator.drain_check import DrainCheck, PodDrainTime, judged, representatives
 from lab.waiting import wait_until
 from tests.unit import held
 
@@ -122,7 +122,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 def test_what_is_too_short_is_named_with_the_change_that_mends_it() -> None:
     """The workload, what it has, what it needs, and what to write where."""
-    assert judged(of_deployment("x", "abc", slept=20), 120) == Known(
+    assert judged(of_deployment("x", "abc", slept=20), 120) == PodDrainTime(
         "a rolling update loses calls: pods of Deployment shop/rating serve for 20 s after their deletion"
         " began, and 120 s are needed; container main serves on for 20 s when its pod is deleted, and callers"
         " may call it for 120 s more: let a preStop sleep for 120 s, and set terminationGracePeriodSeconds"

@@ -51,7 +51,7 @@ def held(seconds_ago: float = 1.0, holder: str = "eurekube-0_1") -> dict[str, An
     return {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
 
 
-def rivals(
+def check_of(
     access: KubeAccess, period_seconds: float = 60.0, stop: threading.Event | None = None
 ) -> DuplicateOperatorCheck:
     """Those of an operator whose Lease is in the namespace ``default``."""
@@ -63,7 +63,7 @@ def test_an_operator_that_leads_elsewhere_is_found() -> None:
     """The sentence says who leads, where, and what to do."""
     access = Leases(eurekube=held())
     with pytest.raises(ConfigurationError) as refused:
-        rivals(access).check()
+        check_of(access).check()
     said = str(refused.value)
     assert "eurekube-0_1 leads in this cluster by the Lease eurekube/eurekube-leader" in said
     assert "--lease-namespace eurekube" in said
@@ -84,18 +84,18 @@ def test_an_operator_that_leads_elsewhere_is_found() -> None:
 )
 def test_nobody_leads_elsewhere(leases: dict[str, Any]) -> None:
     """Our own Lease, one that was released, and one that ended long ago stop nobody."""
-    rivals(Leases(**leases)).check()
+    check_of(Leases(**leases)).check()
 
 
 def test_a_lease_that_is_renewed_is_held_whatever_its_clock_says() -> None:
     """A holder's clock may be wrong by hours: that the Lease changes is enough."""
     access = Leases(eurekube=held(7200))
-    looking = rivals(access)
-    looking.check()
-    looking.check()
+    check = check_of(access)
+    check.check()
+    check.check()
     access.leases["eurekube"] = held(7190)
     with pytest.raises(ConfigurationError, match="leads in this cluster"):
-        looking.check()
+        check.check()
 
 
 def test_who_may_not_list_leases_must_say_where_its_own_is() -> None:
@@ -103,20 +103,20 @@ def test_who_may_not_list_leases_must_say_where_its_own_is() -> None:
     access = Leases()
     access.error = KubernetesError("GET leases: forbidden", status_code=403)
     with pytest.raises(ConfigurationError, match="--lease-namespace default"):
-        rivals(access).check()
+        check_of(access).check()
     access.leases["default"] = held()
-    rivals(access).check()  # it has served so far, and goes on
+    check_of(access).check()  # it has served so far, and goes on
 
 
 def test_one_that_comes_later_ends_this_operator() -> None:
     """The one in the cluster cannot look for others. An API that is away for a moment ends nobody."""
     access, stop = Leases(), threading.Event()
     access.error = KubernetesError("GET leases: no answer")
-    looking = rivals(access, 0.01, stop)
-    looking.start()
+    check = check_of(access, 0.01, stop)
+    check.start()
     wait_until(lambda: len(access.asked) > 1, "two looks", 10.0)
     assert not stop.is_set()
     access.leases["eurekube"] = held()
     access.error = None
     wait_until(stop.is_set, "the end", 10.0)
-    assert "eurekube/eurekube-leader" in str(looking.refusal)
+    assert "eurekube/eurekube-leader" in str(check.refusal)

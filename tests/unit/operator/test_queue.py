@@ -198,7 +198,7 @@ def test_each_lane_has_what_is_its_own() -> None:
     assert queue.depth == 2
 
 
-def test_a_key_that_changes_lanes_is_looked_at_once() -> None:
+def test_a_key_that_changes_groups_is_worked_on_once() -> None:
     """It moves on while it waits, and comes to the others' workers only once its last look has ended."""
     groups = {"x": "a"}
     queue: WorkQueue[str] = WorkQueue()

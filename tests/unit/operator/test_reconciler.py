@@ -33,7 +33,7 @@ from tests.unit.operator.scene import BOTH, KEY, READY, TERMINATING, WEB, Scene
 
 
 @pytest.mark.parametrize("is_looked_at", [True, False])
-def test_in_doubt_what_said_goodbye_goes_and_the_rest_stays(is_looked_at: bool) -> None:
+def test_in_doubt_what_was_seen_terminating_goes_and_the_rest_stays(is_looked_at: bool) -> None:
     """A port that cannot be chosen says nothing of pods that were seen terminating, looked at then or not."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
@@ -58,7 +58,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("is_looked_at", [True, False])
 @pytest.mark.parametrize("refused", REFUSED)
-def test_what_said_goodbye_leaves_a_refused_syncer(refused: str, is_looked_at: bool) -> None:
+def test_what_was_seen_terminating_leaves_a_refused_syncer(refused: str, is_looked_at: bool) -> None:
     """The rest stays and is renewed, nothing is registered, and Ready says why."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
@@ -70,7 +70,7 @@ def test_what_said_goodbye_leaves_a_refused_syncer(refused: str, is_looked_at: b
     assert scene.concerned == [KEY]
     if is_looked_at:
         scene.reconcile()
-    scene.endpoints(WEB, d=READY)  # c vanished without a goodbye
+    scene.endpoints(WEB, d=READY)  # c vanished without being seen terminating
     scene.reconcile()
     assert scene.renewed() == {"c"}
     assert scene.ready() == (False, "UnknownEureka" if refused == "UnknownEureka" else "NotAllowed")
@@ -83,7 +83,7 @@ def test_what_said_goodbye_leaves_a_refused_syncer(refused: str, is_looked_at: b
     ("limit", "renewed"), [({"paused": True}, {"a", "b"}), ({"policy": "UpsertOnly"}, {"b"})]
 )
 def test_a_refused_syncer_removes_no_more_than_it_may(limit: dict[str, Any], renewed: set[str]) -> None:
-    """A paused one changes nothing, and with UpsertOnly what said goodbye may lapse."""
+    """A paused one changes nothing, and with UpsertOnly what was seen terminating may lapse."""
     scene = Scene(**limit)
     scene.edited(paused=False)
     scene.endpoints(WEB, a=READY, b=READY)
@@ -151,7 +151,7 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
 def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     keeps: str, answer: list[Any] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only where fellows of it are there still, and the API server has no pod of that name."""
+    """Only where siblings of it are there still, and the API server has no pod of that name."""
     asked: list[Any] = []
 
     def get(_: object, path: str, query: dict[str, str]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     assert found == ([(Action.DEREGISTER, "b")] if may_go and answer == [] else [])
     assert asked == ([("/api/v1/namespaces/shop/pods", "metadata.name=b")] if may_go else [])
     scene.endpoints(WEB, c=READY)
-    assert scene.reconcile() == [], "none of its fellows says that the slices are whole"
+    assert scene.reconcile() == [], "none of its siblings says that the slices are whole"
 
 
 def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
@@ -468,7 +468,7 @@ def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPat
     wait_until(lambda: not sources.is_current, "the end of the watch", 20)
     lists = api.lists["nodes"]
     api.refuse("nodes", 403)
-    sources.hurry()
+    sources.retry_now()
     wait_until(lambda: sources.is_current, "the denial", 20)
     assert api.lists["nodes"] == lists + 1
     sources.stop()
@@ -650,7 +650,7 @@ def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
 
 
 def test_a_paused_syncer_changes_nothing() -> None:
-    """Neither what comes nor what says goodbye; what stands there is renewed."""
+    """Neither what comes nor what is seen terminating; what stands there is renewed."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()

@@ -135,7 +135,7 @@ def test_all_registries_count() -> None:
 
 
 class Crowd:
-    """So many syncers of five instances each, whose instances change without a goodbye."""
+    """So many syncers of five instances each, whose instances change without being seen terminating."""
 
     def __init__(self, syncers: int) -> None:
         self.now = 0.0
@@ -174,7 +174,7 @@ class Crowd:
 
 @pytest.mark.parametrize("comes_first", [True, False])
 def test_a_steady_replacement_is_not_held(comes_first: bool) -> None:
-    """As many come as go, without goodbyes, for five minutes: more in each of them than there are."""
+    """As many come as go, none seen terminating, for five minutes: more in each of them than there are."""
     crowd = Crowd(100)
     held = 0
     for _ in range(5 * 60):

@@ -44,7 +44,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     parts.Sources.syncer_keys.return_value = []
     parts.EurekaRegistry.condition.return_value = Well()
     parts.Leadership.follow.side_effect = lambda *_: parts.reset_mock()
-    monkeypatch.setattr("eurekube_provider.operator.selfcheck.Later", parts.Later)
+    monkeypatch.setattr("eurekube_provider.operator.selfcheck.BackgroundSelfCheck", parts.BackgroundSelfCheck)
     monkeypatch.setattr(module, "settle_down", lambda: None)  # of the tests' own process
     connections = {"default": Connection.parse(URL)}
     module.run(Settings(connections, cluster_name="lab", leader_elect=False, web_address=""), stop)

@@ -28,8 +28,8 @@ from eurekube_provider.operator.selfcheck import (
     CONSEQUENCES,
     KINDS,
     REVIEWS,
+    BackgroundSelfCheck,
     CheckResult,
-    Later,
     Verdict,
     check_eureka,
     check_kubernetes,
@@ -214,7 +214,7 @@ class FakePeer(Peer):
 
 def status(*replicas: str, ahead: float = 0.0) -> ServerStatus:
     """A server that forwards to these."""
-    return ServerStatus("0 days 00:03", 1, replicas, (), ahead)
+    return ServerStatus("0 days 00:03", 1, replicas, ahead)
 
 
 def eureka(*servers: FakePeer, mode: BatchMode = BatchMode.AUTO) -> list[CheckResult]:
@@ -279,7 +279,7 @@ def test_an_operator_that_ends_at_once_leaves_no_check_behind(monkeypatch: pytes
     asked: list[object] = []
     monkeypatch.setattr(selfcheck, "check", asked.append)
     before = set(threading.enumerate())
-    checking = Later(Settings({"default": Connection.parse("http://eureka.example/eureka")}))
+    checking = BackgroundSelfCheck(Settings({"default": Connection.parse("http://eureka.example/eureka")}))
     (thread,) = set(threading.enumerate()) - before
     checking.close()
     thread.join(5)

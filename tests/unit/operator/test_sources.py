@@ -414,7 +414,7 @@ def test_a_namespace_that_may_not_be_read_stops_no_other() -> None:
         assert reasons("closed") == [("NamespaceNotRead", True)]
         assert sources.is_current  # as far as we may know
         access.is_open = True
-        sources.hurry()
+        sources.retry_now()
         wait_until(lambda: sources.is_synced, "the other one", 20)
         assert reasons("closed") == [("NoMatchingService", False)]
     finally:

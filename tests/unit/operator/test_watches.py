@@ -16,13 +16,13 @@ def terminating(name: str) -> dict[str, Any]:
     return {"addresses": ["10.0.0.1"], "targetRef": {"name": name}, "conditions": {"terminating": True}}
 
 
-def test_goodbyes_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminating_endpoints_are_remembered_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are forgotten one by one; one that is seen again is no longer among the oldest."""
-    goodbyes = TerminatingEndpoints()
+    remembered = TerminatingEndpoints()
     for name, at in (("a", 0.0), ("b", 1.0), ("a", 2.0), ("c", REMEMBERED_SECONDS + 1.5)):
         monkeypatch.setattr(watches, "time", SimpleNamespace(monotonic=lambda at=at: at))
-        goodbyes.note_slice({"metadata": {"namespace": "shop"}, "endpoints": [terminating(name)]})
-    assert [("shop", name) in goodbyes for name in ("a", "b", "c")] == [True, False, True]
+        remembered.note_slice({"metadata": {"namespace": "shop"}, "endpoints": [terminating(name)]})
+    assert [("shop", name) in remembered for name in ("a", "b", "c")] == [True, False, True]
 
 
 def test_a_pod_that_is_back_has_not_left() -> None:
@@ -35,10 +35,10 @@ def test_a_pod_that_is_back_has_not_left() -> None:
             "conditions": {"ready": False, "terminating": terminating},
         }
 
-    goodbyes = TerminatingEndpoints()
+    remembered = TerminatingEndpoints()
     for terminating, has_left in ((False, False), (True, True), (False, False), (True, True)):
-        goodbyes.note_slice(
+        remembered.note_slice(
             {"metadata": {"namespace": "shop"}, "endpoints": [endpoint(terminating=terminating)]}
         )
-        assert (("shop", "db-0") in goodbyes) is has_left
-    assert ("other", "db-0") not in goodbyes
+        assert (("shop", "db-0") in remembered) is has_left
+    assert ("other", "db-0") not in remembered

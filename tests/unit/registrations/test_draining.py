@@ -11,8 +11,8 @@ from eurekube_provider.core.errors import DrainInterrupted, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.sighting import Sighting
 from eurekube_provider.registrations.cancellation import Cancellation
 from eurekube_provider.registrations.draining import drain, put_all_back, put_back, was_left
 from eurekube_provider.registrations.properties import LEAVING
@@ -52,9 +52,9 @@ class Server:
         """What is there."""
         return self.held.get((application, instance_id))
 
-    def read_everywhere(self, application: str, instance_id: str) -> Sighting:
+    def read_everywhere(self, application: str, instance_id: str) -> InstanceByServer:
         """What is there, at every server."""
-        return Sighting({"http://a/eureka": self.read(application, instance_id)}, {})
+        return InstanceByServer({"http://a/eureka": self.read(application, instance_id)}, {})
 
     def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """It answers."""

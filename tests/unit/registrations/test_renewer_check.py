@@ -48,19 +48,19 @@ def test_what_stands_for_long_is_renewed() -> None:
 def test_an_update_says_once_that_no_renewer_was_seen() -> None:
     """It names the Eureka, the renewer and the connection; a thousand resources cost one list."""
     renewers, peers = RenewerCheck(), Listed()
-    told = [renewers.look(peers, "eu-1", "eurekube") for _ in range(3)]
+    told = [renewers.check(peers, "eu-1", "eurekube") for _ in range(3)]
     assert told[1:] == ["", ""]
     assert all(word in told[0] for word in ("http://a/e", "'eurekube'", "'eu-1'", "eurekube keepalive"))
-    assert renewers.look(peers, "eu-1", "another")
+    assert renewers.check(peers, "eu-1", "another")
     assert peers.lists == 2
 
 
 def test_it_is_quiet_where_nothing_can_be_known() -> None:
     """Where one is at work, an application renews itself, all is new, or Eureka lists nothing."""
     now = time.time() * 1000
-    assert RenewerCheck().look(Listed(of("eurekube", 3600, now)), "default", "eurekube") == ""
-    assert RenewerCheck().look(Listed(of("eurekube", 5, now)), "default", "eurekube") == ""
-    assert RenewerCheck().look(Listed(fails=True), "default", "eurekube") == ""
+    assert RenewerCheck().check(Listed(of("eurekube", 3600, now)), "default", "eurekube") == ""
+    assert RenewerCheck().check(Listed(of("eurekube", 5, now)), "default", "eurekube") == ""
+    assert RenewerCheck().check(Listed(fails=True), "default", "eurekube") == ""
     quiet = Listed()
-    assert RenewerCheck().look(quiet, "default", "self") == ""
+    assert RenewerCheck().check(quiet, "default", "self") == ""
     assert quiet.lists == 0

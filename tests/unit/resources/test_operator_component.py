@@ -20,7 +20,7 @@ from eurekube_provider import (
 )
 from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND
 from eurekube_provider.resources.files import crd_documents
-from eurekube_provider.resources.operator_component.credentials import CREDENTIALS, PARTS
+from eurekube_provider.resources.operator_component.credentials import CREDENTIALS, ENTRIES
 from eurekube_provider.resources.operator_component.deployment import SecretNames, operator_deployment
 from eurekube_provider.resources.operator_component.operator_arguments import operator_args, operator_selector
 from eurekube_provider.resources.operator_component.pod_arguments import (
@@ -268,7 +268,7 @@ def test_both_forms_of_the_arguments_are_the_same() -> None:
     assert (
         keys
         == set(EurekaSecretArgsDict.__annotations__)
-        == {"name", "version", *(f"{one.name}_key" for one in PARTS)}
+        == {"name", "version", *(f"{one.name}_key" for one in ENTRIES)}
     )
     assert {one.name for one in fields(PodTolerationArgs)} == set(PodTolerationArgsDict.__annotations__)
     written: EurekubeOperatorArgsDict = {"eureka_urls": ["http://eureka/eureka"], "replicas": 1}

@@ -10,7 +10,7 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror_addresses import AddressPolicy
-from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.registry import Condition, Figures, Well
@@ -124,14 +124,14 @@ class Source:
         assert not owner
         return [one for one in self.listed if application in ("", one.application)]
 
-    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
         """What the test says."""
         keys = list(keys)
         self.asked += keys
         if self.is_silent:
             raise RegistryUnreachable("no server answers")
-        standing = tuple(one for one in self.hidden if one.key in keys)
-        return Whereabouts(standing, frozenset(self.gone & set(keys)))
+        registered = tuple(one for one in self.hidden if one.key in keys)
+        return UnlistedInstances(registered, frozenset(self.gone & set(keys)))
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """When it was read."""

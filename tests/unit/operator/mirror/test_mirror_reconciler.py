@@ -14,7 +14,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror import LAST_READ_ANNOTATION
 from eurekube_provider.core.mirror_addresses import AddressPolicy
-from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Key, Port, Status
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
@@ -108,13 +108,13 @@ def test_who_changed_waits_for_no_question_about_others(monkeypatch: pytest.Monk
     stage.source.listed = [instance(1, "app-a"), instance(2, "app-b"), instance(3, "app-c")]
     stage.reconcile()
     written: list[list[str]] = []
-    ask = stage.source.whereabouts
+    ask = stage.source.find_unlisted
 
-    def whereabouts(keys: Iterable[Key]) -> Whereabouts:
+    def find_unlisted(keys: Iterable[Key]) -> UnlistedInstances:
         written.append([each.split()[1].split("-")[1] for each in stage.api.writes])
         return ask(keys)
 
-    monkeypatch.setattr(stage.source, "whereabouts", whereabouts)
+    monkeypatch.setattr(stage.source, "find_unlisted", find_unlisted)
     stage.source.listed = [instance(2, "app-b"), instance(3, "app-c", status=Status.DOWN)]
     stage.reconcile()
     stage.source.listed = [instance(2, "app-b", status=Status.DOWN), instance(3, "app-c")]

@@ -12,7 +12,7 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint
 from eurekube_provider.core.mirror_slices import shown_endpoints
-from eurekube_provider.core.mirror_source import Whereabouts
+from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key, Port, Status
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
@@ -98,10 +98,10 @@ class Source:
         assert not owner
         return [one for one in self._eureka.listed() if application in ("", one.application)]
 
-    def whereabouts(self, keys: Iterable[Key]) -> Whereabouts:
+    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
         """Who is gone."""
         there = {one.key for one in self._eureka.listed()}
-        return Whereabouts((), frozenset(key for key in keys if key not in there))
+        return UnlistedInstances((), frozenset(key for key in keys if key not in there))
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """It was read."""

@@ -10,8 +10,15 @@ import pytest
 
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import runs as module
-from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, Order, Place, Runs
-from eurekube_provider.operator.triggers.targets import Automation, PulumiStack, Target, Webhook, targets_from
+from eurekube_provider.operator.triggers.runs import MOST_AT_ALL, RunRequest, Runs
+from eurekube_provider.operator.triggers.targets import (
+    Automation,
+    Concurrency,
+    PulumiStack,
+    Target,
+    Webhook,
+    targets_from,
+)
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
 from lab.waiting import wait_until
 
@@ -26,9 +33,9 @@ class Played:
         self.open = threading.Event()
         self.error: Exception | None = None
         self.has_ended = threading.Event()
-        places = {name: Place(name, is_heavy=name in HEAVY) for name in (*HEAVY, *LIGHT)}
-        places |= {"same": Place(HEAVY[0])}
-        self.runs = Runs(dict.fromkeys(places, self._run), self.has_ended.set, places)
+        concurrency = {name: Concurrency(name, is_heavy=name in HEAVY) for name in (*HEAVY, *LIGHT)}
+        concurrency |= {"same": Concurrency(HEAVY[0])}
+        self.runs = Runs(dict.fromkeys(concurrency, self._run), self.has_ended.set, concurrency)
 
     def _run(self, _: TriggerRun) -> TriggerResult:
         if self.error is not None:
@@ -40,9 +47,9 @@ class Played:
         """Begin a run, if it may."""
         if not self.runs.may_begin(target, is_again=is_again):
             return False
-        order = Order(("shop", target), "u", 1, target, "w", is_again)
+        request = RunRequest(("shop", target), "u", 1, target, "w", is_again)
         self.runs.begin(
-            order, lambda event: TriggerRun("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, event)
+            request, lambda event: TriggerRun("shop", target, StackAction.UP, "eks", {}, "k", 1, 60.0, event)
         )
         return True
 
@@ -93,7 +100,7 @@ def test_what_a_library_says_is_told_to_nobody(played: Played, caplog: pytest.Lo
     assert "hidden40" not in "".join(str(vars(record)) for record in caplog.records)
 
 
-def test_targets_that_name_one_stack_share_a_lane(tmp_path: Path) -> None:
+def test_targets_that_name_one_stack_share_a_concurrency_group(tmp_path: Path) -> None:
     """By whatever name, and from whatever folder."""
     written = {}
     for name, stack in (("a", "dev"), ("b", "organization/shop/dev"), ("c", "prod")):
@@ -102,7 +109,8 @@ def test_targets_that_name_one_stack_share_a_lane(tmp_path: Path) -> None:
         (folder / "Pulumi.yaml").write_text("name: shop\nruntime: python\n")
         written[name] = {"kind": "automation", "namespaces": "*", "stack": stack, "work-dir": str(folder)}
     found = targets_from(written, "x: targets")
-    assert found["a"].lane == found["b"].lane != found["c"].lane
+    groups = {name: target.concurrency.group for name, target in found.items()}
+    assert groups["a"] == groups["b"] != groups["c"]
     everybody = frozenset("*")
     others = [
         Target("d", PulumiStack("pulumi", "dev"), everybody),
@@ -110,6 +118,7 @@ def test_targets_that_name_one_stack_share_a_lane(tmp_path: Path) -> None:
         Target("f", Webhook("http://h"), everybody),
         Target("g", Automation("dev", "/srv"), everybody),
     ]
-    assert len({one.lane for one in others} | {found["a"].lane}) == 5
-    assert Target("h", PulumiStack("pulumi", "dev"), everybody).lane == others[0].lane
-    assert [one.is_heavy for one in others] == [False, False, False, True]
+    limits = [one.concurrency for one in others]
+    assert len({one.group for one in limits} | {groups["a"]}) == 5
+    assert Target("h", PulumiStack("pulumi", "dev"), everybody).concurrency.group == limits[0].group
+    assert [one.is_heavy for one in limits] == [False, False, False, True]

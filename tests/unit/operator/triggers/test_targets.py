@@ -12,7 +12,13 @@ from eurekube_provider.core.schedule import Pace
 from eurekube_provider.core.stack_refresh import StackAction, StackRefresh
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.operator.settings import settings_from
-from eurekube_provider.operator.triggers.targets import Automation, Form, PulumiStack, Target, Webhook
+from eurekube_provider.operator.triggers.targets import (
+    Automation,
+    Payload,
+    PulumiStack,
+    Target,
+    Webhook,
+)
 
 URL = {"EUREKA_URL": "http://h/e"}
 SECRET = "s3cret"
@@ -75,7 +81,7 @@ def test_one_of_each_kind(tmp_path: Path) -> None:
                 "https://example.com/hook",
                 f"{SECRET}-key",
                 f"{SECRET}-authorization",
-                Form.REPOSITORY_DISPATCH,
+                Payload.REPOSITORY_DISPATCH,
             ),
             frozenset({"*"}),
             timeout_seconds=30.0,

@@ -286,7 +286,7 @@ def test_a_change_of_the_addresses_runs(played: Played) -> None:
     ]
     writes, looks = len(played.api.writes), len(played.looks)
     played.touched()
-    played.wait(lambda: len(played.looks) > looks and KEY not in played.triggers.due(), "the look")
+    played.wait(lambda: len(played.looks) > looks and KEY not in played.triggers.due(), "the comparison")
     assert (len(played.runs), len(played.api.writes)) == (2, writes)
 
 
@@ -385,7 +385,7 @@ def test_a_pause(played: Played) -> None:
     played.put(paused=True)
     played.wait(lambda: played.condition("Paused") == ("True", "Paused"), "Paused")
     played.scale("10.0.0.3")
-    played.wait(lambda: played.looks[-1:] == [("10.0.0.3",)], "the look")
+    played.wait(lambda: played.looks[-1:] == [("10.0.0.3",)], "the comparison")
     assert (played.runs, played.condition("Synced")) == ([], ("False", "Pending"))
     played.put()
     played.wait_synced(1)
@@ -443,8 +443,8 @@ def test_after_a_restart_nothing_runs_that_was_served(played: Played) -> None:
     after.seen()
     after.start()
     after.triggers.lead()
-    after.wait(lambda: KEY in after.triggers.standings(), "the StackRefresh to be known")
-    after.wait(lambda: after.looks and KEY not in after.triggers.due(), "the look")
+    after.wait(lambda: KEY in after.triggers.states(), "the StackRefresh to be known")
+    after.wait(lambda: after.looks and KEY not in after.triggers.due(), "the comparison")
     assert (after.runs, len(after.api.writes)) == ([], writes)
     after.scale("10.0.0.7")
     after.wait_synced(2)
@@ -500,7 +500,7 @@ def test_a_standby_runs_nothing(played: Played, caplog: pytest.LogCaptureFixture
     played.scale("10.0.0.2")
     played.wait(lambda: len(played.runs) == 2, "the second run")
     played.triggers.stand_by()
-    played.wait(lambda: not played.triggers.standings(), "all to be forgotten")
+    played.wait(lambda: not played.triggers.states(), "all to be forgotten")
     writes = len(played.api.writes)
     played.scale("10.0.0.3")
     played.gate.set()
@@ -537,7 +537,7 @@ def test_nothing_runs_for_services_that_were_not_read(played: Played) -> None:
     played.wait(lambda: len(played.looks) > looks, "the try")
     assert len(played.runs) == 1
     played.unread, played.services = False, ["rating"]
-    played.wait(lambda: KEY not in played.triggers.due(), "the look")
+    played.wait(lambda: KEY not in played.triggers.due(), "the comparison")
     assert len(played.runs) == 1
 
 
@@ -552,7 +552,7 @@ def test_a_change_while_a_list_is_missing_is_not_lost(played: Played) -> None:
     both.wait_synced(1)
 
     def is_settled() -> bool:
-        both.triggers.reflectors.hurry()
+        both.triggers.reflectors.retry_now()
         return both.is_settled()
 
     both.api.denies = 401  # not that we may not read it: who we are
@@ -570,11 +570,11 @@ def test_a_deleted_one_is_forgotten(played: Played) -> None:
     """With what was counted of it."""
     played.put()
     played.wait_synced(1)
-    assert set(played.triggers.standings()) == set(played.triggers.history()) == {KEY}
+    assert set(played.triggers.states()) == set(played.triggers.history()) == {KEY}
     del played.api.items["rating"]
     (reflector,) = played.triggers.reflectors.reflectors
     reflector.take("DELETED", {"metadata": {"namespace": "shop", "name": "rating"}})
-    played.wait(lambda: not played.triggers.standings(), "it to be forgotten")
+    played.wait(lambda: not played.triggers.states(), "it to be forgotten")
     assert played.triggers.history() == {}
 
 
@@ -584,7 +584,7 @@ def test_one_that_is_gone_runs_nothing(played: Played) -> None:
     played.wait_synced(1)
     del played.api.items["rating"]
     played.scale("10.0.0.2")
-    played.wait(lambda: not played.triggers.standings(), "it to be missed")
+    played.wait(lambda: not played.triggers.states(), "it to be missed")
     assert len(played.runs) == 1
 
 
@@ -649,7 +649,7 @@ def test_a_source_that_breaks_is_held_back(played: Played, monkeypatch: pytest.M
     assert len(played.runs[-1].addresses["shop/rating"]) == 12
 
 
-def test_what_said_goodbye_is_not_held_back(played: Played) -> None:
+def test_what_was_seen_terminating_is_not_held_back(played: Played) -> None:
     """A Deployment that is scaled to nothing is meant."""
     played.addresses = [f"10.0.0.{number}" for number in range(40)]
     played.put()

@@ -18,7 +18,7 @@ import pytest
 
 from eurekube_provider.core.stack_refresh import StackAction
 from eurekube_provider.operator.triggers import webhook
-from eurekube_provider.operator.triggers.targets import Form, Webhook
+from eurekube_provider.operator.triggers.targets import Payload, Webhook
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
 from eurekube_provider.operator.triggers.webhook import caller, signature, timed_signature
 
@@ -159,7 +159,7 @@ def test_a_repository_dispatch(receiver: Receiver, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("NETRC", str(netrc))
     hosts = tuple(f"10.0.{number // 250}.{number % 250}:80" for number in range(10_000))
     many = run(addresses={f"shop/{number}": hosts for number in range(200)})
-    called(receiver, many, form=Form.REPOSITORY_DISPATCH, authorization="Bearer t0ken")
+    called(receiver, many, form=Payload.REPOSITORY_DISPATCH, authorization="Bearer t0ken")
     (call,) = receiver.calls
     assert call.headers["Authorization"] == "Bearer t0ken"
     assert call.document["event_type"] == "eurekube-refresh"

@@ -19,6 +19,7 @@ from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import ReconcileResult
 from eurekube_provider.operator.web.metrics import METRICS, Metrics
 from eurekube_provider.operator.web.overview import overview
+from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import Histogram
 from tests.unit.operator.parts import URL, Told
@@ -29,7 +30,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def scraped(parts: RunningOperator | None) -> Samples:
     """All samples, by name and labels."""
-    body, _ = Metrics(lambda: parts).page("")
+    body, _ = Metrics(parts).page("")
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(body.decode())
@@ -138,7 +139,7 @@ def test_before_there_are_parts() -> None:
 def test_openmetrics_for_those_who_ask() -> None:
     """The Accept header decides on the format."""
     told = Told()
-    body, content_type = Metrics(lambda: told.parts).page("application/openmetrics-text; version=1.0.0")
+    body, content_type = Metrics(told.parts).page("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
 
@@ -175,7 +176,7 @@ def test_every_key_of_the_document_is_documented() -> None:
     told.registry.view.registered(replace(stacks, application="RATING"))
     told.mirror("review")
     found = keys_of(overview(told.parts), "document") | keys_of(
-        overview(told.parts, application="rating"), "document"
+        overview(told.parts, PageRequest(application="rating")), "document"
     )
     assert rows == {where: set(keys) for where, keys in found.items()}
 
@@ -197,7 +198,7 @@ def test_a_scrape_is_cheap_with_many() -> None:
     told = Told()
     for number in range(100):
         told.synced(told.syncer(f"app-{number}"), 100)
-    metrics = Metrics(lambda: told.parts)
+    metrics = Metrics(told.parts)
     metrics.page("")
     best = min(_seconds(lambda: metrics.page("")) for _ in range(5))
     assert best < 0.25  # about 0.01 s on an idle machine

@@ -15,7 +15,7 @@ from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import renewals
 from eurekube_provider.kube import reflector
 from eurekube_provider.operator import controller
-from eurekube_provider.operator.decision import Result
+from eurekube_provider.operator.decision import SyncerResult
 from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import Routes
 from lab.waiting import wait_until
@@ -90,7 +90,7 @@ def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: p
     """A look that never ends is a fault of ours, unless Eureka is away and it waits for time-outs."""
     release = threading.Event()
     monkeypatch.setattr(controller, "LONGEST_RECONCILE_SECONDS", 0.5)
-    monkeypatch.setattr(told.reconciler, "decide", lambda *_: release.wait(60) and Result())
+    monkeypatch.setattr(told.reconciler, "decide", lambda *_: release.wait(60) and SyncerResult())
     told.syncer("rating")
     told.controller.start()
     told.controller.all_changed()

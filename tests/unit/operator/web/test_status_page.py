@@ -71,7 +71,7 @@ def run_status(reason: str, **more: Any) -> dict[str, Any]:
 
 def seen(told: Told, syncer: str = "", application: str = "") -> Document:
     """The document, no server's front page being known."""
-    return overview(told.parts, syncer, application)
+    return overview(told.parts, PageRequest(syncer, application))
 
 
 def test_hostile_names_stay_text() -> None:
@@ -390,10 +390,10 @@ def test_many_syncers_are_several_pages() -> None:
     for number in range(120):
         told.synced(told.syncer(f"app-{number:03}"), 1)
     told.conflict(told.syncer("zebra"))
-    first = overview(told.parts, wanted=PageRequest(page=1))
+    first = overview(told.parts, PageRequest(page=1))
     assert (len(first["syncers"]), first["pages"], first["listedCount"]) == (50, 3, 121)
     assert first["syncers"][0]["name"] == "zebra"
-    last = overview(told.parts, wanted=PageRequest(page=9))
+    last = overview(told.parts, PageRequest(page=9))
     assert (last["page"], len(last["syncers"])) == (3, 21)
     assert len(overview(told.parts)["syncers"]) == 121
     assert 'href="./?page=2"' in html(first)
@@ -415,7 +415,7 @@ def test_rows_are_found_by_state_and_by_a_part_of_a_name(query: dict[str, str], 
     told = Told()
     told.conflict(told.syncer("rating"))
     told.synced(told.syncer("order"), 1)
-    data = overview(told.parts, wanted=PageRequest.of(query, is_paged=True))
+    data = overview(told.parts, PageRequest.of(query, is_paged=True))
     assert [row["name"] for row in data["syncers"]] == expected
     assert data["headline"] == "1 not synced, 1 synced"
     assert "Conflict" in {one["name"] for one in data["troubles"]}

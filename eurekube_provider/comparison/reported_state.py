@@ -1,4 +1,4 @@
-"""How an application of one keeper stands, in the words of a syncer's conditions Ready and Synced."""
+"""The state of one keeper's application, in the words of a syncer's conditions Ready and Synced."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class SyncState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What an operator says of a syncer.
+class ReportedState:
+    """The conditions Ready and Synced of a syncer, as its operator reported them.
 
     :ivar is_ready: whether callers find what is meant to be found; None where nobody knows.
     :ivar is_synced: whether Eureka holds what the syncer wants; None where nobody has looked.
@@ -74,7 +74,7 @@ class Standing:
         return self.reason, self.message
 
 
-NOBODY_LOOKED = Standing(
+NEVER_RECONCILED = ReportedState(
     is_ready=None,
     reason=Seen.NOT_LOOKED_AT,
     message=seen(Seen.NOT_LOOKED_AT, "no operator has looked at it yet"),
@@ -82,7 +82,7 @@ NOBODY_LOOKED = Standing(
 )
 
 
-def standing_of(item: Mapping[str, Any]) -> Standing:
+def reported_state_of(item: Mapping[str, Any]) -> ReportedState:
     """Read from a syncer's status what its operator wrote there last.
 
     :param item: the custom resource.
@@ -90,9 +90,9 @@ def standing_of(item: Mapping[str, Any]) -> Standing:
     conditions = conditions_of(item)
     ready, synced = conditions.get(ConditionType.READY), conditions.get(ConditionType.SYNCED) or {}
     if ready is None:
-        return NOBODY_LOOKED
+        return NEVER_RECONCILED
     truth = {"True": True, "False": False}
-    return Standing(
+    return ReportedState(
         is_ready=truth.get(ready.get("status", "")),
         reason=str(ready.get("reason", "")),
         message=str(ready.get("message", "")),

@@ -17,7 +17,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.codec import instance_to_json
 
 
-class WorldsSite:
+class PlayedServers:
     """Both servers.
 
     :ivar instances: what Eureka holds.
@@ -52,7 +52,7 @@ class WorldsSite:
         self.kubeconfig.write_text(yaml.safe_dump(document))
 
     @contextmanager
-    def running(self) -> Iterator[WorldsSite]:
+    def running(self) -> Iterator[PlayedServers]:
         """Answer until the end."""
         thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
@@ -107,15 +107,15 @@ class WorldsSite:
         return document
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        site = self
+        servers = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = urlsplit(self.path).path
-                site.asked.append(f"GET {path}")
-                found = site.answer(path)
+                servers.asked.append(f"GET {path}")
+                found = servers.answer(path)
                 status = 404 if found is None else 200
-                if site.refuses(path):
+                if servers.refuses(path):
                     status, found = 403, {"kind": "Status", "message": "forbidden"}
                 body = json.dumps(found or {}).encode()
                 self.send_response(status)
@@ -125,7 +125,7 @@ class WorldsSite:
                 self.wfile.write(body)
 
             def do_POST(self) -> None:
-                site.asked.append(f"{self.command} {self.path}")
+                servers.asked.append(f"{self.command} {self.path}")
                 self.send_error(405)
 
             do_PUT = do_DELETE = do_PATCH = do_POST  # noqa: N815

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from eurekube_provider.comparison.mirror_standing import (
+from eurekube_provider.comparison.mirror_state import (
     STALE_SECONDS,
-    mirror_standings,
+    mirror_states,
     service_of_application,
 )
-from eurekube_provider.comparison.standing import SyncState
+from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.troubles import Severity, headline, troubles_of
 from tests.unit.comparison.samples import mirror, mirror_status
 
@@ -26,7 +26,7 @@ def test_the_worst_comes_first() -> None:
         mirror("d", {**mirror_status(ready=0)}),
         mirror("e", mirror_status(), deleted=True),
     ]
-    found = mirror_standings(items, NOW)
+    found = mirror_states(items, NOW)
     assert [(one.name, one.state) for one in found] == [
         ("d", SyncState.NOT_READY),
         ("c", SyncState.NOT_KNOWN),
@@ -50,19 +50,19 @@ def test_the_worst_comes_first() -> None:
 @pytest.mark.parametrize(("age", "state"), [(STALE_SECONDS, "synced"), (STALE_SECONDS + 1, "not known")])
 def test_what_nobody_has_read_for_long_is_not_known(age: float, state: str) -> None:
     """Whatever the conditions say, which an operator that is gone wrote."""
-    (found,) = mirror_standings([mirror("review", mirror_status(read=READ))], NOW + age)
+    (found,) = mirror_states([mirror("review", mirror_status(read=READ))], NOW + age)
     assert (str(found.state), found.read_seconds_ago(NOW + age)) == (state, age)
     assert found.to_dict()["lastReadAt"] == READ
 
 
 def test_the_service_is_named_before_there_is_one() -> None:
     """By the spec; of a pattern with several, the first and how many more there are."""
-    (new,) = mirror_standings([mirror("x", application="order", serviceName="legacy-{application}")], NOW)
+    (new,) = mirror_states([mirror("x", application="order", serviceName="legacy-{application}")], NOW)
     assert (new.service, new.to_dict()["services"]) == ("legacy-order", 0)
-    (attached,) = mirror_standings([mirror("x", application="order", attachTo="rating")], NOW)
+    (attached,) = mirror_states([mirror("x", application="order", attachTo="rating")], NOW)
     assert attached.service == "rating"
     several = {**mirror_status(), "mirrored": 3}
-    (many,) = mirror_standings([mirror("x", several, pattern="*", allow=["*"])], NOW)
+    (many,) = mirror_states([mirror("x", several, pattern="*", allow=["*"])], NOW)
     assert many.service == "review and 2 more"
     assert (many.concerns("ANY"), attached.concerns("ANY"), attached.concerns("ORDER")) == (True, False, True)
     assert service_of_application(mirror("x", pattern="*"), "ORDER") == ""

@@ -35,7 +35,7 @@ class Pod:
         }
 
 
-class Site:
+class Workloads:
     """One namespace with Services, their pods, and syncers."""
 
     def __init__(self, kube: Kube) -> None:

@@ -1,4 +1,4 @@
-"""How each EurekaMirror stands, in the words and the order in which syncers are shown."""
+"""The state of each EurekaMirror, in the words and the order in which syncers are shown."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from eurekube_provider.comparison.reported_state import ReportedState, SyncState, reported_state_of
 from eurekube_provider.comparison.seen_remedies import Seen, seen
-from eurekube_provider.comparison.standing import Standing, SyncState, standing_of
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirroredService
@@ -22,12 +22,12 @@ STALE_SECONDS = 900.0
 it is written every five minutes."""
 
 MOST_NAMED = 20
-"""As many Services of one mirror are named."""
+"""How many Services of one mirror are named."""
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorStanding:
-    """One mirror, as its operator says.
+class MirrorState:
+    """The state of one mirror, as its operator reported it.
 
     :ivar mirror: what it asks for; None where that cannot be read.
     :ivar application: in upper case; a pattern where it mirrors several.
@@ -48,7 +48,7 @@ class MirrorStanding:
     endpoints: int
     ready: int
     held: int
-    standing: Standing
+    reported: ReportedState
     state: SyncState
     reason: str = ""
     message: str = ""
@@ -104,7 +104,7 @@ class MirrorStanding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        said = self.standing
+        said = self.reported
         return {
             "namespace": self.namespace,
             "name": self.name,
@@ -128,13 +128,13 @@ class MirrorStanding:
         }
 
 
-def mirror_standings(items: Iterable[Object], now_seconds: float) -> list[MirrorStanding]:
+def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorState]:
     """How the mirrors stand, worst first.
 
     :param items: the custom resources.
     :param now_seconds: Unix time.
     """
-    return sorted((_standing_of(item, now_seconds) for item in items), key=lambda one: one.order)
+    return sorted((_mirror_state_of(item, now_seconds) for item in items), key=lambda one: one.order)
 
 
 def mirror_of(item: Object) -> Mirror | None:
@@ -156,15 +156,15 @@ def service_of_application(item: Object, application: str) -> str:
     return mirror.attach_to or mirrored_name(mirror.service_name, application) or ""
 
 
-def _standing_of(item: Object, now_seconds: float) -> MirrorStanding:
+def _mirror_state_of(item: Object, now_seconds: float) -> MirrorState:
     spec, status = item.get("spec") or {}, item.get("status") or {}
     application = str(spec.get("application") or spec.get("pattern") or "").upper()
     services = tuple(_services_of(item))
     mirrored = int(status.get("mirrored") or 0)
     if not services and spec.get("application") and (name := service_of_application(item, application)):
         services = (MirroredService(application, name),)
-    standing = standing_of(item)
-    found = MirrorStanding(
+    reported = reported_state_of(item)
+    found = MirrorState(
         namespace=str(item["metadata"]["namespace"]),
         name=str(item["metadata"]["name"]),
         mirror=mirror_of(item),
@@ -175,10 +175,10 @@ def _standing_of(item: Object, now_seconds: float) -> MirrorStanding:
         endpoints=int(status.get("endpoints") or 0),
         ready=int(status.get("ready") or 0),
         held=int(status.get("held") or 0),
-        standing=standing,
-        state=standing.state,
-        reason=standing.told[0],
-        message=standing.told[1],
+        reported=reported,
+        state=reported.state,
+        reason=reported.told[0],
+        message=reported.told[1],
         read_at=str(status.get("lastReadTime") or ""),
     )
     if item["metadata"].get("deletionTimestamp"):

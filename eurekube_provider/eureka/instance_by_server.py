@@ -11,7 +11,7 @@ from eurekube_provider.core.model import Instance, Key, newest
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class InstanceByServer:
     """One instance as every server holds it.
 
     :ivar instances: what the servers that answered hold, by URL; None where one holds nothing.
