@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 if TYPE_CHECKING:
-    from lab import Lab
     from xdist.remote import Producer
     from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    from lab import Lab
 
 _numbers = itertools.count(1)
 
