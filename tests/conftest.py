@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import re
@@ -10,12 +11,11 @@ from typing import TYPE_CHECKING, get_args
 
 import pytest
 
-from lab import Lab
-from lab.eureka import SpringCloud
-
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler.loadscope import LoadScopeScheduling
+
+    from lab import Lab
 
 _numbers = itertools.count(1)
 
@@ -25,6 +25,8 @@ gc.set_threshold(50_000, 20, 100)  # Python's own have the explorers look for ga
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Real servers: one Eureka and a Kubernetes API with its controllers, shared by the whole run."""
+    from lab import Lab  # takes longer to import than pytest itself: who needs no server does without
+
     # Lists as fresh as reads: many tests look at what a command makes of a list just after a change.
     with Lab(eureka=1, quick_view=True) as running:
         yield running
@@ -37,7 +39,12 @@ def unique_name(request: pytest.FixtureRequest) -> str:
     return f"{words.removeprefix('test-')[:30].strip('-')}-{next(_numbers)}"
 
 
-_TRAIN = re.compile(rf"tests/contract/.*\[({'|'.join(map(re.escape, get_args(SpringCloud)))})[-\]]")
+@functools.cache
+def _train() -> re.Pattern[str]:
+    """Finds the release train in the id of a test."""
+    from lab.eureka import SpringCloud
+
+    return re.compile(rf"\[({'|'.join(map(re.escape, get_args(SpringCloud)))})[-\]]")
 
 
 _WAITS = "tests/contract/test_eureka_caches.py"
@@ -47,8 +54,7 @@ _WAITS = "tests/contract/test_eureka_caches.py"
 def servers_of(nodeid: str) -> str:
     """What names the servers that a test uses: its release train, its folder or its file."""
     file = nodeid.partition("::")[0]
-    train = _TRAIN.search(nodeid)
-    if train and file != _WAITS:
+    if file.startswith("tests/contract/") and file != _WAITS and (train := _train().search(nodeid)):
         return f"tests/contract on {train[1]}"
     return "tests/interop" if file.startswith("tests/interop/") else file
 

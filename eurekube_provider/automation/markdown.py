@@ -90,7 +90,7 @@ def _plain(text: str) -> str:
 def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> str:
     """Put the comment together, with as many details as it takes."""
     for listed in (LISTED, 5, 0):
-        text = "\n".join(_lines(summary, title, headline, listed, found=found))
+        text = _beginning(_lines(summary, title, headline, listed, found=found))
         if len(text) <= LARGEST:
             return text
     # At a line's end, and outside of what is folded: what is cut open would be markup again.
@@ -98,6 +98,17 @@ def _fitted(summary: Discovery, title: str, headline: str, *, found: bool) -> st
     if whole.count("<details>") > whole.count("</details>"):
         whole = whole[: whole.rindex("<details>")]
     return f"{whole}\n\n…\n"
+
+
+def _beginning(lines: Iterable[str]) -> str:
+    """Join the lines; no more of them than show that they are too many."""
+    taken, length = [], 0
+    for line in lines:
+        taken.append(line)
+        length += len(line) + 1
+        if length > LARGEST + 1:
+            break
+    return "\n".join(taken)
 
 
 def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found: bool) -> Iterable[str]:

@@ -57,8 +57,11 @@ class Outcome:
     requests: int = 0
 
     def may_fail(self, at: int, fault: Fault | Act) -> bool:
-        """Whether there can be such a fault: the state that is written is lost with the process only."""
-        return not (fault.is_loss and self.trace[at].startswith("checkpoint"))
+        """Whether there can be such a fault: nothing fails where a run has ended, and the state that is
+        written is lost with the process only.
+        """
+        what = self.trace[at]
+        return not (what.startswith("-- ") or (fault.is_loss and what.startswith("checkpoint")))
 
 
 class Explored:

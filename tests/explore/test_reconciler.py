@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.explore.operator.edits import EDITS, Edit, edit
-from tests.explore.operator.explorer import Setup
-from tests.explore.operator.reconciler import HAPPENINGS, SETUPS, Stepped, tried
+from tests.explore.operator.explorer import Setup, told
+from tests.explore.operator.reconciler import HAPPENINGS, SETUPS, Stepped, replay, tried
 from tests.explore.operator.stepwise import Stepwise, owned
 from tests.explore.operator.threads import Lock, Process, Task, Thread, use
 from tests.explore.operator.world import Fault
@@ -32,10 +32,12 @@ def test_orders_and_single_faults(changed: Edit) -> None:
     """Whatever round comes first, and whatever is lost, late or done by others, costs no caller anything."""
     draw = random.Random(changed.name)  # noqa: S311 - a test
     setup = draw.choice(SETUPS)
-    for order in range(ORDERS_AN_EDIT):
+    calm = Stepped(changed, {}, setup).run()
+    assert not calm.violations, told(changed, {}, calm, setup, replay(changed, {}, setup, 0))
+    for order in range(1, ORDERS_AN_EDIT):
         failure = tried(changed, {}, setup, order)
         assert not failure, failure
-    places = range(len(Stepped(changed, {}, setup).run().places))
+    places = range(len(calm.places))
     for _ in range(FAULTS_AN_EDIT):
         failure = tried(changed, {draw.choice(places): draw.choice(HAPPENINGS)}, setup)
         assert not failure, failure
