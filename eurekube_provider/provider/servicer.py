@@ -23,7 +23,7 @@ from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.provider import native_guard
-from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, Configuration
+from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, PROGRAM_KEYS, Configuration
 from eurekube_provider.provider.differences import detailed
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, KINDS, NativeResource, Urn
@@ -110,10 +110,15 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_telling
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Refuse a configuration that cannot be used. It is kept as it is written, credentials as secrets."""
+        """Refuse a configuration that cannot be used. It is kept as it is written, credentials as secrets.
+
+        What is a program's own under the same namespace is not kept: a state would have it once more.
+        """
         self._name = Urn.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
         inputs = with_secrets(request.news, configuration.secret_keys())
+        for key in PROGRAM_KEYS & inputs.fields.keys():
+            del inputs.fields[key]
         return proto.CheckResponse(inputs=inputs, failures=_failures(configuration.problems()))
 
     @_telling

@@ -38,6 +38,11 @@ class SharedPeers:
             return self._made[connection]
 
 
+_RUN_PROGRAM = (
+    "pulumi destroy and pulumi refresh go by the configuration of the last update unless they are run with"
+    " --run-program"
+)
+
 PEERS = SharedPeers()
 """Of this process."""
 
@@ -73,7 +78,9 @@ def saying_the_way_out(
         urls = ",".join(service_urls)
         is_known = connection_to(setting, urls.split(","), name=connection) is not None
         hints = []
-        if isinstance(error, RegistryDenied) and not is_known:
+        if isinstance(error, RegistryDenied) and is_known:
+            hints.append(_RUN_PROGRAM)
+        elif isinstance(error, RegistryDenied):
             hints.append(
                 "credentials are sent only to URLs that are configured: name this one in a connection of its"
                 f" own with its credentials (pulumi config set --path {NAMESPACE}:connections.old.url {urls},"
@@ -82,7 +89,7 @@ def saying_the_way_out(
         if not is_known or (is_leaving and isinstance(error, RegistryUnreachable)):
             hints.append(
                 "where these servers are gone for good, or are known by another URL now, let go of what they"
-                f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}"
+                f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}; {_RUN_PROGRAM}"
             )
         if not hints:
             raise
