@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pulumi.runtime.proto import provider_pb2 as proto
-
+from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.members import ID_BASE
 from eurekube_provider.registrations.names import INSTANCES, camel

@@ -16,8 +16,6 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, empty_pb2
-from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2_grpc, status_pb2
-from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.identity import StackOwner
@@ -27,6 +25,14 @@ from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, PROGR
 from eurekube_provider.provider.differences import detailed
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, KINDS, NativeResource, Urn
+from eurekube_provider.provider.protocol import (
+    engine_pb2,
+    engine_pb2_grpc,
+    plugin_pb2,
+    provider_pb2_grpc,
+    status_pb2,
+)
+from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import served_schema
 from eurekube_provider.provider.wire import Path, received, sent, with_secrets
 from eurekube_provider.registrations.cancellation import CANCELLATION

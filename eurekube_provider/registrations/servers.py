@@ -39,8 +39,8 @@ class SharedPeers:
 
 
 _RUN_PROGRAM = (
-    "pulumi destroy and pulumi refresh go by the configuration of the last update unless they are run with"
-    " --run-program"
+    "pulumi destroy, refresh and up --refresh go by the configuration of the last update unless they are run"
+    " with --run-program"
 )
 
 PEERS = SharedPeers()
@@ -68,7 +68,7 @@ def let_go(what: str, service_urls: Iterable[str]) -> str:
 def saying_the_way_out(
     setting: Setting, connection: str, service_urls: Iterable[str], *, is_leaving: bool = False
 ) -> Iterator[None]:
-    """Let an error of servers that are not configured any more say how to go on without them.
+    """Let an error say whose configuration it goes by, and how to go on without servers that are not in it.
 
     :param is_leaving: say so of configured ones, too: what is there is to be removed.
     """
@@ -78,9 +78,7 @@ def saying_the_way_out(
         urls = ",".join(service_urls)
         is_known = connection_to(setting, urls.split(","), name=connection) is not None
         hints = []
-        if isinstance(error, RegistryDenied) and is_known:
-            hints.append(_RUN_PROGRAM)
-        elif isinstance(error, RegistryDenied):
+        if isinstance(error, RegistryDenied) and not is_known:
             hints.append(
                 "credentials are sent only to URLs that are configured: name this one in a connection of its"
                 f" own with its credentials (pulumi config set --path {NAMESPACE}:connections.old.url {urls},"
@@ -89,9 +87,7 @@ def saying_the_way_out(
         if not is_known or (is_leaving and isinstance(error, RegistryUnreachable)):
             hints.append(
                 "where these servers are gone for good, or are known by another URL now, let go of what they"
-                f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}; {_RUN_PROGRAM}"
+                f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}"
             )
-        if not hints:
-            raise
-        message = "; ".join((str(error), *hints))
+        message = "; ".join((str(error), *hints, _RUN_PROGRAM))
         raise type(error)(message, url=error.url, status_code=error.status_code) from error

@@ -96,7 +96,7 @@ def test_the_type_tokens_are_frozen() -> None:
             "import eurekube_provider.resources.operator_guard",
             ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube"),
         ),
-        ("import eurekube_provider.provider.servicer", ("pulumi_kubernetes",)),
+        ("import eurekube_provider.provider.server", ("pulumi", "pulumi_kubernetes", "yaml")),
     ],
 )
 def test_importing_loads_no_more_than_needed(statement: str, forbidden: tuple[str, ...]) -> None:
@@ -106,6 +106,18 @@ def test_importing_loads_no_more_than_needed(statement: str, forbidden: tuple[st
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
     assert [name for name in forbidden if name in modules] == []
+
+
+def test_the_plugin_and_the_sdk_have_the_same_messages() -> None:
+    """The process begins without the SDK, and loads it with the first component."""
+    program = (
+        "import eurekube_provider.provider.server; from eurekube_provider.provider import protocol;"
+        " import eurekube_provider.provider.components; from pulumi.runtime import proto;"
+        " from pulumi.runtime.proto import engine_pb2, provider_pb2;"
+        " assert (engine_pb2, provider_pb2) == (protocol.engine_pb2, protocol.provider_pb2);"
+        " assert proto.ConstructRequest is protocol.provider_pb2.ConstructRequest"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_public_names_are_there() -> None:
