@@ -285,7 +285,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             return
         with self._lock:
             if self._engine is None:
-                channel = grpc.insecure_channel(self._engine_address)  # type: ignore[no-untyped-call]
+                # It is on this machine, whatever proxy the environment names.
+                channel = grpc.insecure_channel(  # type: ignore[no-untyped-call]
+                    self._engine_address, options=[("grpc.enable_http_proxy", 0)]
+                )
                 self._engine = engine_pb2_grpc.EngineStub(channel)
         request = engine_pb2.LogRequest(severity=engine_pb2.WARNING, message=sentence, urn=urn)
         with suppress(grpc.RpcError):  # it is only a word beside what was done

@@ -151,6 +151,17 @@ def test_a_warning_is_shown_at_its_resource(stub: Any, eureka: FakeEureka, engin
     stub.Delete(proto.DeleteRequest(properties=created.properties, **NAMED))
 
 
+def test_a_warning_takes_no_proxy(
+    stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is on the same machine; gRPC would else ask the one that is meant for Eureka."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    stub.Create(proto.CreateRequest(properties=check(stub), **NAMED))
+    assert eureka.held
+    assert len(engine.shown) == 1
+
+
 def test_a_preview_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
     """What only Eureka can tell is unknown in it."""
     inputs = check(stub)
