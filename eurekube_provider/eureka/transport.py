@@ -296,4 +296,4 @@ def _root_cause(error: BaseException) -> str:
             break
         reason = inner
     text = str(reason)
-    return text.rpartition(": ")[2] if "object at 0x" in text or "Connection(host=" in text else text
+    return text.rpartition(": ")[2] if "object at 0x" in text or "(host=" in text else text

@@ -62,6 +62,9 @@ KEYS: Mapping[str, Key] = {
     "context": Key("Which of its contexts."),
 }
 
+PROGRAM_KEYS = frozenset({"clusterName", "namespaces", "operator", "registrations", "syncers"})
+"""What a stack's configuration may have for the program of this project, under the same namespace."""
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
@@ -117,10 +120,11 @@ class Configuration:
 
     def problems(self) -> list[CheckFailure]:
         """What cannot be used, and what would be right; no message repeats a secret."""
+        known = {*KEYS, *(PROGRAM_KEYS if self.is_default else ())}
         found = [
             CheckFailure(key, f"there is no such key; {nearest(key, KEYS)}")
             for key in self.values
-            if key not in KEYS and not key.startswith(("__", "version", "pluginDownloadURL"))
+            if key not in known and not key.startswith(("__", "version", "pluginDownloadURL"))
         ]
         if "/" in (self.organization or ""):
             found.append(CheckFailure("organization", "must have no slash, which separates an owner's parts"))

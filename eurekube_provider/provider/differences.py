@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pulumi.runtime.proto import provider_pb2 as proto
-
+from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.members import ID_BASE
 from eurekube_provider.registrations.names import INSTANCES, camel
@@ -38,13 +37,16 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
             (before is None and _is_filled_in(path, news)) or (after is None and _is_filled_in(path, olds))
         ):
             continue
-        if before is None:
+        shown = _with_a_notation(path)
+        if shown != path:
+            kind = kinds.UPDATE_REPLACE if is_new else kinds.UPDATE
+        elif before is None:
             kind = kinds.ADD_REPLACE if is_new else kinds.ADD
         elif after is None:
             kind = kinds.DELETE_REPLACE if is_new else kinds.DELETE
         else:
             kind = kinds.UPDATE_REPLACE if is_new else kinds.UPDATE
-        found[_written(path)] = proto.PropertyDiff(kind=kind, inputDiff=True)
+        found[_written(shown)] = proto.PropertyDiff(kind=kind, inputDiff=True)
     for name in replacing - {path.split(".")[0] for path in found}:
         found.setdefault(camel(name), proto.PropertyDiff(kind=kinds.UPDATE_REPLACE, inputDiff=True))
     return found
@@ -80,13 +82,22 @@ def _differing(
             yield path, before, after
 
 
+def _with_a_notation(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The path, or that of what it stands in: Pulumi cannot write a key that ends with a backslash."""
+    depth = next((depth for depth, key in enumerate(path) if key.endswith("\\")), len(path))
+    return path[:depth]
+
+
 def _written(path: tuple[str, ...]) -> str:
     """A path in Pulumi's notation: ``instances["vm-1"].hostName``."""
     first, *rest = path
     names = [camel(first)]
     for depth, key in enumerate(rest, start=1):
-        is_property = first == INSTANCES and depth == 2
-        names.append(
-            f".{camel(key)}" if is_property else f'["{key}"]' if not key.isidentifier() else f".{key}"
-        )
+        if first == INSTANCES and depth == 2:
+            names.append(f".{camel(key)}")
+        elif key.isidentifier():
+            names.append(f".{key}")
+        else:
+            escaped = key.replace('"', '\\"')
+            names.append(f'["{escaped}"]')
     return "".join(names)

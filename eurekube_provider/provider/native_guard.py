@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.core.identity import GUARD_TYPE, NATIVE_GUARD_TYPE
+from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.wire import received, sent
-from eurekube_provider.resources.operator_guard import (
+from eurekube_provider.resources.guarded_operator import (
     changed,
     guard_id,
     guard_inputs,

@@ -7,7 +7,7 @@ configuration.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
@@ -29,10 +29,13 @@ from eurekube_provider.registrations.defaults import (
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
 from eurekube_provider.registrations.properties import (
     APPLICATION_DERIVED,
+    DEFAULT_ID,
     FROM_SECRET,
     INSTANCE_DERIVED,
+    MARKS,
     MEMBER_DERIVED,
     OUTPUTS,
+    SECRET_ID,
     Properties,
 )
 from eurekube_provider.registrations.property_check import Checked, CheckFailure
@@ -93,21 +96,30 @@ class NativeResource:
 
         :returns: the inputs, and the paths of what is a secret in them, derived ones included.
         """
-        own = [name for name in OURS if name in news.properties]
+        given = dict(news.properties)
+        kept = _kept(given, olds.properties)
+        own = [name for name in OURS if name in given]
         if own:
             reason = "follows from the resource's name and the provider's configuration; leave it out"
             return Checked({}, tuple(CheckFailure(name, reason) for name in own)), news.secrets
-        given = dict(news.properties)
         derived = set(self._derived_from_secrets(given, news))
         for path in derived:
             _put(given, path, FROM_SECRET)
         try:
-            given |= self._ours(urn, olds.properties, given)
+            given |= self._ours(urn, olds.properties, given) | kept
         except ConfigurationError as error:
-            return Checked({}, (CheckFailure("connection", str(error)),)), news.secrets
+            told = str(error)
+            if news.is_secret("connection"):
+                told = "there is no such connection, or it cannot be used"
+            return Checked({}, (CheckFailure("connection", told),)), news.secrets
         is_asked = bool(olds.properties) and not self._configuration.is_offline
         checked = self.registration.check(olds.properties, given, is_update=is_asked)
-        return checked, news.secrets | derived
+        secrets = news.secrets | derived
+        problems = tuple(
+            replace(each, reason=each.without_value()) if _is_secret(each.property, secrets) else each
+            for each in checked.problems
+        )
+        return replace(checked, problems=problems), secrets
 
     def previewed(self, olds: Properties, news: Properties) -> Properties:
         """The state as far as it is known before an update."""
@@ -159,6 +171,29 @@ class NativeResource:
                 )
                 if is_secret and isinstance(member, dict) and member.get(name) is None:
                     yield ("instances", key, name)
+
+
+def _kept(given: Properties, olds: Properties) -> Properties:
+    """What no program writes, and the engine gives back as it was: `ignoreChanges` may name everything.
+
+    It is taken out of ``given``, and so are the marks of a moment, which are looked for anew.
+    """
+    kept = {name: given.pop(name) for name in OURS if name in given and given[name] == olds.get(name)}
+    for name in (*MARKS, SECRET_ID):
+        if name in given and name in olds:
+            del given[name]
+    if kept and given.get("instance_id") == olds.get("instance_id") and completed(olds).get(DEFAULT_ID):
+        given.pop("instance_id", None)
+    return kept
+
+
+def _is_secret(written: str, secrets: Iterable[Path]) -> bool:
+    """Whether the property of a problem is a secret, lies in one, or has one in it."""
+    for path in secrets:
+        name = ".".join(path)
+        if f"{written}.".startswith(f"{name}.") or name.startswith(f"{written}."):
+            return True
+    return False
 
 
 def _put(properties: Properties, path: Path, value: object) -> None:

@@ -9,8 +9,8 @@ import threading
 from concurrent import futures
 
 import grpc
-from pulumi.runtime.proto import provider_pb2_grpc
 
+from eurekube_provider.provider.protocol import provider_pb2_grpc
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.registrations.cancellation import CANCELLATION
 

@@ -16,17 +16,23 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, empty_pb2
-from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, plugin_pb2, provider_pb2_grpc, status_pb2
-from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.provider import native_guard
-from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, Configuration
+from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, PROGRAM_KEYS, Configuration
 from eurekube_provider.provider.differences import detailed
 from eurekube_provider.provider.functions import invoke
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, KINDS, NativeResource, Urn
+from eurekube_provider.provider.protocol import (
+    engine_pb2,
+    engine_pb2_grpc,
+    plugin_pb2,
+    provider_pb2_grpc,
+    status_pb2,
+)
+from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import served_schema
 from eurekube_provider.provider.wire import Path, received, sent, with_secrets
 from eurekube_provider.registrations.cancellation import CANCELLATION
@@ -110,10 +116,15 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @_telling
     def CheckConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Refuse a configuration that cannot be used. It is kept as it is written, credentials as secrets."""
+        """Refuse a configuration that cannot be used. It is kept as it is written, credentials as secrets.
+
+        What is a program's own under the same namespace is not kept: a state would have it once more.
+        """
         self._name = Urn.parse(request.urn).name
         configuration = _configuration(request.news, self._name)
         inputs = with_secrets(request.news, configuration.secret_keys())
+        for key in PROGRAM_KEYS & inputs.fields.keys():
+            del inputs.fields[key]
         return proto.CheckResponse(inputs=inputs, failures=_failures(configuration.problems()))
 
     @_telling
@@ -274,7 +285,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             return
         with self._lock:
             if self._engine is None:
-                channel = grpc.insecure_channel(self._engine_address)  # type: ignore[no-untyped-call]
+                # It is on this machine, whatever proxy the environment names.
+                channel = grpc.insecure_channel(  # type: ignore[no-untyped-call]
+                    self._engine_address, options=[("grpc.enable_http_proxy", 0)]
+                )
                 self._engine = engine_pb2_grpc.EngineStub(channel)
         request = engine_pb2.LogRequest(severity=engine_pb2.WARNING, message=sentence, urn=urn)
         with suppress(grpc.RpcError):  # it is only a word beside what was done

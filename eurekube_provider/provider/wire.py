@@ -108,6 +108,8 @@ def _find_secrets(value: Any, path: Path, found: set[Path]) -> None:
     kind = value.get(SIGNATURE)
     if kind == SECRET or (kind == OUTPUT and value.get("secret")):
         found.add(path)
+    elif kind == OUTPUT:
+        _find_secrets(value.get("value"), path, found)
     elif kind is None:
         for key, item in value.items():
             is_named = len(path) == 2 and path[0] == INSTANCES

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.registrations.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED
+from eurekube_provider.registrations.properties import MARKS
 from eurekube_provider.registrations.values import UNKNOWN
 
 
@@ -24,8 +24,7 @@ class StateDifference:
 
 def is_unfinished(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:
     """Whether a refresh or the check found what an earlier run left, so that an update must see to it."""
-    marks = (LEAVING, STILL_ENFORCED, ABSENT, HALF_DONE)
-    return any(olds.get(mark) or news.get(mark) for mark in marks)
+    return any(olds.get(mark) or news.get(mark) for mark in MARKS)
 
 
 def at_other_servers(olds: Mapping[str, Any], news: Mapping[str, Any]) -> bool:

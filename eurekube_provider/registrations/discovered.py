@@ -13,6 +13,7 @@ from typing import Any
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.strangers import refuse_strangers
 from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.runtime.extras import needing
 
@@ -143,7 +144,10 @@ def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInst
     :raises RegistryError: Eureka cannot be asked.
     """
     held = peers.read(application.upper(), instance_id)
-    return None if held is None else _found(held)
+    if held is None:
+        refuse_strangers(f"read {application.upper()} {instance_id}", peers)
+        return None
+    return _found(held)
 
 
 def find_endpoints(

@@ -25,6 +25,7 @@ from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
+from eurekube_provider.eureka.strangers import refuse_strangers
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import drain, put_all_back
@@ -137,9 +138,9 @@ def read(previous: DesiredState, peers: Peers) -> ActualState | None:
     """Look for all of them on every server.
 
     :returns: None only where it should hold some and every server says that it holds none.
-    :raises RegistryError: one is not held by those that answered, and not all answered.
+    :raises RegistryError: one is not held by those that answered, and not all answered as an Eureka does.
     """
-    held = read_actual(previous, [previous.owner], peers)
+    held = _certain("read", previous, read_actual(previous, [previous.owner], peers), peers)
     lost = [each for each in previous.registrations.values() if each.instance.key not in held.everything]
     if lost and held.unsure:
         failure = next(iter(held.unsure.values()))
@@ -168,13 +169,14 @@ def delete(
     :param spare: whether what is registered at a place must stay.
     :param wait: sleeps so many seconds; what it raises ends the drain, and puts all back into service.
     :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
-    :raises RegistryError: no server answered, or one keeps holding what was removed.
+    :raises RegistryError: no server answered as an Eureka does, or one keeps holding what was removed.
     :raises SomeFailed: the latter, where there are many; names each.
     """
     held = read_actual(previous, [previous.owner], peers, writes=True)
     if held.unsure and any(previous.is_its(each) for each in held.ours.values()):
         wait(TOLD_WITHIN_SECONDS)
         held = read_actual(previous, [previous.owner], peers, writes=True)
+    held = _certain("deregister", previous, held, peers)
     keys = previous.keys
     spared = {place for place in held.everything if spare(place)}
     leaving = [each for place, each in held.ours.items() if previous.is_its(each) and place not in spared]
@@ -186,6 +188,16 @@ def delete(
         if place not in removed and (place in keys or place in held.others or place in anew)
     )
     return Removal(tuple(removed.values()), tuple(left))
+
+
+def _certain(verb: str, previous: DesiredState, held: ActualState, peers: Peers) -> ActualState:
+    """What Eureka holds; where something is missed, a server that is no Eureka counts as one that is away.
+
+    :raises RegistryUnreachable: none is one.
+    """
+    if previous.keys.keys() <= held.everything.keys():
+        return held
+    return replace(held, unsure={**refuse_strangers(f"{verb} {previous}", peers), **held.unsure})
 
 
 def left_alone(instance: Instance) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
@@ -75,16 +76,19 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
                 CheckFailure(where, "a key must have no slash and no space: it is part of the id")
             )
         elif not isinstance(value, Mapping):
-            problems.append(CheckFailure(where, f"must be a map with host_name, not {value!r}"))
+            problems.append(
+                CheckFailure(
+                    where, f"must be a map with host_name, not {value!r}", "must be a map with host_name"
+                )
+            )
         else:
             kept[key], instance_id, found, doubts = _checked_member(olds, result, key, value, told)
             problems += found
             warnings += doubts
             other = ids.setdefault(instance_id, key) if isinstance(instance_id, str) else key
             if other != key:
-                problems.append(
-                    CheckFailure(f"{where}.instance_id", f"{instance_id!r} is that of {other!r} too")
-                )
+                same = f"is that of {other!r} too"
+                problems.append(CheckFailure(f"{where}.instance_id", f"{instance_id!r} {same}", same))
     return Checked({**result, "instances": kept}, tuple(problems), tuple(warnings))
 
 
@@ -151,7 +155,7 @@ def _checked_member(
         _told(_merged(olds, key, before)) if before is not None else {}, _merged(application, key, known)
     )
     problems += [
-        CheckFailure(f"{where}.{problem.property}", problem.reason)
+        replace(problem, property=f"{where}.{problem.property}")
         for problem in checked.problems
         if problem.property in known or problem.property not in told
     ]

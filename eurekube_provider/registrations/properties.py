@@ -244,6 +244,9 @@ HALF_DONE = "half_done"
 """Whether Eureka holds what an update wrote and the state does not have; among the inputs of the update that
 undoes it."""
 
+MARKS = (LEAVING, STILL_ENFORCED, ABSENT, HALF_DONE)
+"""What a refresh or a check found of an earlier run, so that an update must see to it."""
+
 ASKED_STATUS = "asked_status"
 """The status that is enforced, where Eureka held another one; not there where it did not."""
 

@@ -27,10 +27,18 @@ from eurekube_provider.registrations.values import UNKNOWN, BadValue, Marker, Un
 
 @dataclass(frozen=True, slots=True)
 class CheckFailure:
-    """One property that cannot be used, and what would be right."""
+    """One property that cannot be used, and what would be right.
+
+    :ivar hidden: the reason where the property is a secret; empty where no reason repeats its value.
+    """
 
     property: str
     reason: str
+    hidden: str = ""
+
+    def without_value(self) -> str:
+        """The reason, without the value."""
+        return self.hidden or self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +133,7 @@ class _Check:
         self._keep(described, self._default_instance_id())
         value = self._result.get("instance_id")
         if isinstance(value, str) and (problem := name_problem(value)):
-            self._refuse("instance_id", f"{value!r} {problem}")
+            self._refuse("instance_id", f"{value!r} {problem}", problem)
 
     def _default_instance_id(self) -> str | Marker | None:
         """The one of last time where what it was made of is the same but for the owner."""
@@ -150,9 +158,9 @@ class _Check:
             self._result[name] = described.check(value)
         except UnfitValue as unfit:
             self._result[name] = unfit.value
-            self._refuse(name, unfit.reason)
+            self._refuse(name, unfit.reason, unfit.hidden)
         except BadValue as refused:
-            self._refuse(name, refused.reason)
+            self._refuse(name, refused.reason, refused.hidden)
 
-    def _refuse(self, name: str, reason: str) -> None:
-        self._problems.append(CheckFailure(name, reason))
+    def _refuse(self, name: str, reason: str, hidden: str = "") -> None:
+        self._problems.append(CheckFailure(name, reason, hidden))

@@ -38,6 +38,11 @@ class SharedPeers:
             return self._made[connection]
 
 
+_RUN_PROGRAM = (
+    "pulumi destroy, refresh and up --refresh go by the configuration of the last update unless they are run"
+    " with --run-program"
+)
+
 PEERS = SharedPeers()
 """The servers of this process."""
 
@@ -63,7 +68,7 @@ def let_go(what: str, service_urls: Iterable[str]) -> str:
 def saying_the_way_out(
     setting: Setting, connection: str, service_urls: Iterable[str], *, is_leaving: bool = False
 ) -> Iterator[None]:
-    """Let an error of servers that are not configured any more say how to go on without them.
+    """Let an error say whose configuration it goes by, and how to go on without servers that are not in it.
 
     :param is_leaving: say so of configured ones, too: what is there is to be removed.
     """
@@ -84,7 +89,5 @@ def saying_the_way_out(
                 "where these servers are gone for good, or are known by another URL now, let go of what they"
                 f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}"
             )
-        if not hints:
-            raise
-        message = "; ".join((str(error), *hints))
+        message = "; ".join((str(error), *hints, _RUN_PROGRAM))
         raise type(error)(message, url=error.url, status_code=error.status_code) from error

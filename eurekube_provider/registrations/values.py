@@ -38,20 +38,33 @@ NO_RENEWER = (
     " sends its own renewals"
 )
 
+_METADATA_KEYS = (
+    "a key would not arrive as written: use letters, digits, dots and dashes, starting with a letter"
+)
+
 
 class BadValue(Exception):
-    """A value cannot be used; becomes a problem of the property."""
+    """A value cannot be used; becomes a problem of the property.
 
-    def __init__(self, reason: str) -> None:
+    :ivar hidden: the reason without the value, which may be a secret.
+    """
+
+    def __init__(self, reason: str, hidden: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+        self.hidden = hidden or reason
+
+    @classmethod
+    def of(cls, value: Any, rest: str) -> BadValue:
+        """A sentence that begins with the value."""
+        return cls(f"{_quoted(value)} {rest}", rest)
 
 
 class UnfitValue(BadValue):
     """A value must not be registered. What stands already may have it, and so it is kept to be read."""
 
-    def __init__(self, reason: str, value: Any) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, value: Any, hidden: str = "") -> None:
+        super().__init__(reason, hidden)
         self.value = value
 
 
@@ -61,7 +74,7 @@ class UnfitValue(BadValue):
 def as_text(value: Any) -> str:
     """A text that is not empty."""
     if not isinstance(value, str) or not value.strip():
-        raise BadValue(f"{_quoted(value)} must be a text that is not empty")
+        raise BadValue.of(value, "must be a text that is not empty")
     return _readable(value.strip())
 
 
@@ -78,7 +91,7 @@ def as_application(value: Any) -> str:
         return as_text(value)
     name = value.strip().upper()
     if problem := name_problem(name):
-        raise UnfitValue(f"{value!r} {problem}", name)
+        raise UnfitValue(f"{value!r} {problem}", name, problem)
     return name
 
 
@@ -91,7 +104,7 @@ def bare_host(host_name: str) -> str:
 def _host(value: Any) -> str:
     text = as_text(value)
     if "/" in text or any(letter.isspace() for letter in text):
-        raise BadValue(f"{value!r} must be a bare host name or address, without http:// and without a path")
+        raise BadValue.of(value, "must be a bare host name or address, without http:// and without a path")
     return text
 
 
@@ -111,7 +124,7 @@ def whole_number(least: int, most: int) -> Callable[[Any], int]:
     def normalise(value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or value % 1 != 0 or not least <= value <= most:
-            raise BadValue(f"{_quoted(value)} must be a whole number from {least} to {most}")
+            raise BadValue.of(value, f"must be a whole number from {least} to {most}")
         return int(value)
 
     return normalise
@@ -120,16 +133,17 @@ def whole_number(least: int, most: int) -> Callable[[Any], int]:
 def as_flag(value: Any) -> bool:
     """True or false."""
     if not isinstance(value, bool):
-        raise BadValue(f"{_quoted(value)} must be true or false")
+        raise BadValue.of(value, "must be true or false")
     return value
 
 
 def as_status(value: Any) -> str:
     """A status that a program may enforce."""
     if value not in SETTABLE_STATUSES:
-        raise BadValue(
-            f"{value!r} must be one of {', '.join(SETTABLE_STATUSES)}; leave it out to start UP and to leave"
-            " a person's override alone"
+        raise BadValue.of(
+            value,
+            f"must be one of {', '.join(SETTABLE_STATUSES)}; leave it out to start UP and to leave a person's"
+            " override alone",
         )
     return str(value)
 
@@ -137,33 +151,36 @@ def as_status(value: Any) -> str:
 def as_on_conflict(value: Any) -> str:
     """One of :class:`OnConflict`."""
     if value not in tuple(OnConflict):
-        raise BadValue(f"{value!r} must be {OnConflict.FAIL} or {OnConflict.ADOPT}")
+        raise BadValue.of(value, f"must be {OnConflict.FAIL} or {OnConflict.ADOPT}")
     return str(value)
 
 
 def as_metadata(value: Any) -> dict[str, Any]:
     """A map of texts whose keys arrive at clients as they are."""
     if not isinstance(value, Mapping):
-        raise BadValue(f"{_quoted(value)} must be a map of texts")
+        raise BadValue.of(value, "must be a map of texts")
     result: dict[str, Any] = {}
     problems = []
     for key, item in sorted(value.items()):
         if key.startswith(RESERVED_PREFIX):
-            raise BadValue(f"key {key!r}: keys that start with {RESERVED_PREFIX} are Eurekube's own")
+            reserved = f"keys that start with {RESERVED_PREFIX} are Eurekube's own"
+            raise BadValue(f"key {key!r}: {reserved}", reserved)
         try:
             check_metadata_key(key)
         except InvalidInstance as error:
-            raise BadValue(error.reason) from None
+            raise BadValue(error.reason, _METADATA_KEYS) from None
         if isinstance(item, Mapping | list | tuple):
-            raise BadValue(f"the value of {key!r} must be a text, since Eureka's metadata are not nested")
+            nested = "must be a text, since Eureka's metadata are not nested"
+            raise BadValue(f"the value of {key!r} {nested}", f"a value {nested}")
         if item is UNKNOWN:
             result[key] = item
         elif item is not None:
             result[key] = _shown(item)
             if problem := text_problem(result[key]):
-                problems.append(f"the value of {key!r} {problem}")
+                problems.append((f"the value of {key!r} {problem}", f"a value {problem}"))
     if problems:
-        raise UnfitValue("; ".join(problems), result)
+        told, hidden = ("; ".join(parts) for parts in zip(*problems, strict=True))
+        raise UnfitValue(told, result, hidden)
     return result
 
 
@@ -171,7 +188,7 @@ def as_url(value: Any) -> str:
     """A URL of http or https."""
     text = as_text(value)
     if not text.startswith(("http://", "https://")):
-        raise BadValue(f"{value!r} must start with http:// or https://")
+        raise BadValue.of(value, "must start with http:// or https://")
     return text
 
 
@@ -193,7 +210,7 @@ def as_service_url(value: Any) -> str:
 def as_owner(value: Any) -> str:
     """Whom a registration belongs to: a resource of a stack."""
     if not isinstance(parse_owner(str(value)), StackOwner):
-        raise BadValue(f"{value!r} must be stack/<organization>/<project>/<stack>/<name>")
+        raise BadValue.of(value, "must be stack/<organization>/<project>/<stack>/<name>")
     return _readable(str(value))
 
 

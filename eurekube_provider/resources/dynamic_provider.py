@@ -44,13 +44,16 @@ class RegistrationProvider(ResourceProvider):
         set_up()
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
-        """Normalise the properties and refuse what Eureka could not hold."""
+        """Normalise the properties and refuse what Eureka could not hold.
+
+        No refusal repeats a value: it may be a secret, and the engine shows what is none.
+        """
         given = read_in(news)
         is_update = given.pop(IN_UPDATE, None) is not None
         checked = self._resource.check(read_in(_olds), given, is_update=is_update)
         return CheckResult(
             write_out(checked.properties),
-            [CheckFailure(problem.property, problem.reason) for problem in checked.problems],
+            [CheckFailure(problem.property, problem.without_value()) for problem in checked.problems],
         )
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import pulumi
 from pulumi.dynamic import CreateResult, DiffResult, Resource, ResourceProvider, UpdateResult
-from pulumi.runtime import get_config, rpc
+from pulumi.runtime import get_config
 
 from eurekube_provider.core.identity import NATIVE_GUARD_TYPE
-from eurekube_provider.registrations.names import are_schemas, renamed, snake
-from eurekube_provider.registrations.values import UNKNOWN
+from eurekube_provider.registrations.names import are_schemas
+from eurekube_provider.resources.dynamic_provider import read_in
+from eurekube_provider.resources.guarded_operator import changed, guard_id, guard_inputs, may_go
 from eurekube_provider.resources.plugin import set_up
-from eurekube_provider.runtime.extras import needing
 
 
 class Guard(Protocol):
@@ -38,7 +38,7 @@ class OperatorGuardProvider(ResourceProvider):
 
     def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:
         """A change is an update of what the deletion will ask."""
-        return DiffResult(changes=bool(changed(_olds, _news)) or are_schemas(_olds))
+        return DiffResult(changes=bool(changed(read_in(_olds), read_in(_news))) or are_schemas(_olds))
 
     def create(self, props: Any) -> CreateResult:
         """Nothing is asked before the deletion."""
@@ -78,54 +78,3 @@ def cluster_inputs(provider: pulumi.ProviderResource | None) -> dict[str, pulumi
     if "kubeconfig" in known:
         known["kubeconfig"] = pulumi.Output.secret(known["kubeconfig"])
     return known
-
-
-def guard_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """A guard's own properties, of whichever provider's state; what is nothing is left out."""
-    own = {key: value for key, value in properties.items() if not key.startswith("__")}
-    return {key: value for key, value in renamed(own, snake).items() if value is not None}
-
-
-def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
-    """The names of what is another one than before.
-
-    What a preview does not know is not told: of a Kubernetes provider it knows no output that the program
-    did not write, and would show a change each time.
-    """
-    before, after = guard_inputs(olds), guard_inputs(news)
-    names = sorted({*before, *after})
-    return [name for name in names if before.get(name) != after.get(name) and not _unknown(after.get(name))]
-
-
-def _unknown(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return any(map(_unknown, value))
-    return value is UNKNOWN or value == rpc.UNKNOWN or isinstance(value, pulumi.output.Unknown)
-
-
-def guard_id(properties: Mapping[str, Any]) -> str:
-    """What a guard is called."""
-    return f"{guard_inputs(properties)['namespace']}/operator"
-
-
-def may_go(properties: Mapping[str, Any]) -> None:
-    """Refuse while the operator of this guard is needed.
-
-    :raises OperatorStillNeeded: it is, or nobody can tell.
-    :raises MissingExtra: the client for Kubernetes is not installed.
-    """
-    with needing("kubernetes", "the removal of an operator"):
-        from eurekube_provider.kube.syncer_guard import GuardedOperator, refuse_while_needed
-    known = guard_inputs(properties)
-    refuse_while_needed(
-        GuardedOperator(
-            namespace=str(known.get("namespace")),
-            namespace_uid=known.get("namespace_uid"),
-            stack_label=str(known.get("stack_label")),
-            watch_namespaces=tuple(known.get("watch_namespaces") or ()),
-            owns_crds=bool(known.get("owns_crds")),
-            is_forced=bool(known.get("force")),
-            kubeconfig=known.get("kubeconfig"),
-            context=known.get("context"),
-        )
-    )

@@ -184,6 +184,7 @@ def test_nobody_listens() -> None:
             "check the URL",
         )
     peer.close()
+    assert "host=" not in str(error)
     assert (error.url, error.status_code) == (peer.url, None)
 
 

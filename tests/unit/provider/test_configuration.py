@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from eurekube_provider.provider.configuration import Configuration
+from eurekube_provider.provider.configuration import KEYS, PROGRAM_KEYS, Configuration
 from eurekube_provider.registrations.connections import configured_connection
 from eurekube_provider.registrations.values import UNKNOWN
 
@@ -58,6 +60,16 @@ def test_what_cannot_be_used_is_refused(values: dict[str, str], property_: str, 
     (problem,) = Configuration(values, is_default=False).problems()
     assert problem.property == property_
     assert told in problem.reason
+
+
+def test_a_stack_may_have_the_keys_of_this_projects_program() -> None:
+    """They share their namespace. A provider that a program makes has no such keys."""
+    described = yaml.safe_load((Path(__file__).parents[3] / "Pulumi.yaml").read_text())["config"]
+    assert described.keys() - KEYS.keys() == PROGRAM_KEYS
+    values = {**dict.fromkeys(PROGRAM_KEYS, "x"), "url": URL}
+    assert Configuration(values).problems() == []
+    refused = {one.property for one in Configuration(values, is_default=False).problems()}
+    assert refused == PROGRAM_KEYS
 
 
 def test_what_is_not_known_yet_is_not_refused() -> None:

@@ -35,6 +35,17 @@ def test_instances_by_their_keys() -> None:
     assert kinds(olds, news) == {'instances["vm-1"].hostName': "UPDATE", "instances.b": "DELETE"}
 
 
+def test_a_key_that_is_no_name_is_written_as_the_engine_reads_it() -> None:
+    """It gives up the whole update over a path that it cannot read."""
+    olds = {"instances": {'a"b': {"host_name": "a"}, "c\\": {"host_name": "c"}}}
+    news = {"instances": {'a"b': {"host_name": "b"}, 'd\\"e': {"host_name": "d"}}}
+    assert kinds(olds, news) == {
+        r'instances["a\"b"].hostName': "UPDATE",
+        r'instances["d\\"e"]': "ADD",
+        "instances": "UPDATE",
+    }
+
+
 def test_what_makes_a_new_registration_says_so() -> None:
     """Also where the inputs are equal: what Eureka is reached by may have changed."""
     assert kinds({"application": "A"}, {"application": "B"}, "application") == {

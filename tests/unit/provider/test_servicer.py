@@ -13,7 +13,7 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2_grpc, status_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
@@ -22,6 +22,7 @@ from eurekube_provider.provider.wire import received, sent
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
+from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.registrations.values import UNKNOWN
 from tests.contract.plugin import NOBODY, sentence
@@ -150,6 +151,17 @@ def test_a_warning_is_shown_at_its_resource(stub: Any, eureka: FakeEureka, engin
     stub.Delete(proto.DeleteRequest(properties=created.properties, **NAMED))
 
 
+def test_a_warning_takes_no_proxy(
+    stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is on the same machine; gRPC would else ask the one that is meant for Eureka."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    stub.Create(proto.CreateRequest(properties=check(stub), **NAMED))
+    assert eureka.held
+    assert len(engine.shown) == 1
+
+
 def test_a_preview_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
     """What only Eureka can tell is unknown in it."""
     inputs = check(stub)
@@ -176,6 +188,67 @@ def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
     assert failures.keys() == {"hostNam", "securePort"}
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"host_name": as_secret("pa55 word")}, "must be a bare host name"),
+        ({"port": as_secret("pa55word")}, "must be a whole number"),
+        ({"application": as_secret("pa55;word")}, "must be a name without ';'"),
+        ({"metadata": as_secret({"eurekube.pa55": "x"})}, "are Eurekube's own"),
+        ({"metadata": as_secret({"pa55 word": "x"})}, "use letters, digits, dots and dashes"),
+        ({"metadata": as_secret({"pa55": ["x"]})}, "a value must be a text"),
+        ({"metadata": as_secret({"pa55": "\x01"})}, "a value has the character U+0001"),
+        ({"connection": as_secret("pa55")}, "no such connection"),
+        ({"status": as_secret("pa55")}, "must be one of UP"),
+    ],
+)
+def test_what_is_wrong_with_a_secret_is_told_without_it(stub: Any, given: Any, told: str) -> None:
+    """The engine shows the sentence to everybody, and keeps it in the log of a build."""
+    answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **NAMED))
+    reasons = [each.reason for each in answer.failures]
+    assert reasons
+    assert told in reasons[0]
+    assert "pa55" not in " ".join(reasons)
+    in_clear = {name: value["value"] for name, value in given.items()}
+    answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **in_clear}), **NAMED))
+    assert "pa55" in answer.failures[0].reason
+
+
+@pytest.mark.parametrize("secret", [("host_name",), (), None])
+def test_what_is_wrong_with_a_secret_of_one_instance_is_told_without_it(stub: Any, secret: Any) -> None:
+    """It may be one property, one instance, or all of them."""
+    kind = "eurekube:index:Application"
+    named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
+    host: Any = "pa55 word"
+    one = (
+        as_secret({"host_name": host}) if secret == () else {"host_name": as_secret(host) if secret else host}
+    )
+    instances = as_secret({"a.b": one}) if secret is None else {"a.b": one}
+    news = sent({"application": "old", "port": 8080, "instances": instances})
+    (failure,) = stub.Check(proto.CheckRequest(news=news, **named)).failures
+    assert failure.reason == "must be a bare host name or address, without http:// and without a path"
+
+
+def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> None:
+    """The engine then gives back all inputs of last time, also those that no program writes."""
+    inputs = check(stub)
+    state = stub.Create(proto.CreateRequest(properties=inputs, **NAMED)).properties
+    eureka.held.clear()
+    found = stub.Check(proto.CheckRequest(olds=inputs, news=inputs, **NAMED))
+    assert "absent" in found.inputs.fields
+    again = stub.Check(proto.CheckRequest(olds=found.inputs, news=found.inputs, **NAMED))
+    assert (list(found.failures), list(again.failures)) == ([], [])
+    state = stub.Update(proto.UpdateRequest(olds=state, news=again.inputs, **NAMED)).properties
+    settled = stub.Check(proto.CheckRequest(olds=again.inputs, news=again.inputs, **NAMED))
+    assert settled.inputs == inputs
+    difference = stub.Diff(proto.DiffRequest(olds=state, news=settled.inputs, **NAMED))
+    assert difference.changes == proto.DiffResponse.DIFF_NONE
+    # Where Eureka is configured by another URL since, it goes on where it is.
+    stub.Configure(proto.ConfigureRequest(args=sent({"url": NOBODY}), name="default"))
+    moved = stub.Check(proto.CheckRequest(olds=inputs, news=inputs, **NAMED))
+    assert received(moved.inputs).properties["service_url"] == URL
+
+
 def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
     """What the check of a configuration answers goes into the state."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
@@ -185,6 +258,15 @@ def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
     assert found.properties == written
     assert found.secrets == {("url",)}
     assert not checked.failures
+
+
+def test_a_programs_own_settings_are_not_kept_with_the_provider(stub: Any) -> None:
+    """A stack that moves over resource by resource still has them."""
+    urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"
+    written = {"url": URL, "clusterName": "eks", "operator": '{"tag":"1"}'}
+    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(written)))
+    assert not checked.failures
+    assert received(checked.inputs).properties == {"url": URL}
 
 
 @pytest.mark.parametrize("connection", [5, True, ["eu"], {"eu": "x"}])
@@ -384,3 +466,39 @@ def test_a_time_out_that_is_shorter_than_a_drain_ends_it_at_once(stub: Any, eure
     with pytest.raises(grpc.RpcError, match="the custom time-out ends before the 600 seconds"):
         stub.Delete(proto.DeleteRequest(properties=state, timeout=60, **NAMED))
     assert [each.status.value for each in eureka.held.values()] == ["UP"]
+
+
+def is_refused(error: type[RegistryError]) -> Callable[[], Any]:
+    """A list that is not given."""
+
+    def refuse() -> Any:
+        raise error("list the registry: answered 404 (default backend)", status_code=404)
+
+    return refuse
+
+
+def test_a_gateway_that_answers_404_is_not_taken_at_its_word(
+    stub: Any, eureka: FakeEureka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registration would else leave the state, and be renewed for ever."""
+    state = stub.Create(proto.CreateRequest(properties=check(stub), **NAMED)).properties
+    found = {"tok": "eurekube:index:getInstance", "args": sent({"application": "old", "instance_id": "a"})}
+    held, eureka.held = eureka.held, {}
+    monkeypatch.setattr(eureka, "list_instances", is_refused(RegistryRejected))
+    asked: list[Callable[[], Any]] = [
+        lambda: stub.Read(proto.ReadRequest(id="x", properties=state, **NAMED)),
+        lambda: stub.Delete(proto.DeleteRequest(properties=state, **NAMED)),
+        lambda: stub.Read(proto.ReadRequest(id="OLD/a", **NAMED)),
+        lambda: stub.Invoke(proto.InvokeRequest(**found)),
+    ]
+    for ask in asked:
+        with pytest.raises(grpc.RpcError, match="answers as no Eureka does") as raised:
+            ask()
+        assert "default backend" in sentence(raised)
+    eureka.held = held
+    assert stub.Read(proto.ReadRequest(id="x", properties=state, **NAMED)).id == "x"
+    eureka.held = {}
+    # One that has just started refuses its list for five minutes, and is an Eureka.
+    monkeypatch.setattr(eureka, "list_instances", is_refused(RegistryDenied))
+    assert stub.Read(proto.ReadRequest(id="x", properties=state, **NAMED)).id == ""
+    stub.Delete(proto.DeleteRequest(properties=state, **NAMED))

@@ -8,7 +8,7 @@ from google.protobuf import struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.provider.wire import UNKNOWN_TEXT, received, sent
+from eurekube_provider.provider.wire import OUTPUT, UNKNOWN_TEXT, received, sent
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS
 from eurekube_provider.registrations.names import INSTANCES, camel, snake
 from eurekube_provider.registrations.properties import INPUTS, OUTPUTS
@@ -41,6 +41,14 @@ def test_names_are_the_schemas_and_come_back() -> None:
         assert snake(camel(name)) == snake(name) == name
     for written in ("hostName", "host_name"):
         assert received(message({written: "a", "__provider": "x"})).properties == {"host_name": "a"}
+
+
+def test_a_secret_within_an_output_stays_one() -> None:
+    """An engine may say of a map that it is an output, and of what is in it that it is a secret."""
+    output = {SIGNATURE: OUTPUT, "value": {"open": "1", "hidden": secret("2")}, "dependencies": []}
+    found = received(message({"metadata": output}))
+    assert found.properties == {"metadata": {"open": "1", "hidden": "2"}}
+    assert found.secrets == {("metadata", "hidden")}
 
 
 def test_a_programs_own_keys_are_no_names() -> None:

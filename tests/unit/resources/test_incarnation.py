@@ -13,6 +13,7 @@ from pulumi.dynamic import Config, ConfigureRequest
 from eurekube_provider.core.errors import (
     OwnershipConflict,
     RegistryDenied,
+    RegistryError,
     RegistryRejected,
     RegistryUnreachable,
     SomeFailed,
@@ -25,7 +26,7 @@ from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.properties import INCARNATION, Properties
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
-from eurekube_provider.registrations.servers import PEERS, let_go
+from eurekube_provider.registrations.servers import PEERS, let_go, saying_the_way_out
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
 from eurekube_provider.resources.program_inputs import IN_UPDATE
@@ -272,6 +273,18 @@ def test_a_server_that_is_gone_for_good_is_let_go_of(
     assert "was let go of" in capsys.readouterr().err
     assert run(kind, url=URL, abandonedUrls=f'["{GONE}"]').read("x", state).id == ""
     assert servers.users == {}
+
+
+@pytest.mark.parametrize(
+    "error", [RegistryDenied("answered 401"), RegistryUnreachable("no connection to it")]
+)
+def test_a_removal_says_whose_configuration_it_goes_by(error: RegistryError) -> None:
+    """The engine hands a destroy and a refresh that of the last update, whatever was configured since."""
+    with (
+        pytest.raises(type(error), match="unless they are run with --run-program"),
+        saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
+    ):
+        raise error
 
 
 @KINDS

@@ -83,10 +83,10 @@ def test_the_type_tokens_are_frozen() -> None:
 NO_CLIENT = ("kubernetes", "pulumi_kubernetes", "eurekube_provider.kube")
 LOADED: dict[str, tuple[str, ...]] = {
     "eurekube_provider": ("pulumi", "kubernetes", "requests"),
+    "eurekube_provider.provider.server": ("pulumi", "pulumi_kubernetes", "yaml"),
     "eurekube_provider.resources.instance": NO_CLIENT,
     "eurekube_provider.resources.application": NO_CLIENT,
     "eurekube_provider.resources.operator_guard": NO_CLIENT,
-    "eurekube_provider.provider.servicer": ("pulumi_kubernetes",),
 }
 """What is imported, one after the other, and what must not have been loaded by then."""
 
@@ -106,6 +106,18 @@ def test_importing_loads_no_more_than_needed() -> None:
         modules = line.split()
         assert imported in modules
         assert [name for name in forbidden if name in modules] == [], imported
+
+
+def test_the_plugin_and_the_sdk_have_the_same_messages() -> None:
+    """The process begins without the SDK, and loads it with the first component."""
+    program = (
+        "import eurekube_provider.provider.server; from eurekube_provider.provider import protocol;"
+        " import eurekube_provider.provider.components; from pulumi.runtime import proto;"
+        " from pulumi.runtime.proto import engine_pb2, provider_pb2;"
+        " assert (engine_pb2, provider_pb2) == (protocol.engine_pb2, protocol.provider_pb2);"
+        " assert proto.ConstructRequest is protocol.provider_pb2.ConstructRequest"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_public_names_are_there() -> None:
@@ -245,7 +257,7 @@ def test_problems_reach_pulumi_with_their_property() -> None:
     """Pulumi shows them beside the property."""
     failures = InstanceProvider().check({}, {**LEAST, "port": 0.0}).failures
     assert [(failure.property, failure.reason) for failure in failures] == [
-        ("port", "0 must be a whole number from 1 to 65535")
+        ("port", "must be a whole number from 1 to 65535")
     ]
 
 

@@ -1,0 +1,56 @@
+"""Which servers are no Eureka, so that what they say that they do not hold means nothing.
+
+A gateway that lost its route, or another server at a wrong URL, answers 404 to everything, as an Eureka does
+for an instance that it does not hold. Its list tells one from the other. It is asked for once, and only where
+something is missed.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakSet
+
+from eurekube_provider.core.errors import (
+    RegistryDenied,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+
+_known: WeakSet[Peer] = WeakSet()
+
+
+def strangers(peers: Peers) -> dict[str, RegistryError]:
+    """Why a server is not taken at its word, by URL: it is no Eureka, or gives no answer."""
+    return peers.each(_prove)[1]
+
+
+def refuse_strangers(what: str, peers: Peers) -> dict[str, RegistryError]:
+    """The same, where at least one server must be an Eureka.
+
+    :param what: what was tried, for the error.
+    :raises RegistryUnreachable: none is one.
+    """
+    found = strangers(peers)
+    if len(found) < len(peers.peers):
+        return found
+    error = next(iter(found.values()))
+    raise RegistryUnreachable(f"{what}: {error}", url=error.url, status_code=error.status_code)
+
+
+def _prove(peer: Peer) -> None:
+    if peer in _known:
+        return
+    try:
+        peer.list_instances()
+    except RegistryDenied:
+        return  # an Eureka that has just started has no list to show
+    except RegistryRejected as error:
+        raise RegistryUnreachable(
+            f"{peer.url} answers as no Eureka does, so that its 404 does not say that nothing is registered"
+            f" ({error})",
+            url=peer.url,
+            status_code=error.status_code,
+        ) from None
+    _known.add(peer)
