@@ -13,7 +13,7 @@ from typing import Any
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.strangers import refuse_strangers
+from eurekube_provider.eureka.verification import require_a_verified_server
 from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.runtime.extras import needing
 
@@ -145,7 +145,7 @@ def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInst
     """
     held = peers.read(application.upper(), instance_id)
     if held is None:
-        refuse_strangers(f"read {application.upper()} {instance_id}", peers)
+        require_a_verified_server(f"read {application.upper()} {instance_id}", peers)
         return None
     return _found(held)
 

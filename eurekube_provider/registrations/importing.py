@@ -11,7 +11,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import RESERVED_PREFIX, SELF_RENEWED, StackOwner, are_of_one_stack
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.strangers import refuse_strangers
+from eurekube_provider.eureka.verification import require_a_verified_server
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.application_state import outputs as application_outputs
 from eurekube_provider.registrations.defaults import FIXED
@@ -37,7 +37,7 @@ def imported_instance(id_: str, owner: StackOwner, service_url: str, peers: Peer
         raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
     held = peers.read(application.upper(), instance_id)
     if held is None:
-        refuse_strangers(f"import {id_}", peers)
+        require_a_verified_server(f"import {id_}", peers)
         return None
     asked = _asking_for(held) | {"application": held.application} | _managed(held, owner)
     checked = _usable(id_, check({}, asked | _ours(owner, service_url)))

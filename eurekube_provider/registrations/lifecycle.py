@@ -25,7 +25,7 @@ from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan, same_contents
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.strangers import refuse_strangers
+from eurekube_provider.eureka.verification import require_a_verified_server
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.draining import drain, put_all_back
@@ -197,7 +197,7 @@ def _certain(verb: str, previous: DesiredState, held: ActualState, peers: Peers)
     """
     if previous.keys.keys() <= held.everything.keys():
         return held
-    return replace(held, unsure={**refuse_strangers(f"{verb} {previous}", peers), **held.unsure})
+    return replace(held, unsure={**require_a_verified_server(f"{verb} {previous}", peers), **held.unsure})
 
 
 def left_alone(instance: Instance) -> str:

@@ -1,4 +1,4 @@
-"""Which servers are no Eureka, so that what they say that they do not hold means nothing.
+"""Which servers are no Eureka, so that a 404 of theirs does not say that nothing is registered.
 
 A gateway that lost its route, or another server at a wrong URL, answers 404 to everything, as an Eureka does
 for an instance that it does not hold. Its list tells one from the other. It is asked for once, and only where
@@ -18,29 +18,29 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
 
-_known: WeakSet[Peer] = WeakSet()
+_verified: WeakSet[Peer] = WeakSet()
 
 
-def strangers(peers: Peers) -> dict[str, RegistryError]:
+def unverified(peers: Peers) -> dict[str, RegistryError]:
     """Why a server is not taken at its word, by URL: it is no Eureka, or gives no answer."""
-    return peers.each(_prove)[1]
+    return peers.each(_verify)[1]
 
 
-def refuse_strangers(what: str, peers: Peers) -> dict[str, RegistryError]:
-    """The same, where at least one server must be an Eureka.
+def require_a_verified_server(what: str, peers: Peers) -> dict[str, RegistryError]:
+    """Why each other server is not taken at its word, where at least one must be an Eureka.
 
     :param what: what was tried, for the error.
     :raises RegistryUnreachable: none is one.
     """
-    found = strangers(peers)
+    found = unverified(peers)
     if len(found) < len(peers.peers):
         return found
     error = next(iter(found.values()))
     raise RegistryUnreachable(f"{what}: {error}", url=error.url, status_code=error.status_code)
 
 
-def _prove(peer: Peer) -> None:
-    if peer in _known:
+def _verify(peer: Peer) -> None:
+    if peer in _verified:
         return
     try:
         peer.list_instances()
@@ -53,4 +53,4 @@ def _prove(peer: Peer) -> None:
             url=peer.url,
             status_code=error.status_code,
         ) from None
-    _known.add(peer)
+    _verified.add(peer)
