@@ -21,9 +21,8 @@ from eurekube_provider.core.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project's directory and what its Pulumi.yaml says."""
+    """What the Pulumi.yaml of a project says."""
 
-    directory: Path
     name: str
     program: Path
     stack_directory: Path
@@ -42,7 +41,6 @@ class Project:
             raise ConfigurationError(f"{directory / 'Pulumi.yaml'} has no name")
         program = directory / str(document.get("main") or ".")
         return cls(
-            directory=directory,
             name=name,
             program=program if program.suffix == ".py" else program / "__main__.py",
             stack_directory=directory / str(document.get("stackConfigDir") or "."),
