@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.errors import LabError
-from lab.eureka import find_java, provide_eureka
+from lab.eureka import find_java
+from lab.eureka_package import provide_eureka
 from lab.lab import MOST_EUREKAS
 from lab.ports import FIXED_PORTS, Ports
 from lab.programs import PROGRAMS, provide

@@ -1,26 +1,21 @@
-"""Real Spring Cloud Eureka servers: packaged once by Maven, started with the settings of the field.
+"""Real Spring Cloud Eureka servers, started with the settings of the field.
 
-The packaged server is kept in the cache under a hash of its sources, unpacked and with an archive of its
-loaded classes (CDS) made by one training start: that halves the time a server takes to start.
+`lab.eureka_package` makes what they run, once.
 """
 
 import base64
-import hashlib
 import os
 import re
-import shutil
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lab.builds import find_tool, output_of, run_tool
-from lab.cache import cache_folder, filled_atomically, locked
+from lab.builds import find_tool, output_of
 from lab.errors import LabError
 from lab.ports import HOST
 from lab.processes import Process
-from lab.progress import Stopwatch, say
 from lab.waiting import answers_well
 
 SpringCloud = Literal["2025.0", "2025.1"]
@@ -38,17 +33,18 @@ six where something changed while they were rendered, instead of three minutes: 
 again and again.
 """
 
-_PROJECT = Path(__file__).parent / "eureka-server"
-# Spring Cloud's release, and the Spring Boot that belongs to it.
-_TRAINS: Mapping[SpringCloud, tuple[str, str]] = {
-    "2025.0": ("2025.0.0", "3.5.6"),
-    "2025.1": ("2025.1.0", "4.0.0"),
-}
 _OLDEST_JAVA = 17
-_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+JVM_OPTIONS = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    # Three hundred classes, most of them XStream's, are too old for the archive: every start verified them.
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
 HEAP_MIB = 256
-_JAR = "eureka-server.jar"
-_CLASS_ARCHIVE = "eureka-server.jsa"
+JAR = "eureka-server.jar"
+CLASS_ARCHIVE = "eureka-server.jsa"
 _COPY_SOON = "--eureka.server.registry-sync-retry-wait-ms=500"
 
 
@@ -93,11 +89,11 @@ class EurekaServer(Process):
             f"eureka-{number + 1}",
             [
                 java.path,
-                *_JVM_OPTIONS,
+                *JVM_OPTIONS,
                 f"-Xmx{options.heap_mib}m",
-                f"-XX:SharedArchiveFile={_CLASS_ARCHIVE}",
+                f"-XX:SharedArchiveFile={CLASS_ARCHIVE}",
                 "-jar",
-                _JAR,
+                JAR,
                 *arguments,
             ],
             log=log_directory / f"eureka-{number + 1}.log",
@@ -129,11 +125,19 @@ class EurekaServer(Process):
             raise LabError(f"the histogram of {self.name} has no total")
         return int(found[1])
 
+    def loaded_classes(self) -> tuple[int, int]:
+        """How many classes it has taken from its archive, and how many it had to make itself."""
+        found = dict(re.findall(r"java\.cls\.(\w+)=(\d+)", self._jcmd("PerfCounter.print")))
+        return int(found["sharedLoadedClasses"]), int(found["loadedClasses"])
+
     def _histogram(self) -> str:
+        return self._jcmd("GC.class_histogram")
+
+    def _jcmd(self, command: str) -> str:
         jcmd = self._java.path.resolve().parent / "jcmd"
         if not jcmd.exists():
-            raise LabError(f"{jcmd} is missing: looking into a server's heap needs a JDK, not a JRE")
-        text = output_of([str(jcmd), str(self.pid), "GC.class_histogram"], timeout_seconds=60.0)
+            raise LabError(f"{jcmd} is missing: looking into a server needs a JDK, not a JRE")
+        text = output_of([str(jcmd), str(self.pid), command], timeout_seconds=60.0)
         if text is None:
             raise LabError(f"{jcmd} says nothing of {self.name} (process {self.pid})")
         return text
@@ -193,82 +197,3 @@ def find_java() -> Java:
     if int(version.group(1).split(".")[0].split("-")[0]) < _OLDEST_JAVA:
         raise LabError(f"Java at {found} is {version.group(1)}, too old for the Eureka servers: {advice}")
     return Java(found, version.group(1))
-
-
-def provide_eureka(java: Java, spring_cloud: SpringCloud) -> Path:
-    """The folder of the packaged Eureka server, from the cache or made by Maven."""
-    release, boot = _TRAINS[spring_cloud]
-    what = f"Eureka server (Spring Cloud {release}, Spring Boot {boot})"
-    folder = cache_folder() / "eureka-server" / f"{spring_cloud}-{_fingerprint(java, release, boot)}"
-    if not folder.exists():
-        with locked("eureka-server"):
-            if not folder.exists():
-                stopwatch = Stopwatch()
-                with filled_atomically(folder) as content:
-                    _package(content, what, java, release, boot)
-                    _archive_classes(content, java)
-                say(f"{what}: packaged in {stopwatch}, now in the cache ({folder})")
-                return folder
-    say(f"{what}: from the cache, {folder}")
-    return folder
-
-
-def _fingerprint(java: Java, *versions: str) -> str:
-    digest = hashlib.sha256("\0".join([*versions, java.version]).encode())
-    for source in sorted(path for path in _PROJECT.rglob("*") if path.is_file()):
-        if "target" not in source.relative_to(_PROJECT).parts:
-            digest.update(str(source.relative_to(_PROJECT)).encode() + b"\0" + source.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def _package(content: Path, what: str, java: Java, release: str, boot: str) -> None:
-    """Run Maven in a copy of the project and leave the server unpacked: its jar and, beside it, `lib`."""
-    maven = find_tool("mvn")
-    if maven is None:
-        raise LabError(f"Maven is missing; the {what} is packaged with it: install it (Debian package maven)")
-    say(f"{what}: packaging it with Maven (once; about a minute)")
-    build = content / ".build"
-    shutil.copytree(_PROJECT, build, ignore=shutil.ignore_patterns("target"))
-    versions = (f"-Dspring-boot.version={boot}", f"-Dspring-cloud.version={release}")
-    run_tool(
-        f"packaging the {what}",
-        [str(maven), "-B", "-Dstyle.color=never", *versions, "package"],
-        directory=build,
-        environment=os.environ,
-        log=cache_folder() / ".logs" / f"maven-{release}.log",
-    )
-    run_tool(
-        f"unpacking the {what}",
-        [str(java.path), "-Djarmode=tools", "-jar", _JAR, "extract", "--destination", "unpacked"],
-        directory=build / "target",
-        environment=os.environ,
-        log=cache_folder() / ".logs" / f"unpack-{release}.log",
-    )
-    for path in (build / "target" / "unpacked").iterdir():
-        path.rename(content / path.name)
-    shutil.rmtree(build)
-
-
-def _archive_classes(content: Path, java: Java) -> None:
-    """Record, in one start that ends before it listens, which classes are loaded.
-
-    Paths stay relative: the record serves only a server that names its jar in the same words.
-    """
-    training = [f"-XX:ArchiveClassesAtExit={_CLASS_ARCHIVE}", "-Dspring.context.exit=onRefresh", "-jar", _JAR]
-    try:
-        run_tool(
-            "recording the classes of the Eureka server",
-            [
-                str(java.path),
-                *_JVM_OPTIONS,
-                f"-Xmx{HEAP_MIB}m",
-                *training,
-                f"--server.address={HOST}",
-                "--server.port=0",
-            ],
-            directory=content,
-            environment=os.environ,
-            log=cache_folder() / ".logs" / "eureka-classes.log",
-        )
-    except LabError as error:  # it only makes the start slower
-        say(f"the Eureka server will start without a class archive: {error}")

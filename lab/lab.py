@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Self, get_args
 
 from lab.errors import LabError
-from lab.eureka import HEAP_MIB, EurekaOptions, EurekaServer, Security, SpringCloud, find_java, provide_eureka
+from lab.eureka import HEAP_MIB, EurekaOptions, EurekaServer, Security, SpringCloud, find_java
+from lab.eureka_package import provide_eureka
 from lab.kubernetes import Kubernetes, Pods
 from lab.ports import FIXED_PORTS, Ports, free_ports, require_free
 from lab.processes import Process, kill_all

@@ -16,7 +16,8 @@ from typing import Self
 import requests
 
 from eurekube_provider.core.model import Instance
-from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, find_java, provide_eureka
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER, EurekaOptions, EurekaServer, find_java
+from lab.eureka_package import provide_eureka
 from lab.listing import listed_at_once
 from lab.ports import HOST, free_ports
 from lab.processes import kill_all

@@ -8,7 +8,8 @@ own (:mod:`lab.netns`) and writes what was found; :func:`prove_mirror` starts th
 
 from typing import Any
 
-from lab.eureka import find_java, provide_eureka
+from lab.eureka import find_java
+from lab.eureka_package import provide_eureka
 from lab.netns import found_inside
 from lab.programs import COREDNS, SERVERS, provide
 from lab.spring import provide_spring_client

@@ -7,7 +7,8 @@ once.
 
 from typing import Any, Literal
 
-from lab.eureka import find_java, provide_eureka
+from lab.eureka import find_java
+from lab.eureka_package import provide_eureka
 from lab.netns import found_inside
 from lab.programs import SERVERS, provide
 from lab.spring import provide_spring_client

@@ -7,7 +7,8 @@ from pathlib import Path
 import requests
 
 from eurekube_provider.core.model import Instance
-from lab.eureka import EurekaOptions, EurekaServer, find_java, provide_eureka
+from lab.eureka import EurekaOptions, EurekaServer, find_java
+from lab.eureka_package import provide_eureka
 from lab.listing import listed_at_once
 from lab.peering import LAPSING
 from lab.ports import HOST, free_ports

@@ -586,3 +586,13 @@ def test_every_eureka_server_is_a_process_with_a_log(lab: Lab) -> None:
     assert "eureka-server.jar" in Path(f"/proc/{server.pid}/cmdline").read_text()
     assert server.log == lab.directory / "logs" / "eureka-1.log"
     assert "Started EurekaServerApplication" in server.log.read_text()
+
+
+def test_a_server_takes_its_classes_from_the_archive(lab: Lab, http: requests.Session) -> None:
+    """Also those that its first requests need: but for what Java makes as it runs, nearly all."""
+    (server,) = lab.eurekas
+    register(http, server.url, "LAB-CLASSES", "classes:8080")
+    assert http.get(f"{server.url}/apps", headers={"Accept": "application/json"}, timeout=10).ok
+    assert http.post(f"{server.url}/peerreplication/batch/", json={"replicationList": []}, timeout=10).ok
+    archived, others = server.loaded_classes()
+    assert others < 0.09 * archived

@@ -1,0 +1,57 @@
+"""What is done to the packaged Eureka server so that it starts sooner."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lab import eureka_package
+from lab.eureka import Java
+from lab.eureka_package import package_name, unsign
+
+MANIFEST = b"Manifest-Version: 1.0\r\nMulti-Release: true\r\n"
+DIGESTS = b"\r\nName: a/A.class\r\nSHA-256-Digest: AAAA\r\n\r\n"
+
+
+def jar(path: Path, **more: bytes) -> Path:
+    """A jar with a class."""
+    with zipfile.ZipFile(path, "w") as written:
+        written.writestr("META-INF/MANIFEST.MF", MANIFEST + DIGESTS)
+        written.writestr("a/A.class", b"class")
+        for name, content in more.items():
+            written.writestr(f"META-INF/{name.replace('_', '.')}", content)
+    return path
+
+
+def test_a_signature_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
+    """What a signed jar says of itself stays, and so do its files."""
+    signed = jar(tmp_path / "signed.jar", BC_SF=b"signature", BC_DSA=b"key", LICENSE_txt=b"free")
+    unsign(signed)
+    with zipfile.ZipFile(signed) as read:
+        assert read.testzip() is None
+        assert read.namelist() == ["META-INF/MANIFEST.MF", "a/A.class", "META-INF/LICENSE.txt"]
+        assert read.read("META-INF/MANIFEST.MF") == MANIFEST.strip() + b"\n\n"
+        assert read.read("a/A.class") == b"class"
+    assert [path.name for path in tmp_path.iterdir()] == ["signed.jar"]
+
+
+def test_a_jar_without_a_signature_is_left_alone(tmp_path: Path) -> None:
+    """It is not even written anew."""
+    plain = jar(tmp_path / "plain.jar")
+    before = plain.read_bytes()
+    unsign(plain)
+    assert plain.read_bytes() == before
+
+
+def test_what_would_be_packaged_otherwise_has_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive of classes serves only the Java, the server and the options that it was made with."""
+    java = Java(Path("/usr/bin/java"), "17.0.15")
+    names = {
+        package_name(java, "2025.0"),
+        package_name(java, "2025.1"),
+        package_name(Java(java.path, "21.0.1"), "2025.0"),
+    }
+    assert package_name(java, "2025.0") in names
+    monkeypatch.setattr(eureka_package, "JVM_OPTIONS", ("-Xint",))
+    names.add(package_name(java, "2025.0"))
+    assert len(names) == 4
