@@ -165,7 +165,10 @@ def test_self_preservation_spares_everything(sparing: Lab, http: requests.Sessio
 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[Lab]:
-    """A server that evicts, and looks for lapsed leases once a minute as servers do by default."""
+    """A server that evicts, and looks for lapsed leases once a minute as servers do by default.
+
+    One that preserves itself, as the shared ones do, still answers reads of what has lapsed.
+    """
     settings = {"eureka.server.enable-self-preservation": "false"}
     with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as running:
         yield running

@@ -356,32 +356,38 @@ def test_draining_takes_out_of_service_first(plugin: Plugin, peer: Peer, news: P
     assert held(peer, state) is None
 
 
-def test_credentials_come_from_configuration_or_environment(start_plugin: StartPlugin) -> None:
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Lab]:
+    """A server that asks for a password."""
+    with Lab(eureka=1, kubernetes=False, security="basic") as running:
+        yield running
+
+
+def test_credentials_come_from_configuration_or_environment(start_plugin: StartPlugin, secured: Lab) -> None:
     """And never from the state; a server that wants others says so in one sentence."""
-    with Lab(eureka=1, kubernetes=False, security="basic") as secured:
-        news = {
-            "application": "secured",
-            "host_name": "192.0.2.10",
-            "port": 8080,
-            "renewer": "self",
-            "service_url": secured.eureka_urls[0],
-            "owner": "stack/organization/shop/dev/secured",
-        }
-        nobody = start_plugin()
-        somebody = start_plugin(EUREKA_USER=EUREKA_USER, EUREKA_PASSWORD=EUREKA_PASSWORD)
-        configured = start_plugin()
-        configured.configure({"eurekube:user": EUREKA_USER, "eurekube:password": EUREKA_PASSWORD})
-        in_url = start_plugin()
-        in_url.configure(
-            {"eurekube:url": secured.eureka_urls[0].replace("//", f"//{EUREKA_USER}:{EUREKA_PASSWORD}@")}
-        )
-        with pytest.raises(grpc.RpcError) as raised:
-            nobody.create(nobody.check(news))
-        assert "answered 401" in sentence(raised)
-        for plugin in (somebody, configured, in_url):
-            state = plugin.create(plugin.check(news))
-            assert EUREKA_PASSWORD not in str(state)
-            plugin.delete(state)
+    news = {
+        "application": "secured",
+        "host_name": "192.0.2.10",
+        "port": 8080,
+        "renewer": "self",
+        "service_url": secured.eureka_urls[0],
+        "owner": "stack/organization/shop/dev/secured",
+    }
+    nobody = start_plugin()
+    somebody = start_plugin(EUREKA_USER=EUREKA_USER, EUREKA_PASSWORD=EUREKA_PASSWORD)
+    configured = start_plugin()
+    configured.configure({"eurekube:user": EUREKA_USER, "eurekube:password": EUREKA_PASSWORD})
+    in_url = start_plugin()
+    in_url.configure(
+        {"eurekube:url": secured.eureka_urls[0].replace("//", f"//{EUREKA_USER}:{EUREKA_PASSWORD}@")}
+    )
+    with pytest.raises(grpc.RpcError) as raised:
+        nobody.create(nobody.check(news))
+    assert "answered 401" in sentence(raised)
+    for plugin in (somebody, configured, in_url):
+        state = plugin.create(plugin.check(news))
+        assert EUREKA_PASSWORD not in str(state)
+        plugin.delete(state)
 
 
 @pytest.mark.parametrize("status", [Status.OUT_OF_SERVICE, Status.DOWN])
