@@ -163,10 +163,20 @@ def test_self_preservation_spares_everything(sparing: Lab, http: requests.Sessio
     assert all(server.get(app, f"{number}.{app}") for number in range(10))
 
 
-def test_a_lapsed_lease_is_not_read_although_it_is_there(server: Server, app: str) -> None:
-    """Between lapse and eviction, for which servers look once a minute by default if at all, an instance is
-    listed, its read is a 404, and a renewal revives it.
+@pytest.fixture(scope="module")
+def slow() -> Iterator[Lab]:
+    """A server that evicts, and looks for lapsed leases once a minute as servers do by default.
+
+    One that preserves itself, as the shared ones do, still answers reads of what has lapsed.
     """
+    settings = {"eureka.server.enable-self-preservation": "false"}
+    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as running:
+        yield running
+
+
+def test_a_lapsed_lease_is_not_read_although_it_is_there(slow: Lab, http: requests.Session, app: str) -> None:
+    """Between lapse and eviction an instance is listed, its read is a 404, and a renewal revives it."""
+    server = Server(slow.eureka_urls[0], http)
     server.register(document(app, leaseInfo=lease(1)))
     wait_until(lambda: server.get(app) is None, "the lapse", WAIT_SECONDS)
     assert len(server.held(app)) == 1

@@ -192,9 +192,12 @@ def renewed_at(eureka: Peers, instance: Instance) -> float:
     return int(lease["lastRenewalTimestamp"]) / 1000 - int(lease["durationInSecs"])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def plain_url() -> Iterator[str]:
-    """One Eureka server for stacks, its lists a second old at most: a run looks there for another's."""
+    """One Eureka server for stacks, its lists a second old at most: a run looks there for another's.
+
+    The modules that a worker runs share it: a start is dear, and a server that nobody asks costs nothing.
+    """
     with Lab(eureka=1, kubernetes=False, quick_view=True) as running:
         yield running.eureka_urls[0]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from lab import Lab
+from eurekube_provider.eureka.peer import Peer
 from lab.listing import listed_now
 from scripts.sdks import LANGUAGES, build
 from tests.system.stacks import Stack, needs_pulumi, own_pulumi
@@ -20,16 +19,9 @@ pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulum
 WITH_PREVIEW = ("typescript", "yaml")
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    """One Eureka server."""
-    with Lab(eureka=1, kubernetes=False, quick_view=True) as lab:
-        yield lab.eureka_urls[0]
-
-
 @pytest.mark.timeout(600)  # where a compiler's caches are empty
 @pytest.mark.parametrize("name", LANGUAGES)
-def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, url: str) -> None:
+def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Peer) -> None:
     """A machine, an application of two, and what Eureka holds, which a preview does not know yet."""
     missing = LANGUAGES[name].missing()
     if missing:
@@ -49,14 +41,14 @@ def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, url: str) 
     stack.pulumi("stack", "init", "dev")
     file = project / "Pulumi.dev.yaml"
     described = (yaml.safe_load(file.read_text()) if file.exists() else None) or {}
-    file.write_text(yaml.safe_dump({**described, "config": {"eurekube:url": url}}))
+    file.write_text(yaml.safe_dump({**described, "config": {"eurekube:url": plain.url}}))
     # Each language compiles or loads its program once more for a preview: those of two kinds of SDK have one.
     stack.pulumi("up", "--yes", *(() if name in WITH_PREVIEW else ("--skip-preview",)))
     assert stack.outputs() == {
         "billing": True if name == "yaml" else "UP",
         "owner": f"stack/organization/native-{name}/dev/rating",
     }
-    held = {each.host_name: each for app in ("billing", "rating") for each in listed_now(url, app)}
+    held = {each.host_name: each for app in ("billing", "rating") for each in listed_now(plain.url, app)}
     ours = {host: each for host, each in held.items() if f"/native-{name}/" in (each.owner or "")}
     assert {host: each.port.number for host, each in ours.items()} == {
         "192.0.2.10": 8080,
@@ -65,5 +57,5 @@ def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, url: str) 
     }
     assert dict(ours["192.0.2.10"].metadata)["tier"] == "1"
     stack.destroy()
-    assert [*listed_now(url, "billing"), *listed_now(url, "rating")] == []
+    assert [*listed_now(plain.url, "billing"), *listed_now(plain.url, "rating")] == []
     shutil.rmtree(project)  # packages of npm are many
