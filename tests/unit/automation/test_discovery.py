@@ -353,6 +353,24 @@ def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
         assert text.count("<details>") == text.count("</details>")
 
 
+def test_what_is_too_long_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the table alone is more than a forge takes, no application's details are put into words."""
+    told: list[str] = []
+
+    def escaped(text: str) -> str:
+        told.append(text)
+        return text
+
+    monkeypatch.setattr("eurekube_provider.automation.markdown.escape", escaped)
+    summary = previewed("gain-and-loss.json")
+    comment(summary)
+    assert len(told) == 1
+    told.clear()
+    many = [replace(summary.applications[0], application=f"A{n}") for n in range(4000)]
+    assert len(comment(replace(summary, applications=tuple(many)))) <= LARGEST + 10
+    assert told == []
+
+
 def test_a_value_that_is_long_is_cut() -> None:
     """Nobody reads it, and it would take the place of the others."""
     assert code("x" * 10_000) == f"`{'x' * 300}…`"
