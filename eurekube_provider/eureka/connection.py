@@ -86,7 +86,7 @@ class Connection:
         :param zone: servers of this zone are asked first.
         :param mode: the value of a :class:`BatchMode`; None for ``auto``.
         :raises ConfigurationError: no URL, a URL that is none, two different credentials, a token beside
-            them, no such file, a zone that no server stands in, no such mode.
+            them, no such file, a zone that no server stands in, a proxy that is none, no such mode.
         """
         texts = service_urls.split(",") if isinstance(service_urls, str) else list(service_urls)
         urls: dict[str, str] = {}
@@ -126,6 +126,8 @@ class Connection:
             )
         if client_key and not client_certificate:
             raise ConfigurationError("a client key is of no use without its client certificate: set both")
+        if proxy and not _is_proxy(proxy):
+            raise ConfigurationError("Eureka's proxy must look like http://host:3128 or https://host:3128")
         if mode and mode not in tuple(BatchMode):
             raise ConfigurationError(f"the Eureka mode {mode!r} must be one of {', '.join(BatchMode)}")
         return cls(
@@ -241,6 +243,15 @@ def _split_zone(text: str) -> tuple[str, str]:
     """Take a leading ``zone=`` off a service URL."""
     name, separator, rest = text.partition("=")
     return (name.strip(), rest.strip()) if separator and "/" not in name and ":" not in name else ("", text)
+
+
+def _is_proxy(url: str) -> bool:
+    """Whether it is the URL of a proxy that can be asked; one without a scheme is taken for http."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _file(what: str, path: str | Path | None) -> Path | None:

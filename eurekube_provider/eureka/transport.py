@@ -273,12 +273,21 @@ def _trusted() -> str:
 
 
 def _proxy(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
-    """A proxy, which may want credentials of its own."""
+    """A proxy, which may want credentials of its own.
+
+    :raises ConfigurationError: it is of another kind, as the environment may name one.
+    """
     full = url if "://" in url else f"http://{url}"
     parts = urlsplit(full)
     credentials = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     headers = urllib3.make_headers(proxy_basic_auth=credentials) if parts.username else None
-    return urllib3.ProxyManager(full, proxy_headers=headers, **options)
+    try:
+        return urllib3.ProxyManager(full, proxy_headers=headers, **options)
+    except urllib3.exceptions.HTTPError:  # it shows the URL
+        raise ConfigurationError(
+            "the proxy to Eureka cannot be used: it must look like http://host:3128 or https://host:3128"
+            " (proxy, EUREKA_PROXY, HTTP_PROXY)"
+        ) from None
 
 
 def _text(path: object) -> str | None:

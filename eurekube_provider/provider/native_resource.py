@@ -27,6 +27,7 @@ from eurekube_provider.registrations.defaults import (
     without_what_follows,
 )
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
+from eurekube_provider.registrations.names import path_as_written
 from eurekube_provider.registrations.properties import (
     APPLICATION_DERIVED,
     DEFAULT_ID,
@@ -108,18 +109,14 @@ class NativeResource:
         try:
             given |= self._ours(urn, olds.properties, given) | kept
         except ConfigurationError as error:
-            told = str(error)
-            if news.is_secret("connection"):
-                told = "there is no such connection, or it cannot be used"
-            return Checked({}, (CheckFailure("connection", told),)), news.secrets
+            problem = CheckFailure(
+                "connection", str(error), "there is no such connection, or it cannot be used"
+            )
+            return Checked({}, (_told(problem, news.secrets),)), news.secrets
         is_asked = bool(olds.properties) and not self._configuration.is_offline
         checked = self.registration.check(olds.properties, given, is_update=is_asked)
         secrets = news.secrets | derived
-        problems = tuple(
-            replace(each, reason=each.without_value()) if _is_secret(each.property, secrets) else each
-            for each in checked.problems
-        )
-        return replace(checked, problems=problems), secrets
+        return replace(checked, problems=tuple(_told(each, secrets) for each in checked.problems)), secrets
 
     def previewed(self, olds: Properties, news: Properties) -> Properties:
         """The state as far as it is known before an update."""
@@ -185,6 +182,13 @@ def _kept(given: Properties, olds: Properties) -> Properties:
     if kept and given.get("instance_id") == olds.get("instance_id") and completed(olds).get(DEFAULT_ID):
         given.pop("instance_id", None)
     return kept
+
+
+def _told(problem: CheckFailure, secrets: Iterable[Path]) -> CheckFailure:
+    """A problem as everybody may read it: of a named property the engine shows the value, secret or not."""
+    if not _is_secret(problem.property, secrets):
+        return problem
+    return CheckFailure("", f"{path_as_written(problem.property)}: {problem.without_value()}")
 
 
 def _is_secret(written: str, secrets: Iterable[Path]) -> bool:

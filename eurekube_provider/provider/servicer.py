@@ -34,11 +34,12 @@ from eurekube_provider.provider.protocol import (
 )
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import served_schema
-from eurekube_provider.provider.wire import Path, received, sent, with_secrets
+from eurekube_provider.provider.wire import Path, hidden, received, sent, with_secrets
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import configured_connection
 from eurekube_provider.registrations.importing import imported_application, imported_instance
 from eurekube_provider.registrations.names import as_written, camel, path_as_written
+from eurekube_provider.registrations.property_check import CheckFailure
 from eurekube_provider.registrations.resource import Found, told_on_standard_error
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.version import __version__
@@ -54,7 +55,7 @@ def _telling(method: _Method) -> _Method:
         try:
             return method(self, request, context)
         except EurekubeError as error:
-            _abort(context, printable(as_written(str(error))), error)
+            _abort(context, hidden(printable(as_written(str(error))), request), error)
         except Exception:
             if context.is_active():
                 context.abort(grpc.StatusCode.UNKNOWN, traceback.format_exc())
@@ -125,7 +126,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         inputs = with_secrets(request.news, configuration.secret_keys())
         for key in PROGRAM_KEYS & inputs.fields.keys():
             del inputs.fields[key]
-        return proto.CheckResponse(inputs=inputs, failures=_failures(configuration.problems()))
+        # Of a named property the engine shows the value, and any may hold a credential.
+        told = [CheckFailure("", f"{each.property}: {each.reason}") for each in configuration.problems()]
+        return proto.CheckResponse(inputs=inputs, failures=_failures(told))
 
     @_telling
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
@@ -152,7 +155,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Complete and normalise what a program wrote, and refuse what Eureka could not hold."""
         olds, news = received(request.olds), received(request.news)
-        resource = self._resource(request.urn, request.type)
+        resource = self._resource(request)
         checked, secrets = resource.check(Urn.parse(request.urn), olds, news)
         inputs = resource.as_inputs(checked.properties, {path[0] for path in secrets})
         return proto.CheckResponse(inputs=sent(inputs, secrets), failures=_failures(checked.problems))
@@ -162,7 +165,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Compare as instances, and tell property by property what a program changed."""
         olds, news = received(request.olds).properties, received(request.news).properties
-        resource = self._resource(request.urn, request.type)
+        resource = self._resource(request)
         found = resource.registration.diff(olds, news)
         # A state of the dynamic provider is written anew, under this one's names.
         is_changed = found.changes or native_guard.DYNAMIC in request.olds.fields
@@ -183,7 +186,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Create(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register all or none."""
         news = received(request.properties)
-        resource = self._resource(request.urn, request.type)
+        resource = self._resource(request)
         if request.preview:
             return proto.CreateResponse(
                 properties=sent(resource.previewed({}, news.properties), news.secrets)
@@ -198,7 +201,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """What Eureka holds; without a state of what an id names, for ``pulumi import`` and ``get``."""
         state, inputs = received(request.properties), received(request.inputs)
-        resource = self._resource(request.urn, request.type)
+        resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
             found = self._imported(request.id, request.urn, _type(request.urn, request.type))
             secrets: frozenset[Path] = frozenset()
@@ -222,7 +225,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Update(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Register what came and changed, then remove what went."""
         olds, news = received(request.olds), received(request.news)
-        resource = self._resource(request.urn, request.type)
+        resource = self._resource(request)
         if request.preview:
             foreseen = resource.previewed(olds.properties, news.properties)
             return proto.UpdateResponse(properties=sent(foreseen, news.secrets))
@@ -236,7 +239,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Remove; what belongs to somebody else by now is left alone, and that is said."""
         state = received(request.properties)
         with CANCELLATION.bounded(request.timeout):
-            self._resource(request.urn, request.type).registration.delete(state.properties)
+            self._resource(request).registration.delete(state.properties)
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
     @_telling
@@ -272,9 +275,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         CANCELLATION.cancel()
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
-    def _resource(self, urn: str, type_: str) -> NativeResource:
+    def _resource(self, request: Any) -> NativeResource:
         return NativeResource(
-            KINDS[_type(urn, type_)], self._configuration, lambda sentence: self._tell(urn, sentence)
+            KINDS[_type(request.urn, request.type)],
+            self._configuration,
+            lambda sentence: self._tell(request.urn, hidden(sentence, request)),
         )
 
     def _tell(self, urn: str, sentence: str) -> None:
@@ -319,7 +324,6 @@ class _half_made:  # noqa: N801 - reads as a statement
             error.detail = proto.ErrorResourceInitFailed(  # type: ignore[attr-defined]
                 id=self._id or id_,
                 properties=sent(state, self._secrets),
-                reasons=[as_written(str(error))],
             )
 
 
@@ -329,6 +333,7 @@ def _abort(context: Any, message: str, error: EurekubeError) -> None:
     if detail is None:
         context.abort(grpc.StatusCode.UNKNOWN, message)
         return
+    detail.reasons.append(message)
     packed = any_pb2.Any()  # type: ignore[attr-defined]
     packed.Pack(detail)
     code = grpc.StatusCode.UNKNOWN

@@ -6,12 +6,14 @@ same paths. Source: sdk/go/common/resource/plugin/rpc.go of pulumi/pulumi.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf import struct_pb2
 
+from eurekube_provider.core.quoting import HIDDEN
 from eurekube_provider.registrations.names import INSTANCES, camel, renamed, snake
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE, as_secret, is_secret
@@ -22,6 +24,12 @@ OUTPUT = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 
 UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """Stands for what is not known yet."""
+
+_MESSAGES = frozenset({"args", "inputs", "news", "old_inputs", "olds", "properties"})
+"""What a request may have secrets in."""
+
+_SHORTEST = 4
+"""A shorter text stands everywhere by chance."""
 
 Path = tuple[str, ...]
 
@@ -72,6 +80,31 @@ def with_secrets(message: Any, names: Container[str]) -> Any:
         if camel(key) in names and not is_secret(plain := _value(item)) and plain != UNKNOWN_TEXT:
             copied.update({key: as_secret(plain)})
     return copied
+
+
+def hidden(text: str, request: Any) -> str:
+    """A sentence for everybody, without the texts that are secrets in any message of a request."""
+    found: set[str] = set()
+    for name in _MESSAGES.intersection(request.DESCRIPTOR.fields_by_name.keys()):
+        for item in getattr(request, name).fields.values():
+            _find_texts(_value(item), found, within_secret=False)
+    for each in sorted(found, key=len, reverse=True):
+        if len(each) >= _SHORTEST:
+            text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", HIDDEN, text, flags=re.IGNORECASE)
+    return text
+
+
+def _find_texts(value: Any, found: set[str], *, within_secret: bool) -> None:
+    if isinstance(value, Mapping):
+        kind = value.get(SIGNATURE)
+        if kind in (SECRET, OUTPUT):
+            is_hidden = within_secret or kind == SECRET or bool(value.get("secret"))
+            _find_texts(value.get("value"), found, within_secret=is_hidden)
+            return
+        for item in value.values():
+            _find_texts(item, found, within_secret=within_secret)
+    elif within_secret and isinstance(value, str):
+        found.add(value.strip())
 
 
 def _value(value: Any) -> Any:

@@ -46,14 +46,15 @@ class RegistrationProvider(ResourceProvider):
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Normalise the properties and refuse what Eureka could not hold.
 
-        No refusal repeats a value: it may be a secret, and the engine shows what is none.
+        No refusal repeats a value, which may be a secret. Nor is one about a named property: the engine would
+        show its value, be it a secret or not.
         """
         given = read_in(news)
         is_update = given.pop(IN_UPDATE, None) is not None
         checked = self._resource.check(read_in(_olds), given, is_update=is_update)
         return CheckResult(
             write_out(checked.properties),
-            [CheckFailure(problem.property, problem.without_value()) for problem in checked.problems],
+            [CheckFailure("", f"{each.property}: {each.without_value()}") for each in checked.problems],
         )
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:

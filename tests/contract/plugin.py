@@ -94,7 +94,8 @@ class Plugin:
             provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news), **self._named())
         )
         if answer.failures:
-            return {"failures": [f"{snake(item.property)}: {item.reason}" for item in answer.failures]}
+            told = ((snake(item.property), item.reason) for item in answer.failures)
+            return {"failures": [f"{name}: {reason}" if name else reason for name, reason in told]}
         return self._from(answer.inputs)
 
     def diff(self, olds: Properties, news: Properties) -> tuple[bool, list[str], bool]:

@@ -112,6 +112,9 @@ def test_other_credentials(tmp_path: Path) -> None:
         ({"client_key": "key.pem"}, "without its client certificate"),
         ({"client_certificate": "none.pem"}, "none.pem does not exist"),
         ({"zone": "c"}, "no Eureka URL belongs to the zone 'c'"),
+        ({"proxy": "nonsense://proxy"}, "proxy must look like http://host:3128"),
+        ({"proxy": "http://proxy:99999"}, "proxy must look like http://host:3128"),
+        ({"proxy": "http://"}, "proxy must look like http://host:3128"),
     ],
 )
 def test_settings_that_do_not_go_together(wrong: dict[str, str], words: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.transport import EurekaResponse, Transport
 
@@ -111,3 +112,15 @@ def test_a_request_leaves_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
         assert b"Accept: a/b" in head
         assert b"Content-Length: 15" in head
         assert sent == body
+
+
+def test_a_proxy_of_the_environment_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told in a sentence, without its credentials."""
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "socks5://me:hidden@proxy:1080")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    url = "http://eureka:8761/eureka"
+    with pytest.raises(ConfigurationError, match="the proxy to Eureka cannot be used") as raised:
+        Transport(url, Connection.parse(url))
+    assert "hidden" not in str(raised.value)

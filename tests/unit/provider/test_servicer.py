@@ -209,6 +209,8 @@ def test_what_is_wrong_with_a_secret_is_told_without_it(stub: Any, given: Any, t
     assert reasons
     assert told in reasons[0]
     assert "pa55" not in " ".join(reasons)
+    # Of a property that is named the engine shows the value.
+    assert {each.property for each in answer.failures} == {""}
     in_clear = {name: value["value"] for name, value in given.items()}
     answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **in_clear}), **NAMED))
     assert "pa55" in answer.failures[0].reason
@@ -226,7 +228,35 @@ def test_what_is_wrong_with_a_secret_of_one_instance_is_told_without_it(stub: An
     instances = as_secret({"a.b": one}) if secret is None else {"a.b": one}
     news = sent({"application": "old", "port": 8080, "instances": instances})
     (failure,) = stub.Check(proto.CheckRequest(news=news, **named)).failures
-    assert failure.reason == "must be a bare host name or address, without http:// and without a path"
+    bare = "must be a bare host name or address, without http:// and without a path"
+    assert (failure.property, failure.reason) == ("", f"instances.a.b.hostName: {bare}")
+
+
+def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
+    """It names who stands at an address, which is one here."""
+    eureka.register(Instance("BILLING", "vm-1", "vm-1", "198.51.100.7", Port(8080)))
+    inputs = check(stub, host_name=as_secret("198.51.100.7"))
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    assert "BILLING vm-1 at [secret]:8080 registered itself" in sentence(raised)
+    # So it is with a state that keeps what was half made, and with a warning.
+    eureka.held.clear()
+    eureka.fails = {"register": [lost], "deregister": [away] * 5}
+    secret = check(stub, application=as_secret("vault"))
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Create(proto.CreateRequest(properties=secret, **NAMED))
+    assert "vault" not in sentence(raised).lower()
+    (reason,) = half_made(raised).reasons
+    assert "[secret]" in reason
+    assert "vault" not in reason.lower()
+    eureka.fails = {}
+    state = stub.Create(proto.CreateRequest(properties=inputs, **NAMED)).properties
+    eureka.held.clear()
+    eureka.register(Instance("BILLING", "vm-1", "vm-1", "198.51.100.7", Port(8080)))
+    stub.Check(proto.CheckRequest(olds=state, news=inputs, **NAMED))
+    told = " ".join(each.message for each in engine.shown)
+    assert "is gone, and not registered again" in told
+    assert "198.51.100.7" not in told
 
 
 def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> None:
@@ -258,6 +288,19 @@ def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
     assert found.properties == written
     assert found.secrets == {("url",)}
     assert not checked.failures
+
+
+@pytest.mark.parametrize(
+    "written",
+    [{"pasword": "pa55"}, {"url": "http://me:pa55/x@eureka:8761/eureka"}, {"proxy": "ftp://a:pa55@b"}],
+)
+def test_a_configuration_is_refused_without_its_credentials(stub: Any, written: dict[str, str]) -> None:
+    """Of a property that is named the engine shows the value."""
+    urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
+    checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent({"url": URL, **written})))
+    (failure,) = checked.failures
+    assert failure.property == ""
+    assert "pa55" not in failure.reason
 
 
 def test_a_programs_own_settings_are_not_kept_with_the_provider(stub: Any) -> None:

@@ -254,10 +254,10 @@ def test_what_is_not_in_the_state_is_an_output_all_the_same(operation: str) -> N
 
 
 def test_problems_reach_pulumi_with_their_property() -> None:
-    """Pulumi shows them beside the property."""
+    """Not beside it: Pulumi would show its value, a secret one included."""
     failures = InstanceProvider().check({}, {**LEAST, "port": 0.0}).failures
     assert [(failure.property, failure.reason) for failure in failures] == [
-        ("port", "must be a whole number from 1 to 65535")
+        ("", "port: must be a whole number from 1 to 65535")
     ]
 
 
