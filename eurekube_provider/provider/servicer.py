@@ -127,7 +127,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         for key in PROGRAM_KEYS & inputs.fields.keys():
             del inputs.fields[key]
         # Of a named property the engine shows the value, and any may hold a credential.
-        told = [CheckFailure("", f"{each.property}: {each.reason}") for each in configuration.problems()]
+        told = [
+            CheckFailure("", each.reason if each.property == "url" else f"{each.property}: {each.reason}")
+            for each in configuration.problems()
+        ]
         return proto.CheckResponse(inputs=inputs, failures=_failures(told))
 
     @_telling

@@ -262,8 +262,10 @@ def _unverified(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeE
         if is_there and held is not None and each.status in (None, held.status):
             continue
         holds = "does not hold it" if held is None else "holds something else"
+        name = "" if wanted.has_members else f"register {each}: "
         result[key] = RegistryRejected(
-            f"Eureka accepted it and {holds}; somebody else may be writing or removing it at the same time"
+            f"{name}{', '.join(wanted.service_urls)} accepted it and {holds}; somebody else may be writing or"
+            " removing it at the same time, or it is no Eureka"
         )
     return result
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
@@ -230,6 +231,20 @@ def test_what_is_wrong_with_a_secret_of_one_instance_is_told_without_it(stub: An
     (failure,) = stub.Check(proto.CheckRequest(news=news, **named)).failures
     bare = "must be a bare host name or address, without http:// and without a path"
     assert (failure.property, failure.reason) == ("", f"instances.a.b.hostName: {bare}")
+
+
+def test_an_answer_without_effect_names_who_gave_it(
+    stub: Any, eureka: FakeEureka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway may answer 200 to everything."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    inputs = check(stub)
+    eureka.fails = {"register": [lambda _: None]}
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    assert sentence(raised).startswith(
+        f"register BILLING billing.dev.shop:billing:8080: {URL} accepted it and does not hold it"
+    )
 
 
 def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
