@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from eurekube_provider.core.errors import RegistryDenied, RegistryUnreachable
+from eurekube_provider.core.errors import RegistryDenied, RegistryError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
@@ -74,7 +74,7 @@ def saying_the_way_out(
     """
     try:
         yield
-    except (RegistryUnreachable, RegistryDenied) as error:
+    except RegistryError as error:
         urls = ",".join(service_urls)
         is_known = connection_to(setting, urls.split(","), name=connection) is not None
         hints = []
@@ -84,7 +84,7 @@ def saying_the_way_out(
                 f" own with its credentials (pulumi config set --path {NAMESPACE}:connections.old.url {urls},"
                 " and user and password beside it)"
             )
-        if not is_known or (is_leaving and isinstance(error, RegistryUnreachable)):
+        if not is_known or (is_leaving and not isinstance(error, RegistryDenied)):
             hints.append(
                 "where these servers are gone for good, or are known by another URL now, let go of what they"
                 f" hold: pulumi config set {NAMESPACE}:abandonedUrls {urls}"

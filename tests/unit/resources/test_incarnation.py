@@ -287,6 +287,16 @@ def test_a_removal_says_whose_configuration_it_goes_by(error: RegistryError) -> 
         raise error
 
 
+def test_a_server_that_is_another_one_by_now_can_be_let_go_of() -> None:
+    """Its answers are none of Eureka's."""
+    error = RegistryRejected("list the registry: answered 200 with something that is not JSON")
+    with (
+        pytest.raises(RegistryRejected, match=f"pulumi config set eurekube:abandonedUrls {URL}"),
+        saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
+    ):
+        raise error
+
+
 @KINDS
 def test_credentials_go_to_the_urls_that_they_were_configured_for(kind: Kind, servers: FakeServers) -> None:
     """A URL that is not configured any more gets none; that of another connection gets its own."""
