@@ -8,6 +8,7 @@ loaded under their own names: where a component needs the SDK later, it finds th
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,9 +28,16 @@ else:
     _NAME = "pulumi.runtime.proto"
 
     def _loaded(name: str) -> ModuleType:
-        """A generated module; packages of its parents' names stand in for them meanwhile."""
-        if "pulumi" in sys.modules:
-            return import_module(f"{_NAME}.{name}")
+        """A generated module; packages of its parents' names stand in for them meanwhile.
+
+        In an SDK whose generated modules need more of it they come with all of it.
+        """
+        if "pulumi" not in sys.modules:
+            with suppress(ImportError, AttributeError):  # the latter without an SDK
+                return _alone(name)
+        return import_module(f"{_NAME}.{name}")
+
+    def _alone(name: str) -> ModuleType:
         parents = [_NAME.rsplit(".", depth)[0] for depth in (2, 1, 0)]
         folder = Path(find_spec("pulumi").submodule_search_locations[0], "runtime", "proto")
         try:
