@@ -15,9 +15,9 @@ from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2, struct_pb2
-from pulumi.runtime.proto import plugin_pb2, provider_pb2_grpc
-from pulumi.runtime.proto import provider_pb2 as proto
 
+from eurekube_provider.provider.protocol import plugin_pb2, provider_pb2_grpc
+from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import served_schema
 
 _INPUTS = {
