@@ -265,7 +265,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"kubeconfig": "nowhere"}, "does not exist"),
     (
         {"registrations": [{"name": "a", "application": "a", "hostName": "h", "port": 0}]},
-        "0 must be a whole",
+        "port: must be a whole number from 1 to 65535",
     ),
 )
 """One for each place that may refuse; what else the program refuses is rendered without an engine."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from scripts.chart_reference import CHART, PACKED
 
@@ -54,14 +53,6 @@ def test_the_plugin_of_a_repository_can_make_components() -> None:
     assert [line for line in lines if not line.startswith("#")] == ["..[kubernetes]"]
     extra = names(project()["project"]["optional-dependencies"]["kubernetes"])
     assert extra == {"kubernetes", "pulumi-kubernetes"}
-
-
-def test_the_plugin_of_a_repository_has_an_environment_of_its_own() -> None:
-    """Where none is named, the CLI fetches the plugins that packages of another Python would need."""
-    said = yaml.safe_load((ROOT / "plugin" / "PulumiPlugin.yaml").read_text())
-    assert said == {
-        "runtime": {"name": "python", "options": {"toolchain": "pip", "virtualenv": "venv"}},
-    }
 
 
 @pytest.mark.parametrize("name", PACKED)
