@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
 from eurekube_provider.comparison.keeper import keeper_of
@@ -17,6 +16,7 @@ from eurekube_provider.comparison.mirror_state import (
     mirror_states,
     service_of_application,
 )
+from eurekube_provider.comparison.ranked import Ranked
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
 from eurekube_provider.core.mirror_addresses import AddressPolicy
@@ -34,7 +34,7 @@ _OF_INSTANCES = (MirrorCondition.ADDRESS_REFUSED, MirrorCondition.UNRESOLVABLE, 
 _NOT_YET = "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"
 
 
-class Shown(StrEnum):
+class Shown(Ranked):
     """What a mirrored Service does with one instance, in the order in which they are shown."""
 
     LEFT_OUT = "left out"
@@ -47,11 +47,6 @@ class Shown(StrEnum):
     """It is called although Eureka lists it no more."""
 
     CALLED = "called"
-
-    @property
-    def rank(self) -> int:
-        """Its place in the order."""
-        return list(Shown).index(self)
 
 
 @dataclass(frozen=True, slots=True)

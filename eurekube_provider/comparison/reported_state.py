@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.comparison.ranked import Ranked
 from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.objects import conditions_of
 
 
-class SyncState(StrEnum):
+class SyncState(Ranked):
     """The states, worst first: this is the order in which they are shown."""
 
     NOT_READY = "not ready"
@@ -28,11 +28,6 @@ class SyncState(StrEnum):
 
     NOT_COMPARED = "not compared"
     """Nothing in Kubernetes is meant to be the same: a stack, another cluster or itself keeps it."""
-
-    @property
-    def rank(self) -> int:
-        """Its place in the order, 0 for the worst."""
-        return list(SyncState).index(self)
 
     @property
     def is_fault(self) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eurekube_provider.comparison.comparing import Comparison
+from eurekube_provider.comparison.ranked import Ranked
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.seen_remedies import TroubleName, troubled
 
@@ -18,7 +18,7 @@ MOST_SUBJECTS = 5
 """How many of those that one trouble befalls are named."""
 
 
-class Severity(StrEnum):
+class Severity(Ranked):
     """How bad it is, worst first."""
 
     FAULT = "fault"
@@ -29,11 +29,6 @@ class Severity(StrEnum):
 
     NOTE = "note"
     """Nothing is wrong now; it may be when something else happens."""
-
-    @property
-    def rank(self) -> int:
-        """Its place in the order, 0 for the worst."""
-        return list(Severity).index(self)
 
 
 @dataclass(frozen=True, slots=True)
