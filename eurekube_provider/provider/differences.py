@@ -38,11 +38,9 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
         ):
             continue
         shown = _with_a_notation(path)
-        if shown != path:
-            kind = kinds.UPDATE_REPLACE if is_new else kinds.UPDATE
-        elif before is None:
+        if before is None and shown == path:
             kind = kinds.ADD_REPLACE if is_new else kinds.ADD
-        elif after is None:
+        elif after is None and shown == path:
             kind = kinds.DELETE_REPLACE if is_new else kinds.DELETE
         else:
             kind = kinds.UPDATE_REPLACE if is_new else kinds.UPDATE

@@ -1,8 +1,8 @@
 """Pulumi's messages and services, without the rest of its SDK.
 
-The CLI starts the plugin anew for each question, five times for a program in YAML. Half of a start was the
-import of the SDK, whose package imports all of itself; the generated modules need nothing of it. They are
-loaded under their own names: where a component needs the SDK later, it finds the same ones.
+The CLI starts the plugin anew for the schema and to serve. A large part of a start was the import of the SDK,
+whose package imports all of itself; the generated modules need nothing of it. They are loaded
+under their own names: where a component needs the SDK later, it finds the same ones.
 """
 
 from __future__ import annotations

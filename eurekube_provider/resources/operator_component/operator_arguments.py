@@ -189,7 +189,7 @@ class EurekubeOperatorArgs(PodArgs):
 
         :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
         """
-        given = {part.name: getattr(self, part.name) for part in ENTRIES}
+        given = {entry.name: getattr(self, entry.name) for entry in ENTRIES}
         return Credentials(given, secret_args(self.eureka_secret))
 
     @property
