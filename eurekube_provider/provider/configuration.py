@@ -15,6 +15,7 @@ from typing import Any
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EMPTY
 from eurekube_provider.core.wording import nearest
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import FIELDS, abandoned_urls, configured_connection
 from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.registrations.property_check import CheckFailure
@@ -71,11 +72,13 @@ class Configuration:
     """What a provider was configured with; a :data:`~eurekube_provider.registrations.connections.Setting`.
 
     :ivar is_default: whether it is the stack's, and not one that a program made.
+    :ivar connections_made: by name and URLs; a file with a password is read again once that is refused.
     :ivar environment: the variables that stand for what the configuration does not say.
     """
 
     values: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     is_default: bool = True
+    connections_made: dict[Any, Connection] = field(default_factory=dict, repr=False, compare=False)
 
     def __call__(self, key: str) -> str | None:
         """What is configured under a key, an object as JSON; None where nothing is, or some is not known."""

@@ -172,8 +172,10 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         found = resource.registration.diff(olds, news)
         # A state of the dynamic provider is written anew, under this one's names.
         is_changed = found.changes or native_guard.DYNAMIC in request.olds.fields
-        before = received(request.old_inputs).properties if request.HasField("old_inputs") else olds
-        details = detailed(before, news, found.replaces) if is_changed else {}
+        details: dict[str, Any] = {}
+        if is_changed:
+            before = received(request.old_inputs).properties if request.HasField("old_inputs") else olds
+            details = detailed(before, news, found.replaces)
         some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
         return proto.DiffResponse(
             changes=some if is_changed else none,

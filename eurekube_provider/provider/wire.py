@@ -53,12 +53,21 @@ class Received:
 
 def received(message: Any) -> Received:
     """Read a message's properties, those of a state that the dynamic provider wrote as well."""
-    found = {key: _value(item) for key, item in message.fields.items() if not key.startswith("__")}
-    found = {key: item for key, item in found.items() if item is not None}
+    properties: Properties = {}
+    structured: Properties = {}
+    for key, item in message.fields.items():
+        value = _value(item)
+        if value is None or key.startswith("__"):
+            continue
+        if isinstance(value, dict | list):
+            structured[key] = value
+        else:
+            properties[snake(key)] = _plain(value)
     secrets: set[Path] = set()
-    for key, item in found.items():
+    for key, item in structured.items():
         _find_secrets(item, (snake(key),), secrets)
-    return Received(renamed({key: _plain(item) for key, item in found.items()}, snake), frozenset(secrets))
+    properties |= renamed({key: _plain(item) for key, item in structured.items()}, snake)
+    return Received(properties, frozenset(secrets))
 
 
 def sent(properties: Mapping[str, Any], secrets: Iterable[Path] = ()) -> Any:
@@ -125,6 +134,8 @@ def _camel_path(path: Path) -> Path:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str):
+        return UNKNOWN if value == UNKNOWN_TEXT else value
     if isinstance(value, Mapping):
         kind = value.get(SIGNATURE)
         if kind in (SECRET, OUTPUT):
@@ -132,7 +143,7 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
-    return UNKNOWN if value == UNKNOWN_TEXT else value
+    return value
 
 
 def _find_secrets(value: Any, path: Path, found: set[Path]) -> None:

@@ -27,11 +27,14 @@ DEFAULT_CONNECTION = "default"
 FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in NAMES}
 """What a connection consists of, in camelCase, and the same as :meth:`Connection.configured` calls it."""
 
+_CAMEL = {known: field for field, known in FIELDS.items()}
+
 Setting = Callable[[str], str | None]
 """Looks up a key of the configuration, without its namespace.
 
 What has an attribute ``environment`` says with it which variables stand for what is not configured; for any
-other those of this process do.
+other those of this process do. What has an attribute ``connections_made`` never changes: a connection is made
+of it once, and kept there.
 """
 
 
@@ -57,15 +60,23 @@ def configured_connection(
     """
     if not isinstance(name, str):  # a program may hand over whatever its language lets it write
         raise ConfigurationError("connection must be a text: the name of a connection")
-    environment = _environment(setting) if environment is None else environment
+    made: dict[Any, Connection] = getattr(setting, "connections_made", {}) if environment is None else {}
+    if (name, service_url) not in made:
+        environment = _environment(setting) if environment is None else environment
+        made[name, service_url] = _configured(setting, environment, service_url, name)
+    return made[name, service_url]
+
+
+def _configured(
+    setting: Setting, environment: Mapping[str, str], service_url: str | None, name: str
+) -> Connection:
     written = setting if name == DEFAULT_CONNECTION else _named(setting, environment, name)
     prefix = _prefix(name)
-    camel = {known: field for field, known in FIELDS.items()}
     said: dict[str, str | None] = {}
 
     def known(part: str) -> str | None:
         if part not in said:
-            said[part] = written(camel[part]) or from_environment(part, environment, prefix)
+            said[part] = written(_CAMEL[part]) or from_environment(part, environment, prefix)
         return said[part]
 
     url = known("url") or ""

@@ -55,11 +55,15 @@ def without_what_follows(
         earlier state has, so that a refresh does not show that it went.
     """
     short = dict(properties)
-    for name in names:
-        if name in short and name not in kept:
-            rest = {key: value for key, value in short.items() if key != name}
-            if completed(rest).get(name) == short[name]:
-                short = rest
+    going = [name for name in names if name in short and name not in kept]
+    all_gone = {key: value for key, value in short.items() if key not in going}
+    full = completed(all_gone)
+    if all(full.get(name) == short[name] for name in going):
+        return all_gone
+    for name in going:
+        rest = {key: value for key, value in short.items() if key != name}
+        if completed(rest).get(name) == short[name]:
+            short = rest
     return short
 
 

@@ -44,7 +44,13 @@ class Registration:
         A state's ``status`` is what Eureka held. It counts as enforced only where ``status_is_enforced``
         says so. What has its fixed default may be missing.
         """
-        properties = completed(properties)
+        return cls.from_complete(completed(properties), more_metadata)
+
+    @classmethod
+    def from_complete(
+        cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY
+    ) -> Registration:
+        """The same of properties of which none is missing."""
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
@@ -109,7 +115,7 @@ class DesiredState:
                 # Another one than the program's was found.
                 found[key] = replace(found[key], asked_status=None)
         else:
-            found = {str(properties["instance_id"]): Registration.from_properties(properties)}
+            found = {str(properties["instance_id"]): Registration.from_complete(properties)}
         return cls(
             application=str(properties["application"]),
             owner=str(properties["owner"]),

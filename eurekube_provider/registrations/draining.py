@@ -123,9 +123,9 @@ def was_left(
     marks: frozenset[str] = frozenset().union(*found.values())
     if _added(peers, places, held, in_state):
         marks |= {HALF_DONE}
-    for key, left in found.items():
+    for key in (key for key, left in found.items() if ABSENT in left):
         want, owner = places[key], places[key].owner or ""
-        neighbours = LISTS.neighbours([want], owner, peers) if ABSENT in left else ()
+        neighbours = LISTS.neighbours([want], owner, peers)
         refusals = plan([want], neighbours, owner, Policy.UPSERT_ONLY).refusals
         if refusals:
             name = f"{want.application} {want.instance_id}"

@@ -283,6 +283,8 @@ MEMBER_DERIVED: Mapping[str, tuple[str, ...]] = {
 
 def contains_unknown(value: Any) -> bool:
     """Whether something in ``value`` is not known yet, at any depth."""
+    if isinstance(value, str):  # most are
+        return False
     if isinstance(value, Mapping):
         return any(contains_unknown(item) for item in value.values())
     if isinstance(value, list | tuple):
