@@ -234,6 +234,20 @@ def test_nothing_is_lost_while_no_server_answers(
     if shell is DYNAMIC:
         told = eurekube(stack, "drift", "--stack", stack.name, code=1).stderr
         assert re.match(rf"eurekube: .*no connection to {url}", told, re.DOTALL)
+
+    # A gateway that lost its route says 404, as an Eureka does of what it does not hold.
+    front.answer(404)
+    assert "answers as no Eureka does" in stack.refresh(fails=True)
+    assert stack.states() == state
+    if shell is NATIVE:
+        # A run without the program goes by the configuration of the last update, and says how to change that.
+        stack.configure("abandonedUrls", url)
+        told = stack.destroy(fails=True)
+        assert "answers as no Eureka does" in told
+        assert "--run-program" in told
+        assert stack.states() == state
+        stack.destroy("--run-program")
+        assert stack.states() == {}
     front.heal()
     assert listed_now(plain.url) == before
 
