@@ -72,7 +72,7 @@ class Configuration:
     """What a provider was configured with; a :data:`~eurekube_provider.registrations.connections.Setting`.
 
     :ivar is_default: whether it is the stack's, and not one that a program made.
-    :ivar connections_made: by name and URLs; a file with a password is read again once that is refused.
+    :ivar connections_made: by name and URLs, so that each is made once.
     :ivar environment: the variables that stand for what the configuration does not say.
     """
 

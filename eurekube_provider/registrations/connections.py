@@ -16,7 +16,13 @@ from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import nearest
-from eurekube_provider.eureka.connection import NAMES, Connection, from_environment, split_credentials
+from eurekube_provider.eureka.connection import (
+    NAMES,
+    SECRETS,
+    Connection,
+    from_environment,
+    split_credentials,
+)
 
 NAMESPACE = "eurekube"
 """The namespace of the configuration keys, whatever the project's name: ``eurekube:url``."""
@@ -34,7 +40,7 @@ Setting = Callable[[str], str | None]
 
 What has an attribute ``environment`` says with it which variables stand for what is not configured; for any
 other those of this process do. What has an attribute ``connections_made`` never changes: a connection is made
-of it once, and kept there.
+of it once and kept there, unless a file has its secret, which may be another one by now.
 """
 
 
@@ -60,9 +66,13 @@ def configured_connection(
     """
     if not isinstance(name, str):  # a program may hand over whatever its language lets it write
         raise ConfigurationError("connection must be a text: the name of a connection")
-    made: dict[Any, Connection] = getattr(setting, "connections_made", {}) if environment is None else {}
+    if environment is not None:
+        return _configured(setting, environment, service_url, name)
+    environment = _environment(setting)
+    made: dict[Any, Connection] | None = getattr(setting, "connections_made", None)
+    if made is None or any(f"{_prefix(name)}{secret.upper()}_FILE" in environment for secret in SECRETS):
+        return _configured(setting, environment, service_url, name)
     if (name, service_url) not in made:
-        environment = _environment(setting) if environment is None else environment
         made[name, service_url] = _configured(setting, environment, service_url, name)
     return made[name, service_url]
 

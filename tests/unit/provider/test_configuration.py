@@ -44,6 +44,29 @@ def test_named_connections_are_an_object_or_its_text() -> None:
         assert found.service_urls == (URL,)
 
 
+def test_a_connection_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each name, and of each list of URLs that a state has."""
+    configuration = Configuration({"url": URL, "connections": {"eu": {"url": "http://eu:8761/eureka"}}})
+    one = configured_connection(configuration)
+    assert configured_connection(configuration) is one
+    other = "http://other:8761/eureka"
+    assert configured_connection(configuration, service_url=other).service_urls == (other,)
+    assert configured_connection(configuration, name="eu").service_urls == ("http://eu:8761/eureka",)
+    assert configured_connection(configuration, environment={}).password is None
+    monkeypatch.setenv("EUREKA_PASSWORD", "another")
+    assert configured_connection(Configuration({"url": URL})).password == "another"
+
+
+def test_a_secret_in_a_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It may be changed while a long update waits for its drains."""
+    file = tmp_path / "password"
+    monkeypatch.setenv("EUREKA_PASSWORD_FILE", str(file))
+    configuration = Configuration({"url": URL})
+    for password in ("first", "second"):
+        file.write_text(password)
+        assert configured_connection(configuration).password == password
+
+
 @pytest.mark.parametrize(
     ("values", "property_", "told"),
     [
