@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bench.field import PORT, Field, endpoint
 from bench.harness import Result, Size, show, spread
@@ -16,7 +16,7 @@ from bench.prober import Key, Prober, wait_until
 from lab import Lab
 
 BAR = (
-    "p50 <= 1.25x the floor's p50; p99 <= 1.5x the floor's p99; kopf >= 1.3x ours in both"
+    "p50 <= 1.25x the floor's p50; p99 <= 1.5x the floor's p99; above the floor, kopf >= 1.5x ours in both"
     " (floor: a process of a raw watch and raw registers)"
 )
 SAMPLES = {Size.FULL: 1000, Size.QUICK: 60}
@@ -53,12 +53,12 @@ def run(size: Size) -> Result:
             kopf.wait_for("Initial authentication has finished")
             floor_bridge.wait_for("watching")
             poll.wait_for("looked")
-            lane = _Lanes(field)
+            contestants = _Contestants(field)
             runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "kopf": []}
             work: dict[str, Callable[[int], dict[str, float]]] = {
-                "ours": lane.ours,
-                "floor": lane.floor,
-                "kopf": lane.kopf,
+                "ours": contestants.ours,
+                "floor": contestants.floor,
+                "kopf": contestants.kopf,
             }
             for number in range(WARM_UP + samples):
                 for name in _turn(tuple(work), number):
@@ -66,11 +66,11 @@ def run(size: Size) -> Result:
                     if number >= WARM_UP:
                         runs[name].append(found)
                     time.sleep(_PAUSE_SECONDS)
-                lane.poll(number)
+                contestants.poll(number)
                 time.sleep(_PAUSE_SECONDS)  # others, too, are told of the slice that it changed
                 if number % 100 == 99:
                     show(f"  {number + 1} of {WARM_UP + samples}")
-            runs["30 s poll"] = lane.polled()
+            runs["30 s poll"] = contestants.polled()
     figures = {name: spread([run["ms"] for run in found]) for name, found in runs.items()}
     ours, floor, kopf_figures = figures["ours"], figures["floor"], figures["kopf"]
     ratios = {
@@ -78,6 +78,8 @@ def run(size: Size) -> Result:
         "p99, ours to floor": ours["p99_ms"] / floor["p99_ms"],
         "p50, kopf to ours": kopf_figures["p50_ms"] / ours["p50_ms"],
         "p99, kopf to ours": kopf_figures["p99_ms"] / ours["p99_ms"],
+        "p50, above the floor, kopf to ours": _above_floor(kopf_figures, ours, floor, "p50_ms"),
+        "p99, above the floor, kopf to ours": _above_floor(kopf_figures, ours, floor, "p99_ms"),
         "p50, 30 s poll to ours": figures["30 s poll"]["p50_ms"] / ours["p50_ms"],
         "p99, 30 s poll to ours": figures["30 s poll"]["p99_ms"] / ours["p99_ms"],
     }
@@ -92,10 +94,17 @@ def run(size: Size) -> Result:
         ratios=ratios,
         held=ratios["p50, ours to floor"] <= 1.25
         and ratios["p99, ours to floor"] <= 1.5
-        and ratios["p50, kopf to ours"] >= 1.3
-        and ratios["p99, kopf to ours"] >= 1.3,
+        and ratios["p50, above the floor, kopf to ours"] >= 1.5
+        and ratios["p99, above the floor, kopf to ours"] >= 1.5,
         runs=runs,
     )
+
+
+def _above_floor(
+    other: Mapping[str, float], ours: Mapping[str, float], floor: Mapping[str, float], figure: str
+) -> float:
+    """How many times as far as ours another one is above what nobody can go below."""
+    return (other[figure] - floor[figure]) / max(ours[figure] - floor[figure], floor[figure] / 100)
 
 
 def _turn(names: tuple[str, ...], number: int) -> tuple[str, ...]:
@@ -104,7 +113,7 @@ def _turn(names: tuple[str, ...], number: int) -> tuple[str, ...]:
     return names[begin:] + names[:begin]
 
 
-class _Lanes:
+class _Contestants:
     """One sample of each contestant; a sample is a new endpoint in one of its twenty slices."""
 
     def __init__(self, field: Field) -> None:

@@ -150,6 +150,10 @@ class Stack:
         """Find nothing to do."""
         self._run("preview", "--expect-no-changes")
 
+    def offline_preview(self) -> None:
+        """The same, without a request to Eureka."""
+        self._run("preview", "--expect-no-changes", EUREKUBE_OFFLINE="true")
+
     def state_bytes(self) -> float:
         """How much of the state's file each resource takes, but for what the SDK says of the program's lines.
 
@@ -160,11 +164,11 @@ class Stack:
         told = ({key: item for key, item in each.items() if key not in _OF_THE_PROGRAM} for each in resources)
         return len(json.dumps(list(told), separators=(",", ":"))) / self._resources
 
-    def _run(self, *arguments: str) -> None:
+    def _run(self, *arguments: str, **more: str) -> None:
         done = subprocess.run(
             ["pulumi", *arguments, "--non-interactive", "--color", "never"],
             cwd=self._project,
-            env=self._environment,
+            env={**self._environment, **more},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
