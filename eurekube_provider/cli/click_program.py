@@ -18,7 +18,7 @@ class Program(click.Group):
     """All commands, of which each is loaded when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """In the order in which people meet them."""
+        """The commands in the order in which people meet them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002

@@ -228,7 +228,7 @@ def compare(
 
 
 def _is_outside(keeper: Keeper, namespaces: Collection[str]) -> bool:
-    """Whether it is a syncer of the cluster in another namespace than these."""
+    """Whether a keeper is a syncer of the cluster in another namespace than these."""
     return keeper.kind is KeeperKind.SYNCER and keeper.name.partition("/")[0] not in namespaces
 
 

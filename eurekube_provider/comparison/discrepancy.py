@@ -129,7 +129,7 @@ class DifferenceGroup:
 
     @property
     def told(self) -> str:
-        """How many there are, and why: ``2 instances: not in Eureka``."""
+        """How many differences there are, and why: ``2 instances: not in Eureka``."""
         count = len(self.differences)
         return f"{count} {'instance' if count == 1 else 'instances'}: {self.cause}"
 
@@ -140,7 +140,7 @@ class DifferenceGroup:
 
     @property
     def more(self) -> int:
-        """How many are not."""
+        """How many of the differences are not named."""
         return len(self.differences) - len(self.shown)
 
 

@@ -19,7 +19,7 @@ MOST_SUBJECTS = 5
 
 
 class Severity(Ranked):
-    """How bad it is, worst first."""
+    """How bad a trouble is, worst first."""
 
     FAULT = "fault"
     """Callers do not find what they should, or soon will not."""

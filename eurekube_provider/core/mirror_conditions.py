@@ -106,12 +106,12 @@ class MirrorReport:
 
     @property
     def ready(self) -> int:
-        """Those that are called."""
+        """How many endpoints are called."""
         return sum(one.ready for one in self.services)
 
     @property
     def held(self) -> int:
-        """Those that wait for their removal."""
+        """How many endpoints wait for their removal."""
         return sum(one.held for one in self.services)
 
     @property

@@ -53,7 +53,7 @@ class SlicePlan:
     deletions: tuple[Object, ...] = ()
 
     def __len__(self) -> int:
-        """How many writes it takes."""
+        """How many writes these changes take."""
         return len(self.creations) + len(self.updates) + len(self.deletions)
 
 

@@ -198,7 +198,7 @@ class Outcome:
 
     @classmethod
     def of(cls, changes: Sequence[Change], errors: Sequence[ChangeError | None]) -> Outcome:
-        """From an error, or None, for each change."""
+        """Make an outcome of an error, or None, for each change."""
         pairs = list(zip(changes, errors, strict=True))
         return cls(
             tuple(change for change, error in pairs if error is None),

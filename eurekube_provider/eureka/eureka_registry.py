@@ -162,7 +162,7 @@ class EurekaRegistry:
         return [*self.resync.liveness(), *self.renewals.liveness(), *self.sweeper.liveness()]
 
     def condition(self) -> Condition:
-        """Whether it was read, and answers."""
+        """Whether the registry was read, and answers."""
         return self.reachability.condition()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
@@ -263,7 +263,7 @@ class EurekaRegistry:
         self.resync.take_over()
 
     def stand_by(self) -> None:
-        """Another replica renews: end it here, the renewals in flight included. Reading goes on."""
+        """End renewals, those in flight included: another replica renews. Reading goes on."""
         self.renewals.stand_by()
         self.instances.stand_by()
         self.resync.stand_by()

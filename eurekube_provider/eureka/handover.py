@@ -30,7 +30,7 @@ class Handover:
         self._until: float | None = None
 
     def begin(self) -> None:
-        """This replica leads from now on."""
+        """Begin to wait for lists: this replica leads from now on."""
         self._until = time.monotonic() + LIST_LAG_SECONDS
 
     @property
@@ -43,5 +43,5 @@ class Handover:
         return self._until is not None and asked_at >= self._until
 
     def end(self) -> None:
-        """They were read, of every server that answers."""
+        """Stop waiting: the lists of every server that answers were read."""
         self._until = None

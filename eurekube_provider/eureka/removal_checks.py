@@ -59,7 +59,7 @@ class RemovalChecks:
                 self._removed[self._place(peers, instance.key)] = removed
 
     def forget(self, peers: Peers, key: Key) -> None:
-        """It is about to be registered again: what is found from now on shall be there."""
+        """Check an instance no more: it is about to be registered again, and then shall be there."""
         with self._lock:
             self._removed.pop(self._place(peers, key), None)
 

@@ -232,7 +232,7 @@ class Resync:
             )
 
     def _left_out_of_service(self, listed: Iterable[Instance]) -> list[Instance]:
-        """Those that a server shows as leaving, and the others do not: taken as that server shows them."""
+        """Take instances as leaving that one server shows so, and the others do not."""
         view, left = self._known.view, []
         for one in listed:
             known = view.get(one.key) if one.is_leaving and self._ownership.is_syncers(one) else None

@@ -94,7 +94,7 @@ class StackRenewals:
         self._lock = threading.Lock()
 
     def stand_by(self) -> None:
-        """Another replica renews."""
+        """Forget everything: another replica renews."""
         self._forgotten.clear()
         with self._lock:
             self._suggested.clear()
@@ -235,7 +235,7 @@ class StackRenewals:
         self._drop(newest((instance, by_server.found)) or instance, lacking)
 
     def _may_be_forgotten(self, by_server: InstanceByServer, answered: Collection[str]) -> bool:
-        """Whether it stands nowhere, and no server says any more since when it runs, though one did before.
+        """Whether an instance stands nowhere, and no server says any more since when it runs, as one did.
 
         :param answered: the servers that said so just now.
         """
@@ -307,7 +307,7 @@ class StackRenewals:
         return any(all(answers[key] is not None for answers in reads.by_url.values()) for key in keys)
 
     def _read(self, keys: list[Key]) -> UncachedReads:
-        """On every server; behind a load balancer so often that it has sent us to each."""
+        """Read on every server; behind a load balancer so often that it has sent us to each."""
         reads = read_everywhere(self._peers, keys)
         servers = self._restarts.servers_behind
         for _ in range(servers if servers > 1 else 0):

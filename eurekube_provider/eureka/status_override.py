@@ -27,7 +27,7 @@ _ASKED_AT_ONCE = 20
 
 @dataclass(frozen=True, slots=True)
 class StatusByServer:
-    """How one instance stands, by every server's uncached read.
+    """The status of one instance, by every server's uncached read.
 
     :ivar statuses: by URL, of the servers that answered; None where one does not hold it.
     :ivar failures: the servers that did not answer, by URL.
@@ -182,7 +182,7 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
 
 
 def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
-    """How each stands now. Raises nothing: failures are in the answer."""
+    """Read the status of each instance on every server. Raises nothing: failures are in the answer."""
     held, failures = peers.each(lambda peer: read_each(peer, [one.key for one in instances]))
     return [
         StatusByServer(
@@ -195,7 +195,7 @@ def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByS
 
 
 def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
-    """Since when none of them was UP anywhere, as Unix time by this machine's clock.
+    """Since when none of the instances was UP anywhere, as Unix time by this machine's clock.
 
     A server changes an instance's time with its status. An owner's update changes it as well, so that the
     answer may be later than the truth, and never earlier.

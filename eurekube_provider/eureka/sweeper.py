@@ -118,7 +118,7 @@ class Sweeper:
                 thread.join()
 
     def liveness(self) -> list[Liveness]:
-        """Its threads."""
+        """Tell of the threads that sweep."""
         return liveness_of(self._threads)
 
     def removed(self, instance: Instance, former: Set[str] = frozenset()) -> None:

@@ -46,7 +46,7 @@ class TimedOut(TransportError):
 
 
 class NotConnected(TransportError):
-    """There was no connection: nothing was sent."""
+    """No connection could be made: nothing was sent."""
 
 
 class Broken(TransportError):
@@ -113,11 +113,11 @@ class _InOnePiece(urllib3.connection.HTTPConnection):
 
 
 class _Http(_InOnePiece):
-    """Without TLS."""
+    """A connection without TLS."""
 
 
 class _Https(_InOnePiece, urllib3.connection.HTTPSConnection):
-    """With TLS."""
+    """A connection with TLS."""
 
 
 class Transport:
@@ -194,7 +194,7 @@ class Transport:
         return again
 
     def _credentials_anew(self) -> dict[str, str] | None:
-        """Those that stand in the file now, which somebody may have renewed; None where there is none."""
+        """Read the credentials from their file, where somebody may have renewed them; None without one."""
         file = self._connection.secret_file
         if file is None:
             return None

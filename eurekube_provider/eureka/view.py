@@ -38,14 +38,14 @@ class View:
         self._by_name: dict[str, Counter[str]] = defaultdict(Counter)
 
     def registered(self, instance: Instance) -> None:
-        """It was written, or seen by an uncached read."""
+        """Keep an instance that was written, or seen by an uncached read."""
         with self._lock:
             key = self._put(instance)
             self._firm.add(key)
             self._touched[key] = self.clock()
 
     def gone(self, key: Key) -> None:
-        """It was removed, or an uncached read did not find it."""
+        """Forget an instance that was removed, or that an uncached read did not find."""
         with self._lock:
             self._drop(key)
             self._touched[key] = self.clock()
@@ -53,7 +53,7 @@ class View:
                 self._purge(self._touched[key])
 
     def doubt(self) -> None:
-        """Somebody else may have changed anything since we wrote or read it: the next list is believed."""
+        """Believe the next list: somebody else may have changed anything since we wrote or read it."""
         with self._lock:
             self._firm.clear()
             self._touched.clear()

@@ -205,7 +205,7 @@ def _name(metadata: Mapping[str, Any]) -> str:
 
 
 def _kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
-    """As Pulumi's Kubernetes provider takes it: a file's path, or what such a file holds."""
+    """Read a kubeconfig as Pulumi's Kubernetes provider does: a file's path, or what such a file holds."""
     text = operator.kubeconfig
     if not text:
         return None

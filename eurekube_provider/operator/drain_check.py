@@ -95,11 +95,11 @@ class DrainCheck:
             self._condition.notify()
 
     def liveness(self) -> list[Liveness]:
-        """Its thread."""
+        """Tell of the thread that checks."""
         return liveness_of([self._thread])
 
     def check_soon(self, syncer: Syncer) -> None:
-        """Its endpoints may have changed; returns at once."""
+        """Have a syncer's pods checked soon, since its endpoints may have changed; returns at once."""
         if not self._needed_seconds:
             return
         key = (syncer.namespace, syncer.name)
@@ -149,7 +149,7 @@ class DrainCheck:
                 table.pop(key, None)
 
     def forget_all(self) -> None:
-        """Another replica checks from now on."""
+        """Forget what was found: another replica checks from now on."""
         with self._condition:
             for table in (self._due, self._known, self._problems):
                 table.clear()

@@ -57,7 +57,7 @@ class Entry:
     outcome: Outcome
 
     def then(self, steps: Plan, outcome: Outcome) -> Entry:
-        """This and the next reconcile, which a syncer may need in the same pass."""
+        """Add the next reconcile, which a syncer may need in the same pass."""
         return Entry(
             Plan(self.steps.changes + steps.changes, steps.refusals),
             Outcome(self.outcome.done + outcome.done, outcome.failures),

@@ -170,7 +170,7 @@ class ReconcileHistory:
                 self._results.pop((key, result), None)
 
     def forget_all(self) -> None:
-        """Another replica reconciles from now on; what was done stays."""
+        """Forget how syncers are: another replica reconciles from now on. What was done stays."""
         with self._lock:
             for table in (self.last, self._refused, self._succeeded_at):
                 table.clear()

@@ -45,11 +45,11 @@ class Duties(Protocol):
         """Look at everything, and change what must be changed."""
 
     def stand_by(self) -> None:
-        """Another replica leads: renew no more."""
+        """Renew no more: another replica leads."""
 
 
 class Leadership:
-    """This replica's part in it.
+    """This replica's part in the election.
 
     :param elector: None where this replica is the only one: it leads until it stops.
     """

@@ -296,7 +296,7 @@ class Reconciler:
         return has_come
 
     def _unblocked(self, key: SyncerKey, outcome: Outcome) -> frozenset[SyncerKey]:
-        """Those for whom what was taken out may have stood in the way."""
+        """The syncers in whose way may have stood what was taken out."""
         names = {
             change.instance.application
             for change in outcome.done

@@ -44,7 +44,7 @@ class Plain(Mapping[str, Any]):
         return (each.name for each in fields(self))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
-        """How many there are."""
+        """How many fields there are."""
         return len(fields(self))  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ class FoundApplication(Plain):
 
     @property
     def up(self) -> tuple[FoundInstance, ...]:
-        """Those that callers are sent to."""
+        """The instances that callers are sent to."""
         return tuple(each for each in self.instances if each.status == Status.UP)
 
 
@@ -121,7 +121,7 @@ class FoundEndpoints(Plain):
 
     @property
     def ready(self) -> tuple[FoundEndpoint, ...]:
-        """Those that callers can be sent to."""
+        """The endpoints that callers can be sent to."""
         return tuple(each for each in self.endpoints if each.ready and not each.terminating)
 
 

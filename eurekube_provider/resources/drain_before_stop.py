@@ -66,7 +66,7 @@ class DrainBeforeStop:
         )
 
     def _is_meant(self, spec: Mapping[str, Any]) -> bool:
-        """By the labels of its pods; those that are not known yet are none."""
+        """Whether a workload is meant, by the labels of its pods; those that are not known yet are none."""
         labels: Any = spec
         for key in ("template", "metadata", "labels"):
             labels = labels.get(key) if isinstance(labels, Mapping) else None

@@ -298,7 +298,7 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def _in_directory(directory: Path) -> Any:
-    """As Pulumi runs a program: in that of ``main``, which is where modules are found first."""
+    """Run a program as Pulumi does: in the directory of ``main``, where modules are found first."""
     with chdir(directory):
         sys.path.insert(0, str(directory))
         try:
@@ -358,7 +358,7 @@ def _place(item: KubernetesObject) -> tuple[int, str, str, str]:
 def _connections(
     configuration: Mapping[str, str], registrations: Iterable[Properties]
 ) -> dict[str, Connection]:
-    """Those that are configured, where something that is no longer rendered may be, and those in use."""
+    """The connections that are configured, where something may be that is rendered no more, and in use."""
 
     def setting(key: str) -> str | None:
         return configuration.get(f"{NAMESPACE}:{key}")

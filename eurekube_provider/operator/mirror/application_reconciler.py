@@ -271,6 +271,6 @@ class ApplicationReconciler:
                 table.pop(place, None)
 
     def forget_all(self) -> None:
-        """Another replica leads: how long something was held counts anew for each."""
+        """Forget how long something was held: that counts anew for each replica that leads."""
         self._held.clear()
         self._done.clear()

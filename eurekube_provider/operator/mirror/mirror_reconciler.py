@@ -99,7 +99,7 @@ class MirrorReconciler:
         """What was listed in the last round: the applications that changed since come first."""
 
     def forget_all(self) -> None:
-        """Another replica leads: how long something was held counts anew for each."""
+        """Forget how long something was held: that counts anew for each replica that leads."""
         self._listed_before.clear()
         self._applications.forget_all()
 
@@ -315,8 +315,10 @@ class MirrorReconciler:
 
 
 def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
-    """In which turn an application comes: one that changed; one that also lost an instance, of which Eureka
-    is asked, which takes its time where a server hangs; one that is as it was, with what it lost before.
+    """The turn in which an application comes: the lower, the sooner.
+
+    First one that changed; then one that also lost an instance, of which Eureka is asked, which takes its
+    time where a server hangs; last one that is as it was, with what it lost before.
     """
     if before == after:
         return 2
@@ -324,7 +326,7 @@ def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
 
 
 def _existing_applications(now: MirrorRound) -> dict[str, str]:
-    """By Service, the application that it shows; one whose annotation is gone tells it by its slices.
+    """The application that each Service shows; one whose annotation is gone tells it by its slices.
 
     Where nothing tells it, the Service is left out: whoever gets the name has it.
     """

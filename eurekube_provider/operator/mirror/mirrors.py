@@ -143,7 +143,7 @@ class Mirrors:
         return self._queue.pause()
 
     def stand_by(self) -> None:
-        """Another replica leads. After :meth:`pause`."""
+        """Forget what only holds for who leads: another replica does. After :meth:`pause`."""
         self._reconciler.forget_all()
         with self._lock:
             self._reports.clear()

@@ -102,7 +102,7 @@ def targets_volume(
 
 
 def targets_mount(content: Content) -> list[core.VolumeMountArgs]:
-    """Where they are."""
+    """Where the pod finds the targets."""
     return [core.VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if content else []
 
 
@@ -149,7 +149,7 @@ def check_targets(targets: Targets, secrets: Collection[str]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Without the classes of mappings and lists that came from a program's configuration."""
+    """Leave out the classes of mappings and lists that came from a program's configuration."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
