@@ -103,17 +103,11 @@ class ApplicationReconciler:
             self._done[place] = done
             now.shown.append(done[1])
             return None
-        mirror: Mirror | None = now.mirror
-        if now.mirror.form is MirrorForm.ATTACHED:
-            mirror = self._keeper.attached(now, name)
-            if mirror is None:
-                self.take_away(now.key, name, None, slices)
-                return None
-        elif service is None and not self._keeper.is_free(now, application, name):
-            if self._keeper.is_persons(now.key[0], name):
+        mirror = self._allowed(now, application, name, service)
+        if mirror is None:
+            if now.mirror.form is MirrorForm.ATTACHED or self._keeper.is_persons(now.key[0], name):
                 self.take_away(now.key, name, None, slices)  # as of one that was ours until somebody took it
             return None
-        assert mirror is not None  # noqa: S101 - told apart above
         # By another name, too: what is called there is called here from now on.
         moving = [one for other, one in now.shown_before.get(application, ()) if other != name]
         own = [one for one in slices if application_of(one) in ("", application)]  # not of one before it
@@ -155,6 +149,15 @@ class ApplicationReconciler:
             _ServicePlan(application, name, mirror, service, slices, mapped.problems, verdict, uses_names),
             signature if is_final else None,
         )
+
+    def _allowed(
+        self, now: MirrorRound, application: str, name: str, service: Object | None
+    ) -> Mirror | None:
+        """The mirror as it may show an application by this Service; None where it may not."""
+        if now.mirror.form is MirrorForm.ATTACHED:
+            return self._keeper.attached(now, name)
+        is_free = service is not None or self._keeper.is_free(now, application, name)
+        return now.mirror if is_free else None
 
     def _write(self, now: MirrorRound, decision: _ServicePlan, signature: object | None) -> None:
         """Write the Service, then its slices, and note what is shown.
