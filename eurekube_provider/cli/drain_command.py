@@ -13,6 +13,7 @@ from eurekube_provider.cli.terminal import complain, say, wait
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.status_override import (
     StatusByServer,
@@ -23,7 +24,7 @@ from eurekube_provider.eureka.status_override import (
     read_statuses,
     take_out,
 )
-from eurekube_provider.operator.settings import DEFAULT_CONNECTION, add_settings, settings_from
+from eurekube_provider.operator.settings import add_settings, settings_from
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

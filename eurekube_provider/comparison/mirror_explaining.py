@@ -150,7 +150,7 @@ class _Explainer:
         world: MirrorWorld,
     ) -> None:
         self._mirror, self._mirror_state = mirror_state.mirror, mirror_state
-        self._application, self._cluster = application, cluster
+        self._cluster = cluster
         self._policy = AddressPolicy(_EVERYWHERE, (), world.own)
         self._conditions: Mapping[str, Object] = conditions_of(item)
         self._endpoints = shown_endpoints(

@@ -7,7 +7,6 @@ waits for it only once: the first question that it leaves open is given up soon 
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,6 @@ from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
 from eurekube_provider.eureka.topology import Topology
 
-_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 SHORT_TIMEOUT_SECONDS = 0.5

@@ -40,7 +40,6 @@ from eurekube_provider.operator.sources import Sources
 
 RECHECK_REFUSED_SECONDS = 20.0
 
-_NOTHING = Outcome()
 _NO_OFFER = TransferOffer()
 _NOTHING_UNWANTED = TransferOffer(asked=frozenset())
 

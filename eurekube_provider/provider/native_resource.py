@@ -16,7 +16,8 @@ from eurekube_provider.core.identity import (
     StackOwner,
     parse_owner,
 )
-from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, Configuration
+from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
+from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.provider.wire import Path, Received
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
 from eurekube_provider.registrations.defaults import (

@@ -21,6 +21,12 @@ from eurekube_provider.eureka.connection import NAMES, Connection, from_environm
 NAMESPACE = "eurekube"
 """The namespace of the configuration keys, whatever the project's name: ``eurekube:url``."""
 
+OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
+"""The environment's word for ``eurekube:offline``: with it a preview asks no server."""
+
+DEFAULT_OPERATOR_NAME = "eurekube"
+"""Who renews a registration where neither it nor ``eurekube:operatorName`` names somebody."""
+
 DEFAULT_CONNECTION = "default"
 """The connection that ``eurekube:url`` and the keys beside it describe."""
 

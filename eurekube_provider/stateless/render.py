@@ -30,6 +30,8 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
 from eurekube_provider.core.model import EMPTY
 from eurekube_provider.core.objects import STACK_LABEL
+from eurekube_provider.core.quoting import HIDDEN
+from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.registrations.members import check_members, members
@@ -39,7 +41,6 @@ from eurekube_provider.resources.labels import stack_label
 from eurekube_provider.resources.program import is_rendered
 from eurekube_provider.stateless.project import Project
 from eurekube_provider.stateless.secret_masks import (
-    HIDDEN,
     KubernetesObject,
     Place,
     masked,
@@ -48,9 +49,6 @@ from eurekube_provider.stateless.secret_masks import (
     secret_texts,
     without_data,
 )
-
-DEFAULT_ORGANIZATION = "organization"
-"""What Pulumi says on backends that know no organizations."""
 
 _CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
 _CREDENTIALS = frozenset({f"{NAMESPACE}:password", f"{NAMESPACE}:token"})
