@@ -13,6 +13,7 @@ from eurekube_provider.cli.terminal import complain, put
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.checks import Requirements, findings_of
 from eurekube_provider.doctor.finding import Fault, Finding, combined
 from eurekube_provider.doctor.reader import Snapshot, read_snapshot
@@ -94,7 +95,7 @@ def text(snapshot: Snapshot, findings: Sequence[Finding]) -> str:
     seen = ", ".join(f"{count} {what}" for what, count in looked(snapshot).items())
     if not findings:
         return f"looked at {seen}: {'no faults there' if snapshot.unseen else 'all is well'}\n"
-    faults = "1 fault" if len(findings) == 1 else f"{len(findings)} faults"
+    faults = counted(len(findings), "fault")
     some = any(one.patch for one in findings)
     hint = "; --fix prints the kubectl commands that mend them" if some else ""
     return "\n".join([*lines, f"looked at {seen}: {faults}{hint}"]) + "\n"

@@ -14,6 +14,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError, Reg
 from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.wording import counted
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.status_override import (
     StatusByServer,
@@ -137,9 +138,9 @@ def describe(result: StatusByServer) -> str:
     """Describe an instance, and what each server holds of it, in one line."""
     instance = result.instance
     statuses = dict.fromkeys(str(status or "not there") for status in result.statuses.values())
-    servers = "server" if len(result.statuses) == 1 else "servers"
+    servers = counted(len(result.statuses), "server")
     shown = " and ".join(statuses) or "unknown"
-    return f"{instance.application} {instance.instance_id}: {shown} on {len(result.statuses)} {servers}"
+    return f"{instance.application} {instance.instance_id}: {shown} on {servers}"
 
 
 def _warn_of_the_last(peers: Peers, results: Sequence[StatusByServer]) -> None:

@@ -28,6 +28,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.worlds_reader import NO_EUREKA, Worlds, WorldsReader, asked, endpoint_at
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.status_override import can_be_asked_for, instances_named
@@ -92,7 +93,7 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
             return NOT_FOUND
         chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MOST_EXPLAINED]
         with shown_progress() as progress:
-            progress(f"reading {len(chosen)} {'instance' if len(chosen) == 1 else 'instances'}")
+            progress(f"reading {counted(len(chosen))}")
             explained = _explained(reader, worlds, peers, chosen, comparisons, said=wanted)
     mirrored = _mirrored(worlds, connection, {one.application for one in found})
     if target.upper() not in {one.application for one in found}:

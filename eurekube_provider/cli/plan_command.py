@@ -11,6 +11,7 @@ from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, 
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import COULD_NOT_LOOK, exit_code, read_once, world_options
 from eurekube_provider.comparison.comparing import SyncerPlan, plans_of
+from eurekube_provider.core.wording import counted
 
 _TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.MID, "!": Tone.MID}
 
@@ -66,4 +67,4 @@ def _blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
             yield Line.of(line, _TONES.get(line[:1], Tone.PLAIN), 2)
     idle = len(chosen) - len(busy)
     if idle or not busy:
-        yield Line.of(f"nothing to do for {idle} {'syncer' if idle == 1 else 'syncers'}", Tone.DIM)
+        yield Line.of(f"nothing to do for {counted(idle, 'syncer')}", Tone.DIM)

@@ -17,9 +17,9 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import joined
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
-from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, OwnershipTransfer
 from eurekube_provider.operator.registries import Registries

@@ -19,9 +19,9 @@ from eurekube_provider.core.objects import Object, is_terminating
 from eurekube_provider.core.prestop import serving_seconds
 from eurekube_provider.core.shortfall import shortfalls
 from eurekube_provider.core.syncer import Mode, Syncer
+from eurekube_provider.core.wording import joined
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS
-from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import Sources
 

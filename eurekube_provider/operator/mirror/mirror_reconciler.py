@@ -22,7 +22,6 @@ from eurekube_provider.core.mirror_conditions import (
     MirroredService,
     MirrorReport,
     gathered,
-    shortened,
 )
 from eurekube_provider.core.mirror_endpoints import is_echo
 from eurekube_provider.core.mirror_names import assigned_names
@@ -31,6 +30,7 @@ from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.registry import Failing, Unread, failure_of
+from eurekube_provider.core.wording import joined
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.application_reconciler import ApplicationReconciler
 from eurekube_provider.operator.mirror.concurrent_writes import WRITERS, Write, carry_out
@@ -151,7 +151,7 @@ class MirrorReconciler:
             now.problems.append(
                 Problem(
                     MirrorCondition.REMOVALS_HELD,
-                    f"Eureka lists them no more, nor says that they left: {shortened(sentences, 'more')};"
+                    f"Eureka lists them no more, nor says that they left: {joined(sentences)};"
                     f" each is kept for {mirror.hold_seconds} s at most (spec.holdSeconds)",
                 )
             )
