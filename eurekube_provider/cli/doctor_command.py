@@ -19,7 +19,7 @@ from eurekube_provider.doctor.finding import Fault, Finding, combined
 from eurekube_provider.doctor.reader import Snapshot, read_snapshot
 from eurekube_provider.operator.settings import add_settings, settings_from
 
-WELL, FINDINGS, COULD_NOT_LOOK = 0, 1, 2
+WELL, FINDINGS, COULD_NOT_READ = 0, 1, 2
 """Exit codes. What could not be looked at counts more than what was found."""
 
 _SETTINGS = frozenset({"config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain"})
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         snapshot = read_snapshot(settings)
     except EurekubeError as error:
         complain(f"eurekube doctor: could not look: {error}")
-        return COULD_NOT_LOOK
+        return COULD_NOT_READ
     everything = findings_of(snapshot, requirements, time.time(), settings.watch_namespaces)
     findings = [one for one in everything if one.fault not in ignored]
     if options.output == "json":
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         put(commands(findings) if options.fix else text(snapshot, findings))
     for sentence in snapshot.unseen:
         complain(f"eurekube doctor: could not look at {sentence}")
-    return COULD_NOT_LOOK if snapshot.unseen else FINDINGS if findings else WELL
+    return COULD_NOT_READ if snapshot.unseen else FINDINGS if findings else WELL
 
 
 def _ignored(text: str) -> set[Fault]:

@@ -12,7 +12,7 @@ from eurekube_provider.cli.comparison_blocks import why
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import (
-    COULD_NOT_LOOK,
+    COULD_NOT_READ,
     WELL,
     reading,
     require_one,
@@ -75,9 +75,9 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
         if peers is None:
             told = f"--connection {connection}: there is none; there are {', '.join(reader.peers)}"
             complain(f"eurekube explain: {told if reader.peers else NO_EUREKA}")
-            return COULD_NOT_LOOK
+            return COULD_NOT_READ
         if connection not in worlds.instances:
-            return COULD_NOT_LOOK  # which was said
+            return COULD_NOT_READ  # which was said
         wanted = [one for one in comparisons if one.application == target.upper()]
         try:
             found = instances_named(peers, target)

@@ -70,7 +70,7 @@ def change_many(
     owners: Owners,
     observer: Observer | None,
 ) -> Failures:
-    """Register or update ``wanted`` on every server, remove ``leaving``, and look what became of both.
+    """Register or update ``wanted`` on every server, remove ``leaving``, and read what became of both.
 
     What may stand there is read first, with several servers also what was never seen: what another client
     registered at one of them a moment ago, or behind a split, gives way to nothing on those that it has not
@@ -198,7 +198,7 @@ def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:
 
 
 def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None) -> Failures:
-    """Remove from every server, and look that it is gone."""
+    """Remove from every server, and read whether it is gone."""
     failures: Failures = {}
     for instance in leaving:
         if observer:
@@ -293,7 +293,7 @@ def _register_on(
     """
     refused: dict[Key, RegistryError] = {}
     newer: dict[Key, Instance] = {}
-    # A server takes the items of a batch in their order, so that one request registers and looks.
+    # A server takes the items of a batch in their order, so that one request registers and reads.
     for chunk in batch.chunks(instances, batch.MOST_ITEMS // 2):
         reads_back = [batch.heartbeat(instance) for instance in chunk]
         if shows_newer:
@@ -321,9 +321,9 @@ def _register_on(
 
 
 def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> set[Key]:
-    """Remove from one server, and look; what it holds all the same, and nobody else has registered since.
+    """Remove from one server, and read; what it holds all the same, and nobody else has registered since.
 
-    A server takes the items of a batch in their order, so that one request removes and looks.
+    A server takes the items of a batch in their order, so that one request removes and reads.
     """
     held: set[Key] = set()
     for chunk in batch.chunks(instances, batch.MOST_ITEMS // 2):

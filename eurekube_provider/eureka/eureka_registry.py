@@ -16,10 +16,10 @@ from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.departures import Departures
 from eurekube_provider.eureka.front_pages import FrontPages
-from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
 from eurekube_provider.eureka.late_write_repair import LateWriteRepair
 from eurekube_provider.eureka.late_writes import LateWrites
+from eurekube_provider.eureka.list_lag import ListLag
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.reachability import Reachability
@@ -60,7 +60,7 @@ class EurekaRegistry:
         self.peers = peers
         self.subscription = told = Subscription()
         self.reachability = Reachability(peers)
-        self.handover = Handover()
+        self.list_lag = ListLag()
         ownership, late = Ownership(cluster, operator_name), LateWrites()
         self.view = View()
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
@@ -80,7 +80,7 @@ class EurekaRegistry:
             self.sweeper,
             late,
             self.reachability,
-            self.handover,
+            self.list_lag,
             self.restarts,
             ownership,
             told,
@@ -94,7 +94,7 @@ class EurekaRegistry:
             self.instances,
             late,
             self.reachability,
-            self.handover,
+            self.list_lag,
             self.restarts,
             self.stack_renewals,
             ownership,
@@ -252,13 +252,13 @@ class EurekaRegistry:
         )
 
     def take_over(self, expected: int) -> None:
-        """Begin to renew, from the list that every client gets, of one server; see :mod:`.handover`.
+        """Begin to renew, from the list that every client gets, of one server; see :mod:`.list_lag`.
 
         What only other servers hold is looked for soon after.
         """
         self._expected = expected
         if self._follows_another():
-            self.handover.begin()
+            self.list_lag.begin()
         self.renewals.resume()
         self.resync.take_over()
 
@@ -271,7 +271,7 @@ class EurekaRegistry:
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
         """Read what another replica may have registered so shortly before that no list shows it yet."""
-        if not known_too and not self.handover.lasts:
+        if not known_too and not self.list_lag.lasts:
             return
         asked = [key for key in keys if known_too or self.view.is_new(key)]
         for key, found in read_each(self.peers, asked).items():

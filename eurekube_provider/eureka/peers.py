@@ -239,7 +239,7 @@ class Peers:
         return InstanceByServer(*self.each(lambda peer: peer.read(application, instance_id)))
 
     def deregister(self, application: str, instance_id: str) -> InstanceByServer:
-        """Remove the instance from every server that can be reached, and look whether it is gone.
+        """Remove the instance from every server that can be reached, and read whether it is gone.
 
         A server that does not hold the instance answers 404 and tells none of its peers, so that asking
         one of them is not enough. Nor is it behind one URL, where another server than the one that showed

@@ -23,8 +23,8 @@ from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.apply import write
-from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
+from eurekube_provider.eureka.list_lag import LIST_LAG_SECONDS
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
@@ -41,7 +41,7 @@ NEW_AT_ONCE = 250
 """How many new registrations are read before the first of them are renewed."""
 
 SPREAD_READINGS = 30
-"""Where there are more, as after a change of leader, they are read in about so many looks, with two seconds
+"""Where there are more, as after a change of leader, they are read in about so many parts, with two seconds
 between them: on end, 10,000 would cost each server 12 s of its processor, and syncers' changes would wait.
 """
 
@@ -138,7 +138,7 @@ class StackRenewals:
     def check(self) -> None:
         """Read what a list suggested on every server that answers, and renew what stands there.
 
-        Of very many only a part, which may lapse first; the next look goes on.
+        Of very many only a part, which may lapse first; the next reading goes on.
         """
         while not self._renewals.stands_by:
             with self._lock:

@@ -129,7 +129,7 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
 
 
 def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
-    """Put each out of service on every server, and look.
+    """Put each out of service on every server, and read what came of it.
 
     :raises RegistryError: no server can be asked.
     """
@@ -139,13 +139,13 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
 
 
 def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
-    """Clear each one's override on every server, and look.
+    """Clear each one's override on every server, and read what came of it.
 
     Who says DOWN meanwhile shows as DOWN over an override, and stays so; anything else is UP at once.
     What the operator itself put out of service, on the way out, is left alone.
 
     Servers tell each other a moment later what was set, and a busy one may tell of an override, or of the
-    status that it gave, after it was cleared. So with several servers it is looked, and cleared again, until
+    status that it gave, after it was cleared. So with several servers it is read, and cleared again, until
     neither has come back for :data:`SETTLE_SECONDS`, for at most :data:`LONGEST_SETTLE_SECONDS`.
 
     :raises RegistryError: no server can be asked.

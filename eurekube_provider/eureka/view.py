@@ -32,7 +32,7 @@ class View:
         self._purge_from = FEWEST_TO_PURGE
         self._by_application: dict[str, set[Key]] = defaultdict(set)
         self._by_owner: dict[str, set[Key]] = defaultdict(set)
-        # Kept up to date, since the brake asks at each look how many of all are UP.
+        # Kept up to date, since the brake asks at each reconcile how many of all are UP.
         self._up_by_owner: Counter[str] = Counter()
         self._up_by_cluster: Counter[str] = Counter()
         self._by_name: dict[str, Counter[str]] = defaultdict(Counter)

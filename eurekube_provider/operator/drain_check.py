@@ -89,7 +89,7 @@ class DrainCheck:
             self._thread.start()
 
     def stop(self) -> None:
-        """Look at nothing more."""
+        """Check nothing more."""
         with self._condition:
             self._is_stopped = True
             self._condition.notify()

@@ -118,5 +118,5 @@ class UnresponsiveWatch:
             self._went_round_at = time.monotonic()
             try:
                 self.check()
-            except Exception:  # noqa: BLE001 - the thread must look again
+            except Exception:  # noqa: BLE001 - the thread must check again
                 _log.exception("not told that an Eureka does not answer")

@@ -222,7 +222,7 @@ class ApplicationReconciler:
         """All that what is shown depends on; equal ones need not be looked at again.
 
         Of an attached mirror also the Service that a person owns. Instances in another order count as others,
-        which costs a look and no write.
+        which costs a read and no write.
         """
         other = self._keeper.service(now.key[0], now.mirror.attach_to) if now.mirror.attach_to else None
         return (

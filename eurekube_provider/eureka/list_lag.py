@@ -23,8 +23,8 @@ LIST_LAG_SECONDS = 35.0
 ``response-cache-update-interval-ms`` says otherwise, and hears of others' writes within some seconds."""
 
 
-class Handover:
-    """Knows whether a hand-over of one registry lasts; whoever reads it and whoever changes it share it."""
+class ListLag:
+    """Knows whether lists still lag behind a take-over; who reads a registry and who changes it share it."""
 
     def __init__(self) -> None:
         self._until: float | None = None
