@@ -14,7 +14,6 @@ from eurekube_provider.core.registry import Condition, Figures, RegistryListener
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.departures import Departures
 from eurekube_provider.eureka.front_pages import FrontPages
 from eurekube_provider.eureka.known_instances import KnownInstances
 from eurekube_provider.eureka.late_write_repair import LateWriteRepair
@@ -24,6 +23,7 @@ from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.eureka.recovery import Recovery
+from eurekube_provider.eureka.removal_proofs import RemovalProofs
 from eurekube_provider.eureka.renewals import INTERVAL_SECONDS, Renewals
 from eurekube_provider.eureka.restart_detection import RestartDetection
 from eurekube_provider.eureka.resync import Resync
@@ -108,7 +108,7 @@ class EurekaRegistry:
         peers.overriding = self.instances.overriding
         self._follows_another = follows_another
         self._expected = 0
-        self._departures: Departures | None = None
+        self._proofs: RemovalProofs | None = None
         self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
         self._coalescer = Coalescer(peers, self._executor)
@@ -210,11 +210,11 @@ class EurekaRegistry:
 
         Before :meth:`start`.
         """
-        self._departures = departures = Departures(self.peers, self.restarts)
-        self.resync.fetcher.departed = departures.note
+        self._proofs = proofs = RemovalProofs(self.peers, self.restarts)
+        self.resync.fetcher.removals_seen = proofs.note
 
         def read() -> None:
-            departures.forget(self.view.holds)
+            proofs.forget(self.view.holds)
             was_read()
 
         self.resync.was_read = read
@@ -225,7 +225,7 @@ class EurekaRegistry:
 
         :raises RegistryError: no server answers.
         """
-        return self._departures.find_unlisted(keys) if self._departures is not None else UnlistedInstances()
+        return self._proofs.find_unlisted(keys) if self._proofs is not None else UnlistedInstances()
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """What metrics tell; in full, also what the servers' front pages show."""

@@ -44,8 +44,8 @@ DETECTION_SECONDS = 60.0
 """Between two looks at whether a server is alone at its URL, while proofs depend on it."""
 
 
-class Departures:
-    """What left one registry; any number of threads may share it."""
+class RemovalProofs:
+    """The proofs of one registry; any number of threads may share them."""
 
     def __init__(
         self,
