@@ -123,7 +123,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
     if options.no_wait:
         say(f"callers may call them for {left} s more; then they may be stopped")
-        return _told(complaints)
+        return _complain_of(complaints)
     if left:
         say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
@@ -131,7 +131,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
         complaints += left_out(peers, options, instances, began)
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
-    return _told(complaints)
+    return _complain_of(complaints)
 
 
 def describe(result: StatusByServer) -> str:
@@ -190,7 +190,7 @@ def unfinished(results: Sequence[StatusByServer]) -> list[str]:
     return [*found, *unknown]
 
 
-def _told(complaints: Sequence[str]) -> int:
+def _complain_of(complaints: Sequence[str]) -> int:
     for sentence in complaints:
         complain(f"eurekube drain: not safe: {sentence}")
     return 1 if complaints else 0

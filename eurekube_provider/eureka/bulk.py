@@ -91,7 +91,7 @@ def change_many(
     fresh = [one for one in wanted if one.key in new and reads.newest(one.key) is None]
     new = {one.key for one in fresh}
     known = [one for one in wanted if one.key not in new] if new else wanted
-    going, failures = _ours(reads.newest, leaving, owners, observer)
+    going, failures = _ours_or_free(reads.newest, leaving, owners, observer)
     if wanted:
         replicas, conflicts = _replicas(reads, known, owners, observer)
         failures |= conflicts
@@ -119,7 +119,7 @@ def _register(
     stamp = yielding_timestamp()
     yielding = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in fresh]
     failures, held = _send(peers, [*yielding, *replicas], observer, reads, shows_newer=bool(yielding))
-    ours, conflicts = _ours(held.get, yielding, owners, observer)
+    ours, conflicts = _ours_or_free(held.get, yielding, owners, observer)
     failures |= conflicts
     # Ours, and not as wanted: to be written anew.
     wrong = {one.key for one in ours if one.key in held and held[one.key].last_dirty_timestamp_ms != stamp}
@@ -137,7 +137,7 @@ def _replicas(
     reads: UncachedReads, instances: Sequence[Instance], owners: Owners, observer: Observer | None
 ) -> tuple[list[Instance], Failures]:
     """What every server shall hold of ``instances``, and an error for each that is somebody else's."""
-    ours, failures = _ours(reads.newest, instances, owners, observer)
+    ours, failures = _ours_or_free(reads.newest, instances, owners, observer)
     replicas = []
     for want in ours:
         have = reads.newest(want.key)
@@ -229,7 +229,7 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
     return failures
 
 
-def _ours(
+def _ours_or_free(
     held: Callable[[Key], Instance | None],
     instances: Sequence[Instance],
     owners: Owners,

@@ -274,7 +274,7 @@ class Peers:
         fan_out = FanOut(ask)
         if len(self.peers) == 1 or is_inside():
             for peer in self.peers:
-                self._put(fan_out, peer)
+                self._ask_one(fan_out, peer)
             fan_out.wait(self.peers, (), for_all=True)
             return fan_out.answers, fan_out.failures
         avoided = [] if self._waits_for_all else [peer for peer in self.peers if self._avoided.holds(peer)]
@@ -282,7 +282,9 @@ class Peers:
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
         for peer, executor in zip(self.peers, self._executors, strict=True):
-            if (asks_avoided or peer in needed) and not executor.submit(partial(self._put, fan_out, peer)):
+            if (asks_avoided or peer in needed) and not executor.submit(
+                partial(self._ask_one, fan_out, peer)
+            ):
                 fan_out.not_put(peer)
         left_behind = fan_out.wait(
             needed,
@@ -299,7 +301,7 @@ class Peers:
                 failures[peer.url] = self._left_behind(peer, "has not answered lately")
         return fan_out.answers, failures
 
-    def _put(self, fan_out: FanOut[_T], peer: Peer) -> None:
+    def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
         """Ask one server, and learn from it whether it is to be avoided."""
         found = fan_out.put(peer)
         if found is True:

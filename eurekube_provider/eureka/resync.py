@@ -273,7 +273,7 @@ class Resync:
             if self._known.view.get(instance.key) is None:
                 self._known.remember_override(instance)
         was_away = self._reachability.answered()
-        self._subscription.owners_changed({instance.owner for instance in news} | self._beside(news))
+        self._subscription.owners_changed({instance.owner for instance in news} | self._owners_beside(news))
         self._known.renew_no_more(news)
         for key in doubts:
             self._settle(key)
@@ -288,7 +288,7 @@ class Resync:
             self._subscription.condition_changed()
         self.was_read()
 
-    def _beside(self, news: Sequence[Instance]) -> set[str | None]:
+    def _owners_beside(self, news: Sequence[Instance]) -> set[str | None]:
         """Who has instances in applications of which another one is news that registered itself."""
         names = {instance.application for instance in news if instance.owner is None}
         return {one.owner for name in names for one in self._known.view.application(name)}

@@ -181,13 +181,13 @@ class StackRenewals:
                 _log.warning(
                     "a stack's registration stands on some servers only and is not renewed: it was removed"
                     " from the others; if it shall stand, run its stack with a refresh",
-                    extra={**_named(found), "lacking": ", ".join(lacks)},
+                    extra={**_log_fields(found), "lacking": ", ".join(lacks)},
                 )
             self._drop(found)
             return
         with self._lock:
             self._dropped.pop(found.key, None)
-        _log.info("renewing for a stack", extra={**_named(found), "owner": found.owner})
+        _log.info("renewing for a stack", extra={**_log_fields(found), "owner": found.owner})
         self._renewals.add(found, just_registered=False)
 
     def _drop(self, instance: Instance, lacking: Set[str] = frozenset()) -> None:
@@ -212,7 +212,9 @@ class StackRenewals:
                 self._forgotten.add(instance.key)
                 self._registered(write(self._peers, by_server.found or instance, None))
                 self._forgotten.discard(instance.key)
-                _log.warning("restored a stack's registration that a server had lost", extra=_named(instance))
+                _log.warning(
+                    "restored a stack's registration that a server had lost", extra=_log_fields(instance)
+                )
                 return
             if self._may_be_forgotten(by_server, answered):
                 self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
@@ -220,7 +222,7 @@ class StackRenewals:
         except RegistryError as error:
             _log.warning(
                 "a stack's registration could not be looked at",
-                extra={**_named(instance), "error": str(error)},
+                extra={**_log_fields(instance), "error": str(error)},
             )
             self._renewals.add(instance, just_registered=False)
             return
@@ -229,7 +231,8 @@ class StackRenewals:
             self._renewals.add(instance, just_registered=True)
             return
         _log.warning(
-            "a stack's registration was removed by somebody and is renewed no more", extra=_named(instance)
+            "a stack's registration was removed by somebody and is renewed no more",
+            extra=_log_fields(instance),
         )
         lacking = frozenset(url for url, held in by_server.instances.items() if held is None)
         self._drop(newest((instance, by_server.found)) or instance, lacking)
@@ -328,7 +331,7 @@ class StackRenewals:
         return by_server
 
 
-def _named(instance: Instance) -> dict[str, str]:
+def _log_fields(instance: Instance) -> dict[str, str]:
     return {"application": instance.application, "instance": instance.instance_id}
 
 

@@ -138,9 +138,9 @@ class Transport:
         )
         if parts.scheme == "https":
             options["cert_reqs"] = "CERT_REQUIRED"
-            options["ca_certs"] = _text(connection.ca_file) or _trusted()
-            options["cert_file"] = _text(connection.client_certificate)
-            options["key_file"] = _text(connection.client_key)
+            options["ca_certs"] = _path_text(connection.ca_file) or _trusted()
+            options["cert_file"] = _path_text(connection.client_certificate)
+            options["key_file"] = _path_text(connection.client_key)
         proxy = connection.proxy or _proxy_of_environment(url)
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
         if proxy:
@@ -290,7 +290,7 @@ def _proxy(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
         ) from None
 
 
-def _text(path: object) -> str | None:
+def _path_text(path: object) -> str | None:
     return str(path) if path is not None else None
 
 

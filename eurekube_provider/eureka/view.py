@@ -40,7 +40,7 @@ class View:
     def registered(self, instance: Instance) -> None:
         """Keep an instance that was written, or seen by an uncached read."""
         with self._lock:
-            key = self._put(instance)
+            key = self._hold(instance)
             self._firm.add(key)
             self._touched[key] = self.clock()
 
@@ -145,7 +145,7 @@ class View:
                 if key not in self._firm:
                     if not agrees:
                         news.append(instance)
-                    self._put(instance)
+                    self._hold(instance)
                 elif not agrees:
                     doubts.append(key)
                 elif held is not None and held.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms:
@@ -163,7 +163,7 @@ class View:
         self._touched = {key: at for key, at in self._touched.items() if now - at < UNLISTED_SECONDS}
         self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._touched))
 
-    def _put(self, instance: Instance) -> Key:
+    def _hold(self, instance: Instance) -> Key:
         """Hold it; returns the key object that all tables share, which saves half of their memory."""
         key = instance.key
         old = self._held.get(key)

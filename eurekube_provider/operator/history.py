@@ -118,7 +118,7 @@ class ReconcileHistory:
         now = time.time()
         plan = Plan() if plan is None else plan  # one that only refuses is false
         outcome = Outcome((), ()) if outcome is None else outcome
-        rest = _left(plan, outcome, held.message if held else "")
+        rest = _still_differing(plan, outcome, held.message if held else "")
         refused = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals} | {
             failure.change.instance.key: difference_of_change(failure.change, str(failure.error))
             for failure in outcome.failures
@@ -191,7 +191,7 @@ class ReconcileHistory:
             return dict(self._succeeded_at)
 
 
-def _left(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
+def _still_differing(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
     """What of a plan still differs: what was refused, failed or was held back."""
     errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     done = {change.instance.key for change in outcome.done}

@@ -54,7 +54,7 @@ _MISSING_URL = (
 )
 
 
-def _has(allowed: frozenset[tuple[str, str]], source: str, target: str) -> bool:
+def _is_allowed(allowed: frozenset[tuple[str, str]], source: str, target: str) -> bool:
     """Whether a pair allows it; ``*`` stands for any."""
     return any(pair in allowed for pair in ((source, target), (source, "*"), ("*", target), ("*", "*")))
 
@@ -206,14 +206,14 @@ class Settings:
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
         """Whether a syncer may publish Services of another namespace; always of its own."""
-        return syncer_namespace == service_namespace or _has(
+        return syncer_namespace == service_namespace or _is_allowed(
             self.cross_namespace, syncer_namespace, service_namespace
         )
 
     def may_publish(self, syncer_namespace: str, name: str) -> bool:
         """Whether a syncer may publish under a name, in any case, that is not its Service's."""
         names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
-        return _has(names, syncer_namespace, name.lower())
+        return _is_allowed(names, syncer_namespace, name.lower())
 
     @property
     def reservations(self) -> Reservations:

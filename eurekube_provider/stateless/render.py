@@ -108,7 +108,7 @@ class Rendered:
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
         """The objects as YAML documents, the same text every time."""
-        documents = self.objects if show_secrets else self._shown
+        documents = self.objects if show_secrets else self._masked_objects
         return yaml.safe_dump_all(
             documents, sort_keys=True, default_flow_style=False, explicit_start=True, width=110
         )
@@ -116,10 +116,10 @@ class Rendered:
     @property
     def masked(self) -> list[KubernetesObject]:
         """The objects of which something is hidden where secrets are not to be shown."""
-        return [item for item, shown in zip(self.objects, self._shown, strict=True) if item != shown]
+        return [item for item, shown in zip(self.objects, self._masked_objects, strict=True) if item != shown]
 
     @property
-    def _shown(self) -> list[KubernetesObject]:
+    def _masked_objects(self) -> list[KubernetesObject]:
         pairs = zip(self.objects, self.secret_fields, strict=True)
         return [without_data(masked_at(item, fields)) for item, fields in pairs]
 
@@ -169,7 +169,7 @@ class _Collector(mocks.Mocks):
         self.resources.append(args)
         if args.typ not in _CHECKS:
             return f"{args.name}-id", args.inputs
-        written = {key: value for key, value in _plain(args.inputs).items() if key != "__provider"}
+        written = {key: value for key, value in _plain_value(args.inputs).items() if key != "__provider"}
         checked = _CHECKS[args.typ]({}, written)
         if checked.problems:
             reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
@@ -307,7 +307,7 @@ def _in_directory(directory: Path) -> Any:
 
 def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
     """The inputs as the API wants them: whole numbers, no wrapped secrets, nothing of Pulumi's own."""
-    made: KubernetesObject = _plain(resource.inputs)
+    made: KubernetesObject = _plain_value(resource.inputs)
     metadata = made.setdefault("metadata", {})
     if "name" not in metadata:
         raise ConfigurationError(
@@ -336,12 +336,12 @@ def _crds_once(
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     value = rpc.unwrap_rpc_secret(value)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items() if item is not None}
+        return {key: _plain_value(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain_value(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

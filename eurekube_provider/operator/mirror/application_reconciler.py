@@ -66,7 +66,7 @@ class _ServicePlan:
     uses_names: bool
 
 
-def _planned(decision: _ServicePlan, owner: Mapping[str, Any]) -> SlicePlan:
+def _slice_plan(decision: _ServicePlan, owner: Mapping[str, Any]) -> SlicePlan:
     marks = slice_owner(decision.mirror, decision.application, decision.name, owner)
     return plan_slices(marks, decision.verdict.endpoints, decision.slices)
 
@@ -176,7 +176,7 @@ class ApplicationReconciler:
             if service is None:
                 return
             owner = owner_reference(service, is_controller=False)
-        plan = _planned(decision, owner)
+        plan = _slice_plan(decision, owner)
         if room:
             plan = replace(plan, creations=())
         if plan:
@@ -209,7 +209,7 @@ class ApplicationReconciler:
         stands = {str(one.get("name") or "") for one in (service.get("spec") or {}).get("ports") or ()}
         if stands == {one["name"] for one in ports}:
             return SlicePlan()
-        return SlicePlan(_planned(decision, owner_reference(service, is_controller=False)).creations)
+        return SlicePlan(_slice_plan(decision, owner_reference(service, is_controller=False)).creations)
 
     def _signature(
         self,

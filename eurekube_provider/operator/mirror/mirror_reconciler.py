@@ -140,7 +140,7 @@ class MirrorReconciler:
         if mirror.is_paused:
             report = self._existing(services, slices, None, read_at)
             sentence = "spec.paused is true: nothing is changed in the cluster"
-            return MirrorResult(_with(report, {MirrorCondition.PAUSED: sentence}))
+            return MirrorResult(_with_problems(report, {MirrorCondition.PAUSED: sentence}))
         shown_before = _by_application(slices)
         now = MirrorRound(key, item, mirror, source, self._policy(), read_at, services, slices, shown_before)
         self._show(now)
@@ -183,7 +183,7 @@ class MirrorReconciler:
         report = self._existing(services, slices, None, read_at)
         why = failure_of(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
-        return MirrorResult(_with(report, {MirrorCondition.SOURCE_UNREACHABLE: sentence}))
+        return MirrorResult(_with_problems(report, {MirrorCondition.SOURCE_UNREACHABLE: sentence}))
 
     def _existing(
         self,
@@ -347,5 +347,5 @@ def _by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[
     return found
 
 
-def _with(report: MirrorReport, problems: Mapping[str, str]) -> MirrorReport:
+def _with_problems(report: MirrorReport, problems: Mapping[str, str]) -> MirrorReport:
     return MirrorReport(report.services, problems, report.failure, report.read_at)
