@@ -212,10 +212,6 @@ def _syncer(name: str) -> dict[str, Any]:
     }
 
 
-def _service(name: str) -> dict[str, Any]:
-    return {"metadata": _metadata(name), "spec": {"selector": {"app": name}}}
-
-
 def _owner(name: str) -> str:
     return f"cluster/{CLUSTER.name}/shop/{name}"
 

@@ -25,7 +25,6 @@ from eurekube_provider.kube.reflector import Reflector
 
 _ASK_SECONDS = 0.004
 _ASK_SETTLED_SECONDS = 0.25
-_REFRESH_SECONDS = 0.1
 _KEPT_AFTER_LEAVING_SECONDS = 8.0
 
 

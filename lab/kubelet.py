@@ -5,7 +5,6 @@ own.
 """
 
 import itertools
-import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,8 +17,6 @@ from eurekube_provider.kube.reflector import Object, Reflector
 from lab.errors import LabError
 from lab.netns import POD_NETWORK, is_inside
 from lab.pod import STRATEGIC_MERGE_PATCH, Life, Pod
-
-_log = logging.getLogger(__name__)
 
 _HEARTBEAT_SECONDS = 10.0  # the controller-manager gives a node up after 50 s
 _END_SECONDS = 10.0

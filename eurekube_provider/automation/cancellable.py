@@ -92,7 +92,7 @@ class Cancellable(PulumiCommand):
             end_session(process.pid)
             if code >= 0:  # what was killed may have left its lock
                 record.unlink(missing_ok=True)
-            told = CommandResult(_told(output, on_output), _told(errors, on_error), code)
+            told = CommandResult(_output_of(output, on_output), _output_of(errors, on_error), code)
         if code != 0:
             raise create_command_error(told)
         return told
@@ -124,7 +124,7 @@ class Cancellable(PulumiCommand):
                 return
 
 
-def _told(file: Any, listener: Any) -> str:
+def _output_of(file: Any, listener: Any) -> str:
     file.seek(0)
     text = str(file.read())
     if listener is not None:

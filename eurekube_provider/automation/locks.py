@@ -128,7 +128,7 @@ class ProcessRecord:
 
     @property
     def is_dead(self) -> bool:
-        """Whether it certainly runs no more. Of another host nothing is certain."""
+        """Whether the holder certainly runs no more. Of another host nothing is certain."""
         if self.host != socket.gethostname():
             return False
         if not is_running(self.pid):

@@ -63,7 +63,7 @@ def comment(summary: Discovery) -> str:
 def drift_report(summary: Discovery) -> str:
     """Write what was changed without the stack."""
     count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
-    said = f"**{_many(count, 'difference')}** between the stack and what is there." if count else ""
+    said = f"**{_counted(count, 'difference')}** between the stack and what is there." if count else ""
     return _fitted(summary, "Drift", said or _no_drift(summary), found=True)
 
 
@@ -78,10 +78,10 @@ def _no_drift(summary: Discovery) -> str:
 
 def code(text: str) -> str:
     """Make a code span that shows ``text``, whatever is in it."""
-    return f"`{_plain(text).replace('`', chr(39)).replace('|', '¦') or ' '}`"
+    return f"`{_one_line(text).replace('`', chr(39)).replace('|', '¦') or ' '}`"
 
 
-def _plain(text: str) -> str:
+def _one_line(text: str) -> str:
     """Cut a text to one line that is not too long."""
     line = " ".join(printable(text).split())
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
@@ -147,8 +147,8 @@ def _headline(summary: Discovery) -> str:
         number, _, verb = told[0].partition(" ")
         told[0] = f"{number} {'instance' if number == '1' else 'instances'} {verb}"
     if summary.syncers:
-        told.append(_many(len(summary.syncers), "syncer changes", "syncers change"))
-    applications = _many(len(summary.applications), "application")
+        told.append(_counted(len(summary.syncers), "syncer changes", "syncers change"))
+    applications = _counted(len(summary.applications), "application")
     return f"**{', '.join(told)}**" + (f" in {applications}." if summary.applications else ".")
 
 
@@ -185,7 +185,7 @@ def _section(title: str, items: Iterable[str]) -> Iterable[str]:
 
 def _folded(of: ApplicationChange, listed: int, *, found: bool) -> Iterable[str]:
     said = "what was found" if found else "what happens to each instance"
-    yield f"\n<details><summary><code>{escape(_plain(of.application))}</code>: {said}</summary>\n"
+    yield f"\n<details><summary><code>{escape(_one_line(of.application))}</code>: {said}</summary>\n"
     for kind in VERBS:
         changes = of.of(kind)
         alike: dict[str, list[DiscoveryChange]] = {}
@@ -221,5 +221,5 @@ def _details(change: DiscoveryChange) -> str:
     return f" ({', '.join(told)})" if told else ""
 
 
-def _many(count: int, one: str, several: str = "") -> str:
+def _counted(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or f'{one}s'}"

@@ -80,7 +80,7 @@ class Registered:
 
     @property
     def address(self) -> str:
-        """Where callers find it."""
+        """Where callers find the instance."""
         host, port = self.contents.get("host_name", ""), self.contents.get("port", "")
         secure = self.contents.get("secure_port", "")
         is_secure = self.contents.get("secure_port_enabled") == "true"

@@ -127,7 +127,7 @@ def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None
         builder.after.setdefault(each.place, []).append(each)
     if not step.is_change:
         return
-    for text in _untold({**untold(before), **untold(after)}):
+    for text in _unknown_properties({**untold(before), **untold(after)}):
         builder.warn(Concern.UNKNOWN, step.name, text)
     if not is_told:
         return
@@ -138,7 +138,7 @@ def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None
         _renewers(step, old, new, builder)
 
 
-def _untold(found: Mapping[str, Any]) -> Iterable[str]:
+def _unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
     secret = [name for name, value in found.items() if value == MASKED]
     later = [name for name in found if name not in secret]
     if {"application", "instances"} & set(later):

@@ -18,7 +18,7 @@ class Program(click.Group):
     """All commands, of which each is loaded when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """In the order in which people meet them."""
+        """The commands in the order in which people meet them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
@@ -81,17 +81,19 @@ def _from_argparse(name: str, add_to: Any) -> click.Command:
 def _parameter(action: argparse.Action) -> click.Parameter:
     kind = click.Choice([str(one) for one in action.choices]) if action.choices else None
     if not action.option_strings:
-        return click.Argument([action.dest], type=kind, required=action.nargs != "?", metavar=_shown(action))
+        return click.Argument(
+            [action.dest], type=kind, required=action.nargs != "?", metavar=_metavar_of(action)
+        )
     return click.Option(
         list(action.option_strings),
         type=kind,
         is_flag=action.nargs == 0,
-        metavar=None if action.nargs == 0 or kind else _shown(action),
+        metavar=None if action.nargs == 0 or kind else _metavar_of(action),
         help=str(action.help or "").replace("%%", "%"),
     )
 
 
-def _shown(action: argparse.Action) -> str:
+def _metavar_of(action: argparse.Action) -> str:
     return str(action.metavar or action.dest.upper())
 
 

@@ -20,6 +20,7 @@ from eurekube_provider.comparison.troubles import (
     troubles_of,
 )
 from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.worlds_reader import Worlds
 
 _TONES = {
@@ -134,7 +135,7 @@ def _looked_at(worlds: Worlds) -> str:
     if worlds.kubernetes:
         parts.append(f"cluster {worlds.kubernetes.cluster.name or '(without a name)'}")
     for name, read in worlds.eurekas.items():
-        parts.append(f"Eureka {name} ({read.servers} {'server' if read.servers == 1 else 'servers'})")
+        parts.append(f"Eureka {name} ({counted(read.servers, 'server')})")
     return ", ".join(parts)
 
 

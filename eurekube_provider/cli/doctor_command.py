@@ -13,12 +13,13 @@ from eurekube_provider.cli.terminal import complain, put
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.checks import Requirements, findings_of
 from eurekube_provider.doctor.finding import Fault, Finding, combined
 from eurekube_provider.doctor.reader import Snapshot, read_snapshot
 from eurekube_provider.operator.settings import add_settings, settings_from
 
-WELL, FINDINGS, COULD_NOT_LOOK = 0, 1, 2
+WELL, FINDINGS, COULD_NOT_READ = 0, 1, 2
 """Exit codes. What could not be looked at counts more than what was found."""
 
 _SETTINGS = frozenset({"config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain"})
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         snapshot = read_snapshot(settings)
     except EurekubeError as error:
         complain(f"eurekube doctor: could not look: {error}")
-        return COULD_NOT_LOOK
+        return COULD_NOT_READ
     everything = findings_of(snapshot, requirements, time.time(), settings.watch_namespaces)
     findings = [one for one in everything if one.fault not in ignored]
     if options.output == "json":
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         put(commands(findings) if options.fix else text(snapshot, findings))
     for sentence in snapshot.unseen:
         complain(f"eurekube doctor: could not look at {sentence}")
-    return COULD_NOT_LOOK if snapshot.unseen else FINDINGS if findings else WELL
+    return COULD_NOT_READ if snapshot.unseen else FINDINGS if findings else WELL
 
 
 def _ignored(text: str) -> set[Fault]:
@@ -94,7 +95,7 @@ def text(snapshot: Snapshot, findings: Sequence[Finding]) -> str:
     seen = ", ".join(f"{count} {what}" for what, count in looked(snapshot).items())
     if not findings:
         return f"looked at {seen}: {'no faults there' if snapshot.unseen else 'all is well'}\n"
-    faults = "1 fault" if len(findings) == 1 else f"{len(findings)} faults"
+    faults = counted(len(findings), "fault")
     some = any(one.patch for one in findings)
     hint = "; --fix prints the kubectl commands that mend them" if some else ""
     return "\n".join([*lines, f"looked at {seen}: {faults}{hint}"]) + "\n"

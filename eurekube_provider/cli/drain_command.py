@@ -13,6 +13,8 @@ from eurekube_provider.cli.terminal import complain, say, wait
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.wording import counted
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.status_override import (
     StatusByServer,
@@ -23,7 +25,7 @@ from eurekube_provider.eureka.status_override import (
     read_statuses,
     take_out,
 )
-from eurekube_provider.operator.settings import DEFAULT_CONNECTION, add_settings, settings_from
+from eurekube_provider.operator.settings import add_settings, settings_from
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +123,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
     if options.no_wait:
         say(f"callers may call them for {left} s more; then they may be stopped")
-        return _told(complaints)
+        return _complain_of(complaints)
     if left:
         say(f"callers may call them for {left} s more: waiting")
         wait(left, total, "caches may still be warm")
@@ -129,16 +131,16 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
         complaints += left_out(peers, options, instances, began)
     if not complaints:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
-    return _told(complaints)
+    return _complain_of(complaints)
 
 
 def describe(result: StatusByServer) -> str:
     """Describe an instance, and what each server holds of it, in one line."""
     instance = result.instance
     statuses = dict.fromkeys(str(status or "not there") for status in result.statuses.values())
-    servers = "server" if len(result.statuses) == 1 else "servers"
+    servers = counted(len(result.statuses), "server")
     shown = " and ".join(statuses) or "unknown"
-    return f"{instance.application} {instance.instance_id}: {shown} on {len(result.statuses)} {servers}"
+    return f"{instance.application} {instance.instance_id}: {shown} on {servers}"
 
 
 def _warn_of_the_last(peers: Peers, results: Sequence[StatusByServer]) -> None:
@@ -188,7 +190,7 @@ def unfinished(results: Sequence[StatusByServer]) -> list[str]:
     return [*found, *unknown]
 
 
-def _told(complaints: Sequence[str]) -> int:
+def _complain_of(complaints: Sequence[str]) -> int:
     for sentence in complaints:
         complain(f"eurekube drain: not safe: {sentence}")
     return 1 if complaints else 0

@@ -12,7 +12,7 @@ from eurekube_provider.cli.comparison_blocks import why
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import (
-    COULD_NOT_LOOK,
+    COULD_NOT_READ,
     WELL,
     reading,
     require_one,
@@ -28,6 +28,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.worlds_reader import NO_EUREKA, Worlds, WorldsReader, asked, endpoint_at
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.status_override import can_be_asked_for, instances_named
@@ -74,9 +75,9 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
         if peers is None:
             told = f"--connection {connection}: there is none; there are {', '.join(reader.peers)}"
             complain(f"eurekube explain: {told if reader.peers else NO_EUREKA}")
-            return COULD_NOT_LOOK
+            return COULD_NOT_READ
         if connection not in worlds.instances:
-            return COULD_NOT_LOOK  # which was said
+            return COULD_NOT_READ  # which was said
         wanted = [one for one in comparisons if one.application == target.upper()]
         try:
             found = instances_named(peers, target)
@@ -92,7 +93,7 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
             return NOT_FOUND
         chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MOST_EXPLAINED]
         with shown_progress() as progress:
-            progress(f"reading {len(chosen)} {'instance' if len(chosen) == 1 else 'instances'}")
+            progress(f"reading {counted(len(chosen))}")
             explained = _explained(reader, worlds, peers, chosen, comparisons, said=wanted)
     mirrored = _mirrored(worlds, connection, {one.application for one in found})
     if target.upper() not in {one.application for one in found}:

@@ -10,7 +10,7 @@ import click
 
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Table, Tone, emit
 from eurekube_provider.cli.terminal import complain
-from eurekube_provider.cli.world_options import COULD_NOT_LOOK, WELL, read_once, world_options
+from eurekube_provider.cli.world_options import COULD_NOT_READ, WELL, read_once, world_options
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind
 from eurekube_provider.core.model import Instance, Status
 
@@ -61,7 +61,7 @@ def command(
     """
     worlds = read_once("instances", options)
     if not worlds.instances:
-        return COULD_NOT_LOOK
+        return COULD_NOT_READ
     wanted = {name.upper() for name in applications}
     namespaces = set((options.get("namespace") or "").split(",")) - {""}
 
@@ -84,7 +84,7 @@ def command(
     document = {"instances": [_document(*each) for each in found], "unread": list(worlds.unread)}
     emit(OutputFormat(output), document, _blocks(found, worlds.instances))
     if any(read.error for read in worlds.eurekas.values()):
-        return COULD_NOT_LOOK
+        return COULD_NOT_READ
     if not found:
         complain("eurekube instances: nothing fits")
     return WELL if found else NONE_FOUND

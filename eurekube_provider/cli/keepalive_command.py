@@ -6,8 +6,9 @@ import argparse
 import logging
 
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.operator.settings import DEFAULT_CONNECTION, settings_from
+from eurekube_provider.operator.settings import settings_from
 from eurekube_provider.runtime import logs
 from eurekube_provider.runtime.signals import stopping
 

@@ -78,7 +78,7 @@ class Line:
 
     @property
     def text(self) -> str:
-        """Without tones."""
+        """The text of the line without tones."""
         return printable("".join(one.text for one in self.cells))
 
 

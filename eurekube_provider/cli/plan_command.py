@@ -9,8 +9,9 @@ import click
 
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
 from eurekube_provider.cli.terminal import complain
-from eurekube_provider.cli.world_options import COULD_NOT_LOOK, exit_code, read_once, world_options
+from eurekube_provider.cli.world_options import COULD_NOT_READ, exit_code, read_once, world_options
 from eurekube_provider.comparison.comparing import SyncerPlan, plans_of
+from eurekube_provider.core.wording import counted
 
 _TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.MID, "!": Tone.MID}
 
@@ -35,7 +36,7 @@ def command(syncers: tuple[str, ...], output: str, **options: Any) -> int:
     worlds = read_once("plan", options)
     if worlds.kubernetes is None or not worlds.instances:
         complain("eurekube plan: there is no plan without both worlds")
-        return COULD_NOT_LOOK
+        return COULD_NOT_READ
     planned = plans_of(worlds.kubernetes, worlds.instances)
     chosen = [one for key, one in sorted(planned.items()) if not syncers or "/".join(key) in syncers]
     unknown = set(syncers) - {"/".join(one.key) for one in chosen}
@@ -43,7 +44,7 @@ def command(syncers: tuple[str, ...], output: str, **options: Any) -> int:
         complain(f"eurekube plan: there is no syncer {name}, or it could not be planned")
     emit(OutputFormat(output), {"syncers": list(map(_document, chosen))}, _blocks(chosen))
     code = exit_code(worlds, differs=any(one.steps or one.steps.refusals for one in chosen))
-    return COULD_NOT_LOOK if unknown else code
+    return COULD_NOT_READ if unknown else code
 
 
 def _document(planned: SyncerPlan) -> dict[str, Any]:
@@ -66,4 +67,4 @@ def _blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
             yield Line.of(line, _TONES.get(line[:1], Tone.PLAIN), 2)
     idle = len(chosen) - len(busy)
     if idle or not busy:
-        yield Line.of(f"nothing to do for {idle} {'syncer' if idle == 1 else 'syncers'}", Tone.DIM)
+        yield Line.of(f"nothing to do for {counted(idle, 'syncer')}", Tone.DIM)

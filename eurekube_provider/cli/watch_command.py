@@ -93,7 +93,7 @@ def _print(
 ) -> None:
     before, looks = "", 1
     while True:
-        shown = _written(status, output)
+        shown = _as_text(status, output)
         if shown != before:
             before = shown
             put(shown if output is OutputFormat.JSON else f"{time.strftime('%H:%M:%S')}\n{shown}\n")
@@ -103,7 +103,7 @@ def _print(
         status, looks = read(), looks + 1
 
 
-def _written(status: WorldsStatus, output: OutputFormat) -> str:
+def _as_text(status: WorldsStatus, output: OutputFormat) -> str:
     if output is OutputFormat.JSON:
         return json.dumps(status.to_dict()) + "\n"
     return text(blocks_of(status))

@@ -17,7 +17,7 @@ from eurekube_provider.doctor.worlds_reader import Progress, Worlds, WorldsReade
 from eurekube_provider.operator.options import variable
 from eurekube_provider.operator.settings import CONFIG, OPTIONS, Settings, settings_from
 
-WELL, DIFFERS, COULD_NOT_LOOK = 0, 1, 2
+WELL, DIFFERS, COULD_NOT_READ = 0, 1, 2
 """Exit codes, those of ``eurekube doctor``: what could not be looked at counts more than what was found."""
 
 _SETTINGS = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
@@ -79,14 +79,14 @@ def shown_progress() -> Iterator[Progress]:
 def reading(command: str, options: dict[str, Any]) -> Iterator[WorldsReader]:
     """Have both worlds at hand; what keeps that from happening ends the command with one sentence.
 
-    :raises SystemExit: with :data:`COULD_NOT_LOOK`.
+    :raises SystemExit: with :data:`COULD_NOT_READ`.
     """
     try:
         with WorldsReader(settings_of(options)) as reader:
             yield reader
     except EurekubeError as error:
         complain(f"eurekube {command}: could not look: {error}")
-        raise SystemExit(COULD_NOT_LOOK) from None
+        raise SystemExit(COULD_NOT_READ) from None
 
 
 def read_once(command: str, options: dict[str, Any]) -> Worlds:
@@ -110,11 +110,11 @@ def require_one(command: str, worlds: Worlds) -> None:
     for sentence in worlds.unread:
         complain(f"eurekube {command}: could not read {sentence}")
     if worlds.kubernetes is None and not worlds.instances:
-        raise SystemExit(COULD_NOT_LOOK)
+        raise SystemExit(COULD_NOT_READ)
 
 
 def exit_code(worlds: Worlds, *, differs: bool) -> int:
     """The code that says what was found; of worlds that were not both read nothing can be said."""
     if not worlds.is_complete:
-        return COULD_NOT_LOOK
+        return COULD_NOT_READ
     return DIFFERS if differs else WELL

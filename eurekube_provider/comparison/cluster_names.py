@@ -1,4 +1,4 @@
-"""By which names the operators of one cluster call it, as their instances say.
+"""The names by which the operators of one cluster call it, as their instances say.
 
 Instances carry the cluster's UID, and the name in their owner. Several operators may serve one cluster, each
 its own syncers, under names of their own.

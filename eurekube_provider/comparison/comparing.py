@@ -173,7 +173,7 @@ def plans_of(
         if desired is None:
             continue
         steps = plan_of_syncer(syncer, desired, there, named[eureka, syncer.application.upper()], owner)
-        found[key] = _held(SyncerPlan(key, owner, eureka, steps), item, syncer, desired)
+        found[key] = _with_held_back(SyncerPlan(key, owner, eureka, steps), item, syncer, desired)
     for (eureka, owner), there in list(owned.items()):
         gone = kubernetes.syncer_of(owner)
         if gone is None or gone in known:
@@ -183,7 +183,7 @@ def plans_of(
     return found
 
 
-def _held(planned: SyncerPlan, item: Object, syncer: Syncer, desired: Desired) -> SyncerPlan:
+def _with_held_back(planned: SyncerPlan, item: Object, syncer: Syncer, desired: Desired) -> SyncerPlan:
     """What of a plan the operator would hold back, as far as the syncer and its status say."""
     steps, reported = planned.steps, reported_state_of(item)
     held = ""
@@ -228,7 +228,7 @@ def compare(
 
 
 def _is_outside(keeper: Keeper, namespaces: Collection[str]) -> bool:
-    """Whether it is a syncer of the cluster in another namespace than these."""
+    """Whether a keeper is a syncer of the cluster in another namespace than these."""
     return keeper.kind is KeeperKind.SYNCER and keeper.name.partition("/")[0] not in namespaces
 
 
@@ -248,7 +248,7 @@ def comparisons_beside(
             kept_by = keeper(instance)
             if (name, kept_by) not in known:
                 rest[name, instance.application, kept_by].append(instance)
-    return [_beside(*key, those) for key, those in rest.items()]
+    return [_not_compared(*key, those) for key, those in rest.items()]
 
 
 def _of_syncers(
@@ -331,7 +331,7 @@ def _application_of(spec: Object, status: Object) -> str:
     return str(named or status.get("application") or "").upper()
 
 
-def _beside(eureka: str, application: str, keeper: Keeper, those: Sequence[Instance]) -> Comparison:
+def _not_compared(eureka: str, application: str, keeper: Keeper, those: Sequence[Instance]) -> Comparison:
     """What no syncer of the cluster keeps: there is nothing to compare it with."""
     count = count_of(those)
     has_none_up = not count.up

@@ -17,6 +17,7 @@ from eurekube_provider.core.plan import (
     whose,
 )
 from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.core.wording import counted
 
 MOST_OF_A_GROUP = 5
 """How many instances of a group are named; the rest is counted."""
@@ -129,9 +130,8 @@ class DifferenceGroup:
 
     @property
     def told(self) -> str:
-        """How many there are, and why: ``2 instances: not in Eureka``."""
-        count = len(self.differences)
-        return f"{count} {'instance' if count == 1 else 'instances'}: {self.cause}"
+        """How many differences there are, and why: ``2 instances: not in Eureka``."""
+        return f"{counted(len(self.differences))}: {self.cause}"
 
     @property
     def shown(self) -> Sequence[Difference]:
@@ -140,7 +140,7 @@ class DifferenceGroup:
 
     @property
     def more(self) -> int:
-        """How many are not."""
+        """How many of the differences are not named."""
         return len(self.differences) - len(self.shown)
 
 

@@ -46,7 +46,7 @@ class Keeper:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Its place in the order."""
+        """The place of this keeper in the order of all."""
         return list(KeeperKind).index(self.kind), self.name
 
     def __str__(self) -> str:

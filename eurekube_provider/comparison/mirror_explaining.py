@@ -150,7 +150,7 @@ class _Explainer:
         world: MirrorWorld,
     ) -> None:
         self._mirror, self._mirror_state = mirror_state.mirror, mirror_state
-        self._application, self._cluster = application, cluster
+        self._cluster = cluster
         self._policy = AddressPolicy(_EVERYWHERE, (), world.own)
         self._conditions: Mapping[str, Object] = conditions_of(item)
         self._endpoints = shown_endpoints(
@@ -203,7 +203,9 @@ class _Explainer:
             return said
         mapped = mirrored_endpoints(mirror, [instance], self._cluster, self._policy, lambda _: None)
         for problem in mapped.problems:
-            if problem.reason == MirrorCondition.UNRESOLVABLE and not self._has(MirrorCondition.UNRESOLVABLE):
+            if problem.reason == MirrorCondition.UNRESOLVABLE and not self._has_condition(
+                MirrorCondition.UNRESOLVABLE
+            ):
                 continue  # here nothing is resolved, and the operator has no trouble with names
             told = problem.message.removeprefix(f"{instance.application} {instance.instance_id} ")
             return f"{problem.reason}: it {told}"
@@ -217,14 +219,14 @@ class _Explainer:
             return f"{keeper} of this cluster registered it: what this cluster registers is never mirrored"
         return f"{keeper} registered it: spec.includeOtherClusters is not true"
 
-    def _has(self, kind: MirrorCondition) -> bool:
+    def _has_condition(self, kind: MirrorCondition) -> bool:
         return (self._conditions.get(kind) or {}).get("status") == "True"
 
     def _said_of(self, instance: Instance) -> str:
         """What the operator says of an instance in a condition of the mirror."""
         start = f"{instance.application} {instance.instance_id} "
         for kind in _OF_INSTANCES:
-            if not self._has(kind):
+            if not self._has_condition(kind):
                 continue
             for sentence in str(self._conditions[kind].get("message") or "").split("; "):
                 if sentence.startswith(start):

@@ -129,7 +129,7 @@ class MirrorState:
 
 
 def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorState]:
-    """How the mirrors stand, worst first.
+    """The state of each mirror, worst first.
 
     :param items: the custom resources.
     :param now_seconds: Unix time.

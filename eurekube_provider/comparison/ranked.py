@@ -10,5 +10,5 @@ class Ranked(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place in the order, from 0."""
+        """The place of this member in the order, from 0."""
         return list(type(self)).index(self)

@@ -19,7 +19,7 @@ class SyncState(Ranked):
     """Callers find nothing although something is meant to be found."""
 
     NOT_KNOWN = "not known"
-    """Nobody can say: no operator has looked, or one world could not be read."""
+    """Nobody can say: no operator has reconciled, or one world could not be read."""
 
     NOT_SYNCED = "not synced"
     """Eureka does not hold what Kubernetes has."""
@@ -40,7 +40,7 @@ class ReportedState:
     """The conditions Ready and Synced of a syncer, as its operator reported them.
 
     :ivar is_ready: whether callers find what is meant to be found; None where nobody knows.
-    :ivar is_synced: whether Eureka holds what the syncer wants; None where nobody has looked.
+    :ivar is_synced: whether Eureka holds what the syncer wants; None where nobody has reconciled.
     """
 
     is_ready: bool | None

@@ -19,7 +19,7 @@ MOST_SUBJECTS = 5
 
 
 class Severity(Ranked):
-    """How bad it is, worst first."""
+    """How bad a trouble is, worst first."""
 
     FAULT = "fault"
     """Callers do not find what they should, or soon will not."""
@@ -78,14 +78,17 @@ def troubles_of(
 
     :param others: what is wrong besides. Of equal severity it comes first: most likely it is the cause.
     """
-    found = [*_grouped(comparisons, _named), *_grouped(mirrors, lambda one: one.subject)]
+    found = [
+        *_troubles_by_reason(comparisons, _name_of),
+        *_troubles_by_reason(mirrors, lambda one: one.subject),
+    ]
     return sorted([*others, *found], key=lambda one: one.severity.rank)
 
 
 _Shown = TypeVar("_Shown", Comparison, "MirrorState")
 
 
-def _grouped(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[Trouble]:
+def _troubles_by_reason(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[Trouble]:
     """One trouble for each severity and reason, what befalls most of them first."""
     by_reason: dict[tuple[Severity, str], list[_Shown]] = {}
     for one in shown:
@@ -105,7 +108,7 @@ def _message(those: Sequence[_Shown], named: Callable[[_Shown], str]) -> str:
     return f"e.g. {named(first)}: {first.message}"
 
 
-def _named(comparison: Comparison) -> str:
+def _name_of(comparison: Comparison) -> str:
     name = comparison.keeper.name
     return name if name and comparison.state is not SyncState.NOT_COMPARED else comparison.application
 

@@ -118,7 +118,7 @@ def takes_most(up: int, doubted: int, arriving: int) -> bool:
 
 
 def counts(instance: Instance) -> bool:
-    """Whether it is more than a Service's address at one more node: those come and go with the nodes."""
+    """Whether an instance is more than a Service's address at one more node, as they come and go."""
     return NODE_KEY not in instance.metadata
 
 

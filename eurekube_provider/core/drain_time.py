@@ -50,13 +50,13 @@ class Drain:
 
     @property
     def forgotten_after_seconds(self) -> int:
-        """From the removal in Eureka until the last caller has forgotten the instance."""
+        """The time from the removal in Eureka until the last caller has forgotten the instance."""
         caches = self.server_cache_seconds, self.client_fetch_seconds, self.load_balancer_cache_seconds
         return math.ceil(math.fsum((*caches, self.replication_seconds)))
 
     @property
     def prestop_seconds(self) -> int:
-        """From the beginning of a pod's deletion until its process may be told to end.
+        """The time from the beginning of a pod's deletion until its process may be told to end.
 
         Longer than :attr:`forgotten_after_seconds`, since the removal itself may have to wait for an
         operator that takes over.

@@ -19,7 +19,7 @@ class Distribution:
     total_seconds: float = 0.0
 
     def __add__(self, other: Distribution) -> Distribution:
-        """Both together."""
+        """The durations of both together."""
         return Distribution(
             tuple(one + two for one, two in zip(self.counts, other.counts, strict=True)),
             self.total_seconds + other.total_seconds,

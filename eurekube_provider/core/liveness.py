@@ -41,10 +41,10 @@ class _Thread(Protocol):
 
     @property
     def ident(self) -> int | None:
-        """None before it was started."""
+        """The number of the thread; None before it was started."""
 
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the thread runs."""
 
 
 def liveness_of(

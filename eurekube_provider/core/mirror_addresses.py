@@ -89,11 +89,11 @@ class AddressPolicy:
         ):
             if is_so:
                 return what
-        if str(address) in self.own or any(_has(one, address) for one in self.cluster):
+        if str(address) in self.own or any(_contains(one, address) for one in self.cluster):
             return "is one of this cluster's own Services or pods: call that by its own name"
-        if not any(_has(one, address) for one in self.allowed):
+        if not any(_contains(one, address) for one in self.allowed):
             return "is in none of the networks that the operator may mirror (--mirror-cidrs)"
-        if narrower and not any(_has(one, address) for one in narrower):
+        if narrower and not any(_contains(one, address) for one in narrower):
             return "is in none of spec.allowedCIDRs"
         return ""
 
@@ -126,5 +126,5 @@ def parsed_address(text: str) -> IpAddress | None:
         return None
 
 
-def _has(network: Network, address: IpAddress) -> bool:
+def _contains(network: Network, address: IpAddress) -> bool:
     return network.version == address.version and address in network

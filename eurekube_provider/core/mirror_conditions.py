@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.condition_types import MirrorReason, Reason, StatusCondition
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.remedies import REMEDIES, mended
-
-_MOST_NAMED = 3
+from eurekube_provider.core.wording import joined
 
 
 class MirrorCondition(StatusCondition):
@@ -106,12 +105,12 @@ class MirrorReport:
 
     @property
     def ready(self) -> int:
-        """Those that are called."""
+        """How many endpoints are called."""
         return sum(one.ready for one in self.services)
 
     @property
     def held(self) -> int:
-        """Those that wait for their removal."""
+        """How many endpoints wait for their removal."""
         return sum(one.held for one in self.services)
 
     @property
@@ -145,7 +144,7 @@ class MirrorReport:
             is_synced, reason, message = self.synced
             if not is_synced:
                 return False, reason, message
-        named = shortened(idle, "Services")
+        named = joined(idle, "Services")
         message = f"no endpoint is ready of {named}" if idle else "no application is mirrored"
         return False, MirrorReason.NONE_READY, mended(MirrorReason.NONE_READY, message, MIRROR_REMEDIES)
 
@@ -159,10 +158,4 @@ def gathered(problems: Iterable[Problem]) -> dict[str, str]:
     by_reason: dict[str, list[str]] = {}
     for one in problems:
         by_reason.setdefault(one.reason, []).append(one.message)
-    return {reason: shortened(messages, "more") for reason, messages in by_reason.items()}
-
-
-def shortened(sentences: Sequence[str], what: str) -> str:
-    """The first few, and how many more there are."""
-    rest = len(sentences) - _MOST_NAMED
-    return "; ".join(sentences[:_MOST_NAMED]) + (f"; and {rest} {what}" if rest > 0 else "")
+    return {reason: joined(messages) for reason, messages in by_reason.items()}

@@ -53,7 +53,7 @@ class SlicePlan:
     deletions: tuple[Object, ...] = ()
 
     def __len__(self) -> int:
-        """How many writes it takes."""
+        """How many writes these changes take."""
         return len(self.creations) + len(self.updates) + len(self.deletions)
 
 
@@ -126,7 +126,7 @@ def _placed(
                 one.is_changed = True
                 continue
             one.endpoints[address] = endpoint
-            one.is_changed |= _kept(stands) != _endpoint(endpoint, has_hints=has_hints)
+            one.is_changed |= _without_empty(stands) != _endpoint(endpoint, has_hints=has_hints)
     rest = sorted(left.values(), key=lambda each: each.address)
     for one in sorted(fillings, key=lambda each: not each.is_changed):
         # What changes anyway is filled; of the others one alone, where it takes all that is left.
@@ -188,7 +188,7 @@ def _endpoint(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
     return body
 
 
-def _kept(stands: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(stands: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in stands.items() if value}
 
 

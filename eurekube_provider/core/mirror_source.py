@@ -30,7 +30,7 @@ class MirrorSource(Protocol):
         """Have ``was_read`` called after each reading, and keep proofs of what left. Before it is started."""
 
     def condition(self) -> Condition:
-        """Whether it was read, and answers."""
+        """Whether the registry was read, and answers."""
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """What is known to be there: of an owner, of an application, of both, or all."""
@@ -42,4 +42,4 @@ class MirrorSource(Protocol):
         """
 
     def figures(self, *, in_full: bool = False) -> Figures:
-        """When it was read, among others."""
+        """When the registry was read, among others."""

@@ -175,7 +175,7 @@ class Instance:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it carries our mark of a drain: what is OUT_OF_SERVICE is so by us, not by a person."""
+        """Whether the instance carries our mark of a drain: it is OUT_OF_SERVICE by us, not by a person."""
         return "eurekube.leaving" in self.metadata
 
     @property
@@ -205,7 +205,7 @@ class Instance:
 
     @property
     def written_at_ms(self) -> int:
-        """When its contents were written, by its owner's clock; 0 where nobody says."""
+        """When the contents were written, by its owner's clock; 0 where nobody says."""
         return self.last_dirty_timestamp_ms or 0
 
     @property
@@ -214,7 +214,7 @@ class Instance:
         return self.overridden_status is not Status.UNKNOWN
 
     def wanted(self) -> Instance:
-        """This instance without what the server computes: two that are equal here ask for the same."""
+        """Copy the instance without what the server computes: two equal copies ask for the same."""
         return replace(
             self,
             overridden_status=Status.UNKNOWN,

@@ -198,7 +198,7 @@ class Outcome:
 
     @classmethod
     def of(cls, changes: Sequence[Change], errors: Sequence[ChangeError | None]) -> Outcome:
-        """From an error, or None, for each change."""
+        """Make an outcome of an error, or None, for each change."""
         pairs = list(zip(changes, errors, strict=True))
         return cls(
             tuple(change for change, error in pairs if error is None),
@@ -337,11 +337,11 @@ def differences(want: Instance, have: Instance) -> list[str]:
                 if old.get(key) != new.get(key)
             ]
         else:
-            found.append(f"{name}: {_plain(old)} -> {_plain(new)}")
+            found.append(f"{name}: {_in_words(old)} -> {_in_words(new)}")
     return found
 
 
-def _plain(value: object) -> object:
+def _in_words(value: object) -> object:
     """A nested value in words."""
     if hasattr(value, "number"):
         return f"{value.number}{'' if value.enabled else ' (disabled)'}"  # type: ignore[attr-defined]

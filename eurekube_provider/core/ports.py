@@ -41,7 +41,7 @@ def choose_ports(
     :param number: which number of the chosen port is registered.
     """
     tcp = [item for item in ports or () if item.get("protocol", "TCP") == "TCP" and item.get("port")]
-    plain = _plain(tcp, port, where, has_secure=secure_port is not None)
+    plain = _plain_port(tcp, port, where, has_secure=secure_port is not None)
     if isinstance(plain, Problem):
         return plain
     if secure_port is None:
@@ -51,7 +51,7 @@ def choose_ports(
             else Problem(ConditionType.NO_PORT, f"{where} has no TCP port")
         )
         return chosen if isinstance(chosen, Problem) else Ports(shared_port(chosen, enabled=True))
-    secure = _named(tcp, secure_port, "securePort", where)
+    secure = _port_named(tcp, secure_port, "securePort", where)
     secure_number = secure if isinstance(secure, Problem) else _number(secure, number, where)
     if isinstance(secure_number, Problem):
         return secure_number
@@ -63,11 +63,11 @@ def choose_ports(
     return Ports(shared_port(plain_number, enabled=True), shared_port(secure_number, enabled=True))
 
 
-def _plain(
+def _plain_port(
     tcp: list[Object], wanted: PortReference | None, where: str, *, has_secure: bool
 ) -> Object | Problem | None:
     if wanted is not None:
-        return _named(tcp, wanted, "port", where)
+        return _port_named(tcp, wanted, "port", where)
     if len(tcp) == 1 and not has_secure:
         return tcp[0]
     for item in tcp:
@@ -81,7 +81,7 @@ def _plain(
     )
 
 
-def _named(tcp: list[Object], wanted: PortReference, field: str, where: str) -> Object | Problem:
+def _port_named(tcp: list[Object], wanted: PortReference, field: str, where: str) -> Object | Problem:
     for item in tcp:
         if item.get("name") == wanted:
             return item

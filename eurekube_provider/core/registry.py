@@ -19,7 +19,7 @@ from eurekube_provider.core.plan import Outcome, Plan
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """It was not read completely so far, so that nothing in it may be removed.
+    """The registry was not read completely so far, so that nothing in it may be removed.
 
     :ivar error: why, once a reading failed or no server answers; None while the first reading is under way.
     """
@@ -29,7 +29,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Well:
-    """It was read and answers.
+    """The registry was read and answers.
 
     :ivar error: why the last reading failed, where it did, of which a single one says little.
     """
@@ -39,7 +39,7 @@ class Well:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """It was read, and cannot be read any more.
+    """The registry was read, and cannot be read any more.
 
     :ivar since: Unix time.
     :ivar lasts: whether reading failed twice on end, or no server answered for seconds, so that all who
@@ -53,7 +53,7 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It must not be worked on, by the operator's configuration."""
+    """The registry must not be worked on, by the operator's configuration."""
 
     why: ConfigurationError
 
@@ -91,7 +91,7 @@ class Server:
 
     @property
     def is_endangered(self) -> bool | None:
-        """Whether it is in self-preservation, or would be with the next renewal that is missing."""
+        """Whether the server is in self-preservation, or would be with the next renewal that is missing."""
         if self.renewals_last_minute is None or self.renewals_threshold is None:
             return None
         return self.renewals_last_minute <= self.renewals_threshold
@@ -148,7 +148,7 @@ class Registry(Protocol):
         """Read, renew and change nothing more; nothing is removed."""
 
     def condition(self) -> Condition:
-        """Whether it was read, and answers."""
+        """Whether the registry was read, and answers."""
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """What is known to be there: of an owner, of an application, of both, or all."""

@@ -31,7 +31,7 @@ class Pace:
 class Schedule:
     """The state of one stack's schedule; each method returns the state that follows.
 
-    A touch says only *look again*: whether there is anything to do is found out when the time has come, by
+    A touch says only *compare again*: whether there is anything to do is found out when the time has come, by
     comparing what is wanted with what was served.
 
     :ivar served: what the last run that went well was for, and nothing went wrong since; empty if none.

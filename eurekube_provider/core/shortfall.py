@@ -67,7 +67,7 @@ def shortfalls(
             waiting = _waiting(prestop, needed_seconds, hook)
             yield Shortfall(
                 ShortfallKind.PRE_STOP_TOO_SHORT if slept else ShortfallKind.NO_PRE_STOP,
-                f"container {name} {_says(prestop, slept)} when its pod is deleted, and callers may call it"
+                f"container {name} {_ending(prestop, slept)} when its pod is deleted, and callers may call it"
                 f" for {needed_seconds} s more",
                 f"let a preStop sleep for {needed_seconds} s"
                 + ("" if waiting else ", after what it does already")
@@ -86,7 +86,7 @@ def shortfalls(
             )
 
 
-def _says(prestop: Object, slept: int) -> str:
+def _ending(prestop: Object, slept: int) -> str:
     if slept:
         return f"serves on for {slept} s"
     return "has a preStop that does not sleep" if prestop else "has no preStop and ends at once"

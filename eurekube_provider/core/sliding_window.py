@@ -64,8 +64,8 @@ class SlidingWindow(Generic[S, K]):
         left, came = self._counts.get(syncer, (0, 0))
         return RecentChanges(
             elsewhere=self._fewer - max(0, left - came),
-            left=left - self._again(self._left, syncer, leaving),
-            came=came - self._again(self._came, syncer, coming),
+            left=left - self._counted_before(self._left, syncer, leaving),
+            came=came - self._counted_before(self._came, syncer, coming),
         )
 
     def clear(self) -> None:
@@ -78,7 +78,7 @@ class SlidingWindow(Generic[S, K]):
     def __len__(self) -> int:
         return len(self._left) + len(self._came)
 
-    def _again(self, table: dict[K, tuple[float, S]], syncer: S, keys: Collection[K]) -> int:
+    def _counted_before(self, table: dict[K, tuple[float, S]], syncer: S, keys: Collection[K]) -> int:
         return sum(key in table and table[key][1] == syncer for key in keys)
 
     def _forget(self, table: dict[K, tuple[float, S]], key: K) -> None:

@@ -6,8 +6,8 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-_ONLY_ORGANIZATION = "organization"
-"""What backends call it that know none: it may be said or left out."""
+DEFAULT_ORGANIZATION = "organization"
+"""What Pulumi says on backends that know no organizations: it may be said or left out."""
 
 _FILE = "file://"
 
@@ -25,7 +25,7 @@ def stack_identity(named: str, project: Mapping[str, Any], backend: str, work_di
     """
     parts = named.split("/")
     organization = parts[0] if len(parts) > 1 else ""
-    if organization == _ONLY_ORGANIZATION:
+    if organization == DEFAULT_ORGANIZATION:
         organization = ""
     name = parts[1] if len(parts) == 3 else str(project.get("name") or work_dir)
     own = project.get("backend")

@@ -29,7 +29,7 @@ from eurekube_provider.core.reservations import names_of
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
 
 DEFAULT_CONNECTION = "default"
-"""The name of the operator's Eureka connection that has no other."""
+"""The name of the connection that ``--eureka-url`` describes, and that a syncer means which names none."""
 
 FAIL_OVER_SECONDS = 15 + 2
 """Until a standby replica writes in place of one that died: the duration of its Lease, and one retry."""

@@ -1,4 +1,4 @@
-"""Wording of lists and of unknown names in messages, and the other way in which names are written."""
+"""Wording of lists, numbers and unknown names in messages, and the other way in which names are written."""
 
 from __future__ import annotations
 
@@ -6,11 +6,25 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+MOST_JOINED = 3
+"""How many sentences of one kind stand in a message."""
+
 
 def listed(texts: Sequence[str], most: int) -> str:
     """List the first texts, and how many more there are: ``a, b and 4 more``."""
     rest = len(texts) - most
     return ", ".join(texts[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def joined(sentences: Sequence[str], what: str = "more") -> str:
+    """Join the first few sentences, and say how many more there are: ``a; b; c; and 2 more``."""
+    rest = len(sentences) - MOST_JOINED
+    return "; ".join(sentences[:MOST_JOINED]) + (f"; and {rest} {what}" if rest > 0 else "")
+
+
+def counted(number: int, noun: str = "instance") -> str:
+    """Count what has a plural in s: ``1 instance``, ``2 instances``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

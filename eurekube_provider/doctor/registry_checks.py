@@ -186,7 +186,9 @@ def vip_findings(
         }
         changed = [known[key] for key in sorted(keys & known.keys())]
         for syncer in changed or (None,):
-            renamed = ",".join(wanted if vip.lower() == wanted.lower() else vip for vip in _written(syncer))
+            renamed = ",".join(
+                wanted if vip.lower() == wanted.lower() else vip for vip in _vip_addresses_of(syncer)
+            )
             yield Finding(
                 Fault.MIXED_VIP_CASE,
                 f"EurekaSyncer {syncer.namespace}/{syncer.name}" if syncer else f"VIP address {wanted}",
@@ -197,7 +199,7 @@ def vip_findings(
             )
 
 
-def _written(syncer: Syncer | None) -> list[str]:
+def _vip_addresses_of(syncer: Syncer | None) -> list[str]:
     return [name.strip() for name in syncer.vip_address.split(",")] if syncer else []
 
 

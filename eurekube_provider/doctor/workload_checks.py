@@ -38,7 +38,7 @@ class Workload:
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The namespace of the workload."""
         return str(self.item["metadata"]["namespace"])
 
     @property

@@ -279,7 +279,7 @@ def set_status(peers: Peers, want: Instance, have: Instance) -> Instance:
 
 
 def remove(peers: Peers, instance: Instance, *, wait: Callable[[float], None] = time.sleep) -> None:
-    """Remove ``instance`` and look until no server that answers holds it.
+    """Remove ``instance`` and read until no server that answers holds it.
 
     A renewal that a server forwarded just before may bring it back once; so it is looked at again. What
     somebody else has registered in its place meanwhile is theirs, and stays: there is time for that while a

@@ -71,7 +71,7 @@ def body(items: Iterable[bytes]) -> bytes:
 
 def answers(document: Mapping[str, Any]) -> list[ItemResponse]:
     """Read a response: an answer for each item, in their order."""
-    return [_answer(entry) for entry in document["responseList"]]
+    return [_item_response(entry) for entry in document["responseList"]]
 
 
 def chunks(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
@@ -86,7 +86,7 @@ _HEARTBEAT = b'{"action":"Heartbeat",'
 _HELD: dict[int, ItemResponse] = {200: ItemResponse(200), 404: ItemResponse(404)}
 
 
-def _answer(entry: Mapping[str, Any]) -> ItemResponse:
+def _item_response(entry: Mapping[str, Any]) -> ItemResponse:
     code, entity = int(entry["statusCode"]), entry.get("responseEntity")
     if not entity:
         return _HELD.get(code) or ItemResponse(code)

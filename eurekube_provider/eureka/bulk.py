@@ -70,7 +70,7 @@ def change_many(
     owners: Owners,
     observer: Observer | None,
 ) -> Failures:
-    """Register or update ``wanted`` on every server, remove ``leaving``, and look what became of both.
+    """Register or update ``wanted`` on every server, remove ``leaving``, and read what became of both.
 
     What may stand there is read first, with several servers also what was never seen: what another client
     registered at one of them a moment ago, or behind a split, gives way to nothing on those that it has not
@@ -91,7 +91,7 @@ def change_many(
     fresh = [one for one in wanted if one.key in new and reads.newest(one.key) is None]
     new = {one.key for one in fresh}
     known = [one for one in wanted if one.key not in new] if new else wanted
-    going, failures = _ours(reads.newest, leaving, owners, observer)
+    going, failures = _ours_or_free(reads.newest, leaving, owners, observer)
     if wanted:
         replicas, conflicts = _replicas(reads, known, owners, observer)
         failures |= conflicts
@@ -119,7 +119,7 @@ def _register(
     stamp = yielding_timestamp()
     yielding = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in fresh]
     failures, held = _send(peers, [*yielding, *replicas], observer, reads, shows_newer=bool(yielding))
-    ours, conflicts = _ours(held.get, yielding, owners, observer)
+    ours, conflicts = _ours_or_free(held.get, yielding, owners, observer)
     failures |= conflicts
     # Ours, and not as wanted: to be written anew.
     wrong = {one.key for one in ours if one.key in held and held[one.key].last_dirty_timestamp_ms != stamp}
@@ -137,7 +137,7 @@ def _replicas(
     reads: UncachedReads, instances: Sequence[Instance], owners: Owners, observer: Observer | None
 ) -> tuple[list[Instance], Failures]:
     """What every server shall hold of ``instances``, and an error for each that is somebody else's."""
-    ours, failures = _ours(reads.newest, instances, owners, observer)
+    ours, failures = _ours_or_free(reads.newest, instances, owners, observer)
     replicas = []
     for want in ours:
         have = reads.newest(want.key)
@@ -198,7 +198,7 @@ def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:
 
 
 def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None) -> Failures:
-    """Remove from every server, and look that it is gone."""
+    """Remove from every server, and read whether it is gone."""
     failures: Failures = {}
     for instance in leaving:
         if observer:
@@ -229,7 +229,7 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
     return failures
 
 
-def _ours(
+def _ours_or_free(
     held: Callable[[Key], Instance | None],
     instances: Sequence[Instance],
     owners: Owners,
@@ -293,7 +293,7 @@ def _register_on(
     """
     refused: dict[Key, RegistryError] = {}
     newer: dict[Key, Instance] = {}
-    # A server takes the items of a batch in their order, so that one request registers and looks.
+    # A server takes the items of a batch in their order, so that one request registers and reads.
     for chunk in batch.chunks(instances, batch.MOST_ITEMS // 2):
         reads_back = [batch.heartbeat(instance) for instance in chunk]
         if shows_newer:
@@ -321,9 +321,9 @@ def _register_on(
 
 
 def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> set[Key]:
-    """Remove from one server, and look; what it holds all the same, and nobody else has registered since.
+    """Remove from one server, and read; what it holds all the same, and nobody else has registered since.
 
-    A server takes the items of a batch in their order, so that one request removes and looks.
+    A server takes the items of a batch in their order, so that one request removes and reads.
     """
     held: set[Key] = set()
     for chunk in batch.chunks(instances, batch.MOST_ITEMS // 2):

@@ -246,7 +246,7 @@ def _split_zone(text: str) -> tuple[str, str]:
 
 
 def _is_proxy(url: str) -> bool:
-    """Whether it is the URL of a proxy that can be asked; one without a scheme is taken for http."""
+    """Whether a text is the URL of a proxy that can be asked; one without a scheme is taken for http."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

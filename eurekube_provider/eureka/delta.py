@@ -76,7 +76,7 @@ def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] |
 
 
 def counts_of(instances: Iterable[Instance]) -> str:
-    """How many there are of each status, as a server words it."""
+    """How many instances have each status, as a server words it."""
     statuses = [instance.status for instance in instances]
     counts = {status.value: statuses.count(status) for status in Status}
     return "".join(f"{status}_{count}_" for status, count in sorted(counts.items()) if count)

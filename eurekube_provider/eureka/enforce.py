@@ -47,7 +47,7 @@ def bring_about(peers: Peers, want: Instance, sent: Instance) -> Instance | None
     if held.enforced == want.enforced:
         return None
     if being_lifted(held, status) and peers.read_everywhere(*held.key).failures:
-        return None  # a server that is away may hold what was lifted: the mark has the next run look again
+        return None  # a server that is away may hold what was lifted: the mark has the next run read again
     return held
 
 

@@ -14,16 +14,16 @@ from eurekube_provider.core.registry import Condition, Figures, RegistryListener
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.departures import Departures
 from eurekube_provider.eureka.front_pages import FrontPages
-from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
 from eurekube_provider.eureka.late_write_repair import LateWriteRepair
 from eurekube_provider.eureka.late_writes import LateWrites
+from eurekube_provider.eureka.list_lag import ListLag
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.reachability import Reachability
 from eurekube_provider.eureka.recovery import Recovery
+from eurekube_provider.eureka.removal_proofs import RemovalProofs
 from eurekube_provider.eureka.renewals import INTERVAL_SECONDS, Renewals
 from eurekube_provider.eureka.restart_detection import RestartDetection
 from eurekube_provider.eureka.resync import Resync
@@ -60,7 +60,7 @@ class EurekaRegistry:
         self.peers = peers
         self.subscription = told = Subscription()
         self.reachability = Reachability(peers)
-        self.handover = Handover()
+        self.list_lag = ListLag()
         ownership, late = Ownership(cluster, operator_name), LateWrites()
         self.view = View()
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
@@ -80,7 +80,7 @@ class EurekaRegistry:
             self.sweeper,
             late,
             self.reachability,
-            self.handover,
+            self.list_lag,
             self.restarts,
             ownership,
             told,
@@ -94,7 +94,7 @@ class EurekaRegistry:
             self.instances,
             late,
             self.reachability,
-            self.handover,
+            self.list_lag,
             self.restarts,
             self.stack_renewals,
             ownership,
@@ -108,7 +108,7 @@ class EurekaRegistry:
         peers.overriding = self.instances.overriding
         self._follows_another = follows_another
         self._expected = 0
-        self._departures: Departures | None = None
+        self._proofs: RemovalProofs | None = None
         self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
         self._coalescer = Coalescer(peers, self._executor)
@@ -162,7 +162,7 @@ class EurekaRegistry:
         return [*self.resync.liveness(), *self.renewals.liveness(), *self.sweeper.liveness()]
 
     def condition(self) -> Condition:
-        """Whether it was read, and answers."""
+        """Whether the registry was read, and answers."""
         return self.reachability.condition()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
@@ -210,11 +210,11 @@ class EurekaRegistry:
 
         Before :meth:`start`.
         """
-        self._departures = departures = Departures(self.peers, self.restarts)
-        self.resync.fetcher.departed = departures.note
+        self._proofs = proofs = RemovalProofs(self.peers, self.restarts)
+        self.resync.fetcher.removals_seen = proofs.note
 
         def read() -> None:
-            departures.forget(self.view.holds)
+            proofs.forget(self.view.holds)
             was_read()
 
         self.resync.was_read = read
@@ -225,7 +225,7 @@ class EurekaRegistry:
 
         :raises RegistryError: no server answers.
         """
-        return self._departures.find_unlisted(keys) if self._departures is not None else UnlistedInstances()
+        return self._proofs.find_unlisted(keys) if self._proofs is not None else UnlistedInstances()
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """What metrics tell; in full, also what the servers' front pages show."""
@@ -252,18 +252,18 @@ class EurekaRegistry:
         )
 
     def take_over(self, expected: int) -> None:
-        """Begin to renew, from the list that every client gets, of one server; see :mod:`.handover`.
+        """Begin to renew, from the list that every client gets, of one server; see :mod:`.list_lag`.
 
         What only other servers hold is looked for soon after.
         """
         self._expected = expected
         if self._follows_another():
-            self.handover.begin()
+            self.list_lag.begin()
         self.renewals.resume()
         self.resync.take_over()
 
     def stand_by(self) -> None:
-        """Another replica renews: end it here, the renewals in flight included. Reading goes on."""
+        """End renewals, those in flight included: another replica renews. Reading goes on."""
         self.renewals.stand_by()
         self.instances.stand_by()
         self.resync.stand_by()
@@ -271,7 +271,7 @@ class EurekaRegistry:
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
         """Read what another replica may have registered so shortly before that no list shows it yet."""
-        if not known_too and not self.handover.lasts:
+        if not known_too and not self.list_lag.lasts:
             return
         asked = [key for key in keys if known_too or self.view.is_new(key)]
         for key, found in read_each(self.peers, asked).items():

@@ -51,7 +51,7 @@ class ForgottenInstances:
                     del self._owners[key]
 
     def clear(self) -> None:
-        """Another replica leads."""
+        """Let go of everything: another replica leads."""
         with self._lock:
             self._by_owner.clear()
             self._owners.clear()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.eureka.forgotten import ForgottenInstances
-from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.late_writes import LateWrites
+from eurekube_provider.eureka.list_lag import ListLag
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.reachability import Reachability
@@ -35,7 +35,7 @@ class KnownInstances:
     _sweeper: Sweeper
     _late: LateWrites
     _reachability: Reachability
-    _handover: Handover
+    _list_lag: ListLag
     _restarts: RestartDetection
     _ownership: Ownership
     _subscription: Subscription
@@ -114,7 +114,7 @@ class KnownInstances:
         """Whether nothing stands or stood lately under a key; False too where what is known is old."""
         if self._reachability.failure or not self._reachability.was_read:
             return False
-        if self._handover.lasts or self._restarts.lost_memory:
+        if self._list_lag.lasts or self._restarts.lost_memory:
             return False
         return key not in self._lost_overrides and self.view.is_new(key)
 

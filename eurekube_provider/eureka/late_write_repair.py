@@ -40,7 +40,7 @@ class LateWriteRepair:
         self._stopped.set()
 
     def came_late(self, found: Instance) -> None:
-        """This may have come when nobody expected it any more: whoever owns it knows what is wanted."""
+        """Tell the owner of an instance that may have come when nobody expected it any more."""
         if not self._ownership.is_ours(found):
             return
         (found,) = self._late.marked([found])

@@ -129,7 +129,7 @@ class LateWrites:
         )
 
     def marked(self, held: Iterable[Instance]) -> list[Instance]:
-        """These, with our mark where the OUT_OF_SERVICE may be one of ours that came late."""
+        """Put our mark on instances whose OUT_OF_SERVICE may be one of ours that came late."""
         with self._lock:
             self._purge()
             # A registration as leaving may be late, too, and keep the status that came with it.
@@ -142,7 +142,7 @@ class LateWrites:
 
     @staticmethod
     def as_ours(instance: Instance) -> Instance:
-        """With our mark, which has it undone."""
+        """Copy the instance with our mark, which has its status undone."""
         return replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"})
 
     @classmethod

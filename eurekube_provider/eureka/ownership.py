@@ -18,7 +18,7 @@ class Ownership:
         self._operator_name = operator_name
 
     def is_ours(self, instance: Instance) -> bool:
-        """Whether it is a syncer's of this cluster, or a stack's that asks this operator to renew it."""
+        """Whether an instance is a syncer's of this cluster, or a stack's that asks us to renew it."""
         return self.is_syncers(instance) or self.is_renewed_for_stack(instance)
 
     def is_syncers(self, instance: Instance) -> bool:

@@ -7,7 +7,6 @@ waits for it only once: the first question that it leaves open is given up soon 
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,6 @@ from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
 from eurekube_provider.eureka.topology import Topology
 
-_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 SHORT_TIMEOUT_SECONDS = 0.5
@@ -241,7 +239,7 @@ class Peers:
         return InstanceByServer(*self.each(lambda peer: peer.read(application, instance_id)))
 
     def deregister(self, application: str, instance_id: str) -> InstanceByServer:
-        """Remove the instance from every server that can be reached, and look whether it is gone.
+        """Remove the instance from every server that can be reached, and read whether it is gone.
 
         A server that does not hold the instance answers 404 and tells none of its peers, so that asking
         one of them is not enough. Nor is it behind one URL, where another server than the one that showed
@@ -276,7 +274,7 @@ class Peers:
         fan_out = FanOut(ask)
         if len(self.peers) == 1 or is_inside():
             for peer in self.peers:
-                self._put(fan_out, peer)
+                self._ask_one(fan_out, peer)
             fan_out.wait(self.peers, (), for_all=True)
             return fan_out.answers, fan_out.failures
         avoided = [] if self._waits_for_all else [peer for peer in self.peers if self._avoided.holds(peer)]
@@ -284,7 +282,9 @@ class Peers:
             avoided = []
         needed = [peer for peer in self.peers if peer not in avoided]
         for peer, executor in zip(self.peers, self._executors, strict=True):
-            if (asks_avoided or peer in needed) and not executor.submit(partial(self._put, fan_out, peer)):
+            if (asks_avoided or peer in needed) and not executor.submit(
+                partial(self._ask_one, fan_out, peer)
+            ):
                 fan_out.not_put(peer)
         left_behind = fan_out.wait(
             needed,
@@ -301,7 +301,7 @@ class Peers:
                 failures[peer.url] = self._left_behind(peer, "has not answered lately")
         return fan_out.answers, failures
 
-    def _put(self, fan_out: FanOut[_T], peer: Peer) -> None:
+    def _ask_one(self, fan_out: FanOut[_T], peer: Peer) -> None:
         """Ask one server, and learn from it whether it is to be avoided."""
         found = fan_out.put(peer)
         if found is True:

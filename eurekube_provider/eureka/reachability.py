@@ -39,7 +39,7 @@ class Reachability:
 
     @property
     def was_read(self) -> bool:
-        """Whether it has been read once: nothing may be removed before."""
+        """Whether the registry has been read once: nothing may be removed before."""
         return self.read_at is not None
 
     def answered(self) -> bool:
@@ -64,7 +64,7 @@ class Reachability:
         return self._failures == FAILURES_THAT_LAST
 
     def refuse(self, why: ConfigurationError) -> None:
-        """It must not be worked on."""
+        """Remember that the registry must not be worked on."""
         self._refusal = why
 
     def failed_within(self, seconds: float) -> bool:
@@ -82,7 +82,7 @@ class Reachability:
         )
 
     def condition(self) -> Condition:
-        """Whether it was read, and answers."""
+        """Whether the registry was read, and answers."""
         if self._refusal is not None:
             return Refused(self._refusal)
         failure = self.failure

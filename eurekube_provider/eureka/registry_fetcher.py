@@ -99,7 +99,7 @@ class RegistryFetcher:
         self._deltas = DeltaReader()
         self._deferred: _DeferredList | None = None
         self._rests_until = self._unanswered_at = -LIST_SECONDS
-        self.departed: Callable[[Iterable[Key]], None] = lambda _: None
+        self.removals_seen: Callable[[Iterable[Key]], None] = lambda _: None
         """Told of what a server says to have been deregistered, each time that it says so; of several servers
         not of what one evicted: others may have its renewals."""
 
@@ -200,7 +200,7 @@ class RegistryFetcher:
             self._rest(now)
             return
         # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
-        self.departed(key for key in self._left(delta) if key not in self._held)
+        self.removals_seen(key for key in self._left_everywhere(delta) if key not in self._held)
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
         self._cursor = _DeltaCursor(
             url=peer.url,
@@ -240,7 +240,7 @@ class RegistryFetcher:
         if held is None:
             self._rest(now)
             return False
-        self.departed(self._left(delta))
+        self.removals_seen(self._left_everywhere(delta))
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
         self._cursor = replace(
@@ -248,7 +248,7 @@ class RegistryFetcher:
         )
         return True
 
-    def _left(self, delta: Delta) -> list[Key]:
+    def _left_everywhere(self, delta: Delta) -> list[Key]:
         """What of a delta has left every server, as far as one of them knows."""
         are_several = len(self._peers.peers) > 1
         return [key for key in delta.gone if not (are_several and key in delta.lapsed)]

@@ -59,12 +59,12 @@ class RemovalChecks:
                 self._removed[self._place(peers, instance.key)] = removed
 
     def forget(self, peers: Peers, key: Key) -> None:
-        """It is about to be registered again: what is found from now on shall be there."""
+        """Check an instance no more: it is about to be registered again, and then shall be there."""
         with self._lock:
             self._removed.pop(self._place(peers, key), None)
 
     def finish(self) -> None:
-        """Look at everything that was added, unless another thread is at it and will.
+        """Check everything that was added, unless another thread is at it and will.
 
         What another thread removed, and is not waiting for, is told on standard error where it stays: the
         failure is no fault of what this one removed.
@@ -98,7 +98,7 @@ class RemovalChecks:
         if seconds > 0:
             self._wait(seconds)
         with self._lock:
-            # Where the clock was set, or a test does not really wait, one look is enough all the same.
+            # Where the clock was set, or a test does not really wait, one check is enough all the same.
             latest = max(time.monotonic(), first)
             due = {place: removed for place, removed in self._removed.items() if removed.due <= latest}
         for peers in {id(removed.peers): removed.peers for removed in due.values()}.values():

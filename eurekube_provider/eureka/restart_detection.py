@@ -24,8 +24,8 @@ MEMORY_SECONDS = 120.0
 """How long after a server's restart a missing registration is put down to its lost memory."""
 
 LATELY_SECONDS = 600.0
-"""A server that has run for longer than this, and since before the last look, was not restarted just now: a
-load balancer has only now sent us there."""
+"""A server that has run for longer than this, and since before the last reading, was not restarted just now:
+a load balancer has only now sent us there."""
 
 READS_BEHIND_BALANCER = 6
 """How many connections are made behind a balancer: of two servers all reach the same one once in 32 times."""
@@ -73,7 +73,7 @@ class StartTimes:
         )
         if self.first_read_at is None:
             self.first_read_at = self.last_read_at = now
-        # By the last look, not by now: while nobody answers, nothing is forgotten.
+        # By the last reading, not by now: while nobody answers, nothing is forgotten.
         since = self.last_read_at - LATELY_SECONDS
         self.seen_at = {start: at for start, at in self.seen_at.items() if at >= since}
         self.seen_at[started_ms] = self.last_read_at = now

@@ -17,9 +17,9 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.handover import Handover
 from eurekube_provider.eureka.known_instances import KnownInstances
 from eurekube_provider.eureka.late_writes import LateWrites
+from eurekube_provider.eureka.list_lag import ListLag
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.reachability import Reachability
@@ -64,7 +64,7 @@ class Resync:
     _known: KnownInstances
     _late: LateWrites
     _reachability: Reachability
-    _handover: Handover
+    _list_lag: ListLag
     _restarts: RestartDetection
     _stack_renewals: StackRenewals
     _ownership: Ownership
@@ -74,7 +74,7 @@ class Resync:
     _: KW_ONLY
     checks_cluster: bool
     share: RenewalShare = field(default=RenewalShare(0, 0, 0.0), init=False)
-    looks_everywhere: bool = field(default=False, init=False)
+    reads_everywhere: bool = field(default=False, init=False)
     _unlisted: set[str] = field(default_factory=set, init=False)
     """The servers that could not be listed since this replica came to lead."""
 
@@ -132,7 +132,7 @@ class Resync:
                     _log.warning("Eureka cannot be read", extra={"error": str(error)})
                 if self._reachability.failed(error):
                     self._subscription.condition_changed()
-            except Exception:  # noqa: BLE001 - the thread must look again
+            except Exception:  # noqa: BLE001 - the thread must read again
                 _log.exception("Eureka could not be read")
             self._went_round_at = time.monotonic()
             fast = self._reachability.failure is not None or not self._reachability.was_read
@@ -157,8 +157,8 @@ class Resync:
         while not self._stopped.wait(min(RESTART_CHECK_SECONDS, max(0.0, until - time.monotonic()))):
             if (
                 time.monotonic() >= until
-                or self.looks_everywhere
-                or self._handover.ends_with(time.monotonic())
+                or self.reads_everywhere
+                or self._list_lag.ends_with(time.monotonic())
             ):
                 return
             if not self._known.renewals.stands_by:
@@ -180,10 +180,10 @@ class Resync:
             self._restarts.notice(TAKE_OVER_GRACE_SECONDS if takes_over else None)
             are_several = len(self._peers.peers) > 1
             if takes_over:
-                self.looks_everywhere = are_several
+                self.reads_everywhere = are_several
             # What a server that was restarted does not list may stand on the others.
-            looks_everywhere = self.looks_everywhere or self._handover.ends_with(asked_at)
-            everywhere = are_several and (self._restarts.lost_memory or (looks_everywhere and not takes_over))
+            reads_everywhere = self.reads_everywhere or self._list_lag.ends_with(asked_at)
+            everywhere = are_several and (self._restarts.lost_memory or (reads_everywhere and not takes_over))
             silent: Mapping[str, RegistryError] = {}
             has_deferred_list = False
             if everywhere:
@@ -199,11 +199,11 @@ class Resync:
                 self._stopped.wait(FIRST_THINGS_SECONDS)
                 self.learn(self.fetcher.read_deferred_list(), is_complete=True)
             if everywhere:
-                self.looks_everywhere = False
-                if self._handover.lasts:
+                self.reads_everywhere = False
+                if self._list_lag.lasts:
                     self._unlisted = set(silent)
-            if self._handover.ends_with(asked_at) and (everywhere or not are_several):
-                self._handover.end()
+            if self._list_lag.ends_with(asked_at) and (everywhere or not are_several):
+                self._list_lag.end()
         if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
             self._stack_renewals.check()
 
@@ -232,7 +232,7 @@ class Resync:
             )
 
     def _left_out_of_service(self, listed: Iterable[Instance]) -> list[Instance]:
-        """Those that a server shows as leaving, and the others do not: taken as that server shows them."""
+        """Take instances as leaving that one server shows so, and the others do not."""
         view, left = self._known.view, []
         for one in listed:
             known = view.get(one.key) if one.is_leaving and self._ownership.is_syncers(one) else None
@@ -252,7 +252,7 @@ class Resync:
         return (
             not self._reachability.was_read
             or self._reachability.failure is not None
-            or self._handover.lasts
+            or self._list_lag.lasts
             or self._restarts.lost_memory
             or self._restarts.servers_behind > 1
         )
@@ -273,7 +273,7 @@ class Resync:
             if self._known.view.get(instance.key) is None:
                 self._known.remember_override(instance)
         was_away = self._reachability.answered()
-        self._subscription.owners_changed({instance.owner for instance in news} | self._beside(news))
+        self._subscription.owners_changed({instance.owner for instance in news} | self._owners_beside(news))
         self._known.renew_no_more(news)
         for key in doubts:
             self._settle(key)
@@ -288,7 +288,7 @@ class Resync:
             self._subscription.condition_changed()
         self.was_read()
 
-    def _beside(self, news: Sequence[Instance]) -> set[str | None]:
+    def _owners_beside(self, news: Sequence[Instance]) -> set[str | None]:
         """Who has instances in applications of which another one is news that registered itself."""
         names = {instance.application for instance in news if instance.owner is None}
         return {one.owner for name in names for one in self._known.view.application(name)}
@@ -304,7 +304,7 @@ class Resync:
             )
 
     def _settle(self, key: Key) -> None:
-        """A list contradicts what we knew: look, and tell whoever owns it."""
+        """Read an instance of which a list contradicts what we knew, and tell whoever owns it."""
         before = self._known.view.get(key)
         now = self._peers.read(*key)
         if now is None:
@@ -317,7 +317,7 @@ class Resync:
 
 
 def refuse_cluster_of_same_name(peers: Peers, cluster: Cluster, listed: Sequence[Instance]) -> None:
-    """Look whether another cluster uses our name, and would take our instances for its own.
+    """Refuse to go on where another cluster uses our name, and would take our instances for its own.
 
     It is looked for on every server that answers: one that was restarted a moment ago holds nothing yet, and
     may be the one that ``listed`` is from.

@@ -31,7 +31,7 @@ class FrontPage:
 
     @property
     def is_endangered(self) -> bool:
-        """Whether it is in self-preservation, or would be with the next renewal that is missing."""
+        """Whether the server is in self-preservation, or would be with the next renewal that is missing."""
         return self.last_minute <= self.threshold
 
 

@@ -23,8 +23,8 @@ from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.apply import write
-from eurekube_provider.eureka.handover import LIST_LAG_SECONDS
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
+from eurekube_provider.eureka.list_lag import LIST_LAG_SECONDS
 from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.renewals import Renewals
@@ -41,7 +41,7 @@ NEW_AT_ONCE = 250
 """How many new registrations are read before the first of them are renewed."""
 
 SPREAD_READINGS = 30
-"""Where there are more, as after a change of leader, they are read in about so many looks, with two seconds
+"""Where there are more, as after a change of leader, they are read in about so many parts, with two seconds
 between them: on end, 10,000 would cost each server 12 s of its processor, and syncers' changes would wait.
 """
 
@@ -94,7 +94,7 @@ class StackRenewals:
         self._lock = threading.Lock()
 
     def stand_by(self) -> None:
-        """Another replica renews."""
+        """Forget everything: another replica renews."""
         self._forgotten.clear()
         with self._lock:
             self._suggested.clear()
@@ -138,7 +138,7 @@ class StackRenewals:
     def check(self) -> None:
         """Read what a list suggested on every server that answers, and renew what stands there.
 
-        Of very many only a part, which may lapse first; the next look goes on.
+        Of very many only a part, which may lapse first; the next reading goes on.
         """
         while not self._renewals.stands_by:
             with self._lock:
@@ -181,13 +181,13 @@ class StackRenewals:
                 _log.warning(
                     "a stack's registration stands on some servers only and is not renewed: it was removed"
                     " from the others; if it shall stand, run its stack with a refresh",
-                    extra={**_named(found), "lacking": ", ".join(lacks)},
+                    extra={**_log_fields(found), "lacking": ", ".join(lacks)},
                 )
             self._drop(found)
             return
         with self._lock:
             self._dropped.pop(found.key, None)
-        _log.info("renewing for a stack", extra={**_named(found), "owner": found.owner})
+        _log.info("renewing for a stack", extra={**_log_fields(found), "owner": found.owner})
         self._renewals.add(found, just_registered=False)
 
     def _drop(self, instance: Instance, lacking: Set[str] = frozenset()) -> None:
@@ -212,7 +212,9 @@ class StackRenewals:
                 self._forgotten.add(instance.key)
                 self._registered(write(self._peers, by_server.found or instance, None))
                 self._forgotten.discard(instance.key)
-                _log.warning("restored a stack's registration that a server had lost", extra=_named(instance))
+                _log.warning(
+                    "restored a stack's registration that a server had lost", extra=_log_fields(instance)
+                )
                 return
             if self._may_be_forgotten(by_server, answered):
                 self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
@@ -220,7 +222,7 @@ class StackRenewals:
         except RegistryError as error:
             _log.warning(
                 "a stack's registration could not be looked at",
-                extra={**_named(instance), "error": str(error)},
+                extra={**_log_fields(instance), "error": str(error)},
             )
             self._renewals.add(instance, just_registered=False)
             return
@@ -229,13 +231,14 @@ class StackRenewals:
             self._renewals.add(instance, just_registered=True)
             return
         _log.warning(
-            "a stack's registration was removed by somebody and is renewed no more", extra=_named(instance)
+            "a stack's registration was removed by somebody and is renewed no more",
+            extra=_log_fields(instance),
         )
         lacking = frozenset(url for url, held in by_server.instances.items() if held is None)
         self._drop(newest((instance, by_server.found)) or instance, lacking)
 
     def _may_be_forgotten(self, by_server: InstanceByServer, answered: Collection[str]) -> bool:
-        """Whether it stands nowhere, and no server says any more since when it runs, though one did before.
+        """Whether an instance stands nowhere, and no server says any more since when it runs, as one did.
 
         :param answered: the servers that said so just now.
         """
@@ -307,7 +310,7 @@ class StackRenewals:
         return any(all(answers[key] is not None for answers in reads.by_url.values()) for key in keys)
 
     def _read(self, keys: list[Key]) -> UncachedReads:
-        """On every server; behind a load balancer so often that it has sent us to each."""
+        """Read on every server; behind a load balancer so often that it has sent us to each."""
         reads = read_everywhere(self._peers, keys)
         servers = self._restarts.servers_behind
         for _ in range(servers if servers > 1 else 0):
@@ -328,7 +331,7 @@ class StackRenewals:
         return by_server
 
 
-def _named(instance: Instance) -> dict[str, str]:
+def _log_fields(instance: Instance) -> dict[str, str]:
     return {"application": instance.application, "instance": instance.instance_id}
 
 

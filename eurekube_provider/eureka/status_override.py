@@ -27,7 +27,7 @@ _ASKED_AT_ONCE = 20
 
 @dataclass(frozen=True, slots=True)
 class StatusByServer:
-    """How one instance stands, by every server's uncached read.
+    """The status of one instance, by every server's uncached read.
 
     :ivar statuses: by URL, of the servers that answered; None where one does not hold it.
     :ivar failures: the servers that did not answer, by URL.
@@ -129,7 +129,7 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
 
 
 def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
-    """Put each out of service on every server, and look.
+    """Put each out of service on every server, and read what came of it.
 
     :raises RegistryError: no server can be asked.
     """
@@ -139,13 +139,13 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
 
 
 def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
-    """Clear each one's override on every server, and look.
+    """Clear each one's override on every server, and read what came of it.
 
     Who says DOWN meanwhile shows as DOWN over an override, and stays so; anything else is UP at once.
     What the operator itself put out of service, on the way out, is left alone.
 
     Servers tell each other a moment later what was set, and a busy one may tell of an override, or of the
-    status that it gave, after it was cleared. So with several servers it is looked, and cleared again, until
+    status that it gave, after it was cleared. So with several servers it is read, and cleared again, until
     neither has come back for :data:`SETTLE_SECONDS`, for at most :data:`LONGEST_SETTLE_SECONDS`.
 
     :raises RegistryError: no server can be asked.
@@ -182,7 +182,7 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
 
 
 def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
-    """How each stands now. Raises nothing: failures are in the answer."""
+    """Read the status of each instance on every server. Raises nothing: failures are in the answer."""
     held, failures = peers.each(lambda peer: read_each(peer, [one.key for one in instances]))
     return [
         StatusByServer(
@@ -195,7 +195,7 @@ def read_statuses(peers: Peers, instances: Sequence[Instance]) -> list[StatusByS
 
 
 def out_since(peers: Peers, instances: Sequence[Instance]) -> float | None:
-    """Since when none of them was UP anywhere, as Unix time by this machine's clock.
+    """Since when none of the instances was UP anywhere, as Unix time by this machine's clock.
 
     A server changes an instance's time with its status. An owner's update changes it as well, so that the
     answer may be later than the truth, and never earlier.

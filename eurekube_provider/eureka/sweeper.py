@@ -53,7 +53,7 @@ MOST_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _PendingSweep:
-    """A removed instance and when it is looked for next.
+    """A removed instance and when it is checked next.
 
     :param is_certain: it was removed; else it only may come, and somebody may want it.
     :param former: who had it before, and gave it to the owner. What one of them wrote later is not removed.
@@ -61,24 +61,24 @@ class _PendingSweep:
 
     instance: Instance
     at: float
-    looks: int = 0
+    checks: int = 0
     is_certain: bool = True
     former: Set[str] = frozenset()
 
     def next(self, sweep_after_seconds: Sequence[float]) -> _PendingSweep | None:
-        """The look after this one; None after the last."""
-        looks = self.looks + 1
-        if looks >= len(sweep_after_seconds):
+        """The check after this one; None after the last."""
+        checks = self.checks + 1
+        if checks >= len(sweep_after_seconds):
             return None
-        at = self.at + sweep_after_seconds[looks] - sweep_after_seconds[self.looks]
-        return replace(self, at=at, looks=looks)
+        at = self.at + sweep_after_seconds[checks] - sweep_after_seconds[self.checks]
+        return replace(self, at=at, checks=checks)
 
 
 class Sweeper:
     """Looks for what was removed, and removes it where it still is or is again.
 
     :param is_registered: whether an instance has been registered again since: then it stays.
-    :param came_back: told of these at each look, once the server answers: the removal may have hit them.
+    :param came_back: told of these at each check, once the server answers: the removal may have hit them.
     :param came_late: told of what a server holds and is not removed: it was written after the removal.
     :param servers_behind: how many servers answer behind one URL.
     """
@@ -106,19 +106,19 @@ class Sweeper:
         ]
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to check what was removed."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Check nothing more."""
         self._stopped.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
 
     def liveness(self) -> list[Liveness]:
-        """Its threads."""
+        """Tell of the threads that sweep."""
         return liveness_of(self._threads)
 
     def removed(self, instance: Instance, former: Set[str] = frozenset()) -> None:
@@ -143,7 +143,7 @@ class Sweeper:
                     removals.setdefault(instance.key, removal)
 
     def sweep(self, peer: Peer, *, was_away: bool = False) -> bool:
-        """Look for what is due on one server.
+        """Check what is due on one server.
 
         :param was_away: it did not answer the last time: what it missed is looked for elsewhere as well.
         :returns: what to give for ``was_away`` the next time; nothing is asked where nothing is due.
@@ -181,7 +181,7 @@ class Sweeper:
         was_away = False
         while not self._stopped.wait(TICK_SECONDS):
             if not self._peers.may_write():
-                continue  # whoever leads looks, and removes
+                continue  # whoever leads checks, and removes
             try:
                 was_away = self.sweep(peer, was_away=was_away)
             except RegistryError:
@@ -190,7 +190,7 @@ class Sweeper:
                 self._stopped.wait(RETRY_SECONDS)
             except LeadershipLost:
                 self._stopped.wait(RETRY_SECONDS)
-            except Exception:  # noqa: BLE001 - the thread must look again
+            except Exception:  # noqa: BLE001 - the thread must check again
                 _log.exception("removals could not be checked")
 
     def _sweep_elsewhere(self, peer: Peer, removal: _PendingSweep) -> None:

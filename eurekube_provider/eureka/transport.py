@@ -46,7 +46,7 @@ class TimedOut(TransportError):
 
 
 class NotConnected(TransportError):
-    """There was no connection: nothing was sent."""
+    """No connection could be made: nothing was sent."""
 
 
 class Broken(TransportError):
@@ -113,11 +113,11 @@ class _InOnePiece(urllib3.connection.HTTPConnection):
 
 
 class _Http(_InOnePiece):
-    """Without TLS."""
+    """A connection without TLS."""
 
 
 class _Https(_InOnePiece, urllib3.connection.HTTPSConnection):
-    """With TLS."""
+    """A connection with TLS."""
 
 
 class Transport:
@@ -138,9 +138,9 @@ class Transport:
         )
         if parts.scheme == "https":
             options["cert_reqs"] = "CERT_REQUIRED"
-            options["ca_certs"] = _text(connection.ca_file) or _trusted()
-            options["cert_file"] = _text(connection.client_certificate)
-            options["key_file"] = _text(connection.client_key)
+            options["ca_certs"] = _path_text(connection.ca_file) or _trusted()
+            options["cert_file"] = _path_text(connection.client_certificate)
+            options["key_file"] = _path_text(connection.client_key)
         proxy = connection.proxy or _proxy_of_environment(url)
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
         if proxy:
@@ -194,7 +194,7 @@ class Transport:
         return again
 
     def _credentials_anew(self) -> dict[str, str] | None:
-        """Those that stand in the file now, which somebody may have renewed; None where there is none."""
+        """Read the credentials from their file, where somebody may have renewed them; None without one."""
         file = self._connection.secret_file
         if file is None:
             return None
@@ -290,7 +290,7 @@ def _proxy(url: str, options: dict[str, Any]) -> urllib3.ProxyManager:
         ) from None
 
 
-def _text(path: object) -> str | None:
+def _path_text(path: object) -> str | None:
     return str(path) if path is not None else None
 
 

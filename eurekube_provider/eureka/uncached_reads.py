@@ -2,7 +2,7 @@
 
 A list is answered from a cache, and whoever asks for one that nobody else asks for leaves a copy of the whole
 registry in the server for good. The read of one instance is answered by no cache, leaves nothing behind and
-renews nothing, so that what died goes on to lapse however often somebody looks.
+renews nothing, so that what died goes on to lapse however often somebody reads it.
 
 Source: ResponseCacheImpl and InstanceResource of Netflix/eureka.
 """

@@ -32,20 +32,20 @@ class View:
         self._purge_from = FEWEST_TO_PURGE
         self._by_application: dict[str, set[Key]] = defaultdict(set)
         self._by_owner: dict[str, set[Key]] = defaultdict(set)
-        # Kept up to date, since the brake asks at each look how many of all are UP.
+        # Kept up to date, since the brake asks at each reconcile how many of all are UP.
         self._up_by_owner: Counter[str] = Counter()
         self._up_by_cluster: Counter[str] = Counter()
         self._by_name: dict[str, Counter[str]] = defaultdict(Counter)
 
     def registered(self, instance: Instance) -> None:
-        """It was written, or seen by an uncached read."""
+        """Keep an instance that was written, or seen by an uncached read."""
         with self._lock:
-            key = self._put(instance)
+            key = self._hold(instance)
             self._firm.add(key)
             self._touched[key] = self.clock()
 
     def gone(self, key: Key) -> None:
-        """It was removed, or an uncached read did not find it."""
+        """Forget an instance that was removed, or that an uncached read did not find."""
         with self._lock:
             self._drop(key)
             self._touched[key] = self.clock()
@@ -53,7 +53,7 @@ class View:
                 self._purge(self._touched[key])
 
     def doubt(self) -> None:
-        """Somebody else may have changed anything since we wrote or read it: the next list is believed."""
+        """Believe the next list: somebody else may have changed anything since we wrote or read it."""
         with self._lock:
             self._firm.clear()
             self._touched.clear()
@@ -145,7 +145,7 @@ class View:
                 if key not in self._firm:
                     if not agrees:
                         news.append(instance)
-                    self._put(instance)
+                    self._hold(instance)
                 elif not agrees:
                     doubts.append(key)
                 elif held is not None and held.last_dirty_timestamp_ms == instance.last_dirty_timestamp_ms:
@@ -163,7 +163,7 @@ class View:
         self._touched = {key: at for key, at in self._touched.items() if now - at < UNLISTED_SECONDS}
         self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._touched))
 
-    def _put(self, instance: Instance) -> Key:
+    def _hold(self, instance: Instance) -> Key:
         """Hold it; returns the key object that all tables share, which saves half of their memory."""
         key = instance.key
         old = self._held.get(key)

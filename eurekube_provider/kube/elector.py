@@ -157,7 +157,7 @@ class Elector:
         """
         if self._holds and self._lease is not None:
             try:
-                self._put(self._lease)
+                self._write_lease(self._lease)
             except KubernetesError as error:
                 if error.status_code not in (404, 409):
                     raise
@@ -174,7 +174,7 @@ class Elector:
         self._observe(lease)
         if self._holds or self._is_free():
             try:
-                self._put(lease)
+                self._write_lease(lease)
             except KubernetesError as error:
                 if error.status_code != 409:  # another one was faster
                     raise
@@ -219,7 +219,7 @@ class Elector:
             except KubernetesError as error:
                 if not told and error.status_code is not None:
                     told = True
-                    about = {"error": str(self._named("watch", error))}
+                    about = {"error": str(self._with_missing_right("watch", error))}
                     _log.warning("the Lease is not watched, only polled", extra=about)
             except Exception:  # noqa: BLE001 - the thread must watch again
                 _log.exception("the watch of the Lease failed")
@@ -253,7 +253,7 @@ class Elector:
         duration = _number(_spec(self._lease), "leaseDurationSeconds")
         return self._seen_at + (duration or self._timing.lease_duration_seconds)
 
-    def _put(self, lease: Object) -> None:
+    def _write_lease(self, lease: Object) -> None:
         """Renew or take the Lease, unless somebody wrote it since ``lease`` was read."""
         spec, now = _spec(lease), _now()
         is_ours = spec.get("holderIdentity") == self.identity
@@ -266,7 +266,7 @@ class Elector:
             "leaseTransitions": _number(spec, "leaseTransitions") + (0 if is_ours else 1),
         }
         sent_at = self._clock()
-        self._held(self._request("PUT", self._path, {**lease, "spec": changed}), sent_at)
+        self._note_held(self._request("PUT", self._path, {**lease, "spec": changed}), sent_at)
 
     def _create(self) -> None:
         now = _now()
@@ -285,7 +285,7 @@ class Elector:
         sent_at = self._clock()
         try:
             made = self._request("POST", LEASES.path(self._namespace), lease)
-            self._held(made, sent_at, follows_another=self._lease is not None)
+            self._note_held(made, sent_at, follows_another=self._lease is not None)
         except KubernetesError as error:
             if error.status_code == 404:
                 raise KubernetesError(
@@ -295,7 +295,7 @@ class Elector:
                 raise
             self._wake.set()  # another one was faster: see who
 
-    def _held(self, lease: Object, sent_at: float, *, follows_another: bool = True) -> None:
+    def _note_held(self, lease: Object, sent_at: float, *, follows_another: bool = True) -> None:
         """Record that the API took what we wrote at ``sent_at``."""
         with self._lock:
             begins = not self._holds or self._is_overdue()
@@ -352,9 +352,9 @@ class Elector:
                 method, path, body=body, timeout_seconds=self._timing.renew_deadline_seconds / 2
             )
         except KubernetesError as error:
-            raise self._named(method, error) from None
+            raise self._with_missing_right(method, error) from None
 
-    def _named(self, method: str, error: KubernetesError) -> KubernetesError:
+    def _with_missing_right(self, method: str, error: KubernetesError) -> KubernetesError:
         """Return an error that names the permission which is missing."""
         if error.status_code != 403:
             return error

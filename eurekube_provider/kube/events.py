@@ -23,6 +23,7 @@ from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import counted
 from eurekube_provider.kube.access import EVENTS, KubeAccess
 from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
 
@@ -119,7 +120,7 @@ class EventRecorder:
                 open_aggregate.text = text
                 return
             self._open(key, _Aggregate(regarding, text), time.monotonic())
-        self._write(regarding, EventType.NORMAL, reason, _counted(count, text))
+        self._write(regarding, EventType.NORMAL, reason, f"{counted(count)} {text}")
 
     def _open(self, key: tuple[str, str], aggregate: _Aggregate, now: float) -> None:
         """Count from now on; the lock is held."""
@@ -142,7 +143,7 @@ class EventRecorder:
             wait = self._limiter.wait_seconds(now)
         for (_, reason), one in due:
             if one.count:
-                self._write(one.regarding, EventType.NORMAL, reason, _counted(one.count, one.text))
+                self._write(one.regarding, EventType.NORMAL, reason, f"{counted(one.count)} {one.text}")
         return wait
 
     def _write(self, regarding: Mapping[str, Any], kind: EventType, reason: str, note: str) -> None:
@@ -203,10 +204,6 @@ class EventRecorder:
             _log.warning("Event not written", extra={"reason": event["reason"], "error": str(error)})
         except Exception:  # noqa: BLE001 - the thread must go on writing the others
             _log.exception("Event not written", extra={"reason": event["reason"]})
-
-
-def _counted(count: int, text: str) -> str:
-    return f"1 instance {text}" if count == 1 else f"{count} instances {text}"
 
 
 def _cut(note: str) -> str:

@@ -60,14 +60,14 @@ class RateLimiter(Generic[K]):
         self._turn_number = 0
 
     def wait(self, latest_at: float) -> None:
-        """Before a write: wait for quiet, but no longer than until then."""
+        """Wait for quiet before a write, but no longer than until then."""
         patience = latest_at - time.monotonic()
         if patience > 0:
             self._wait_quiet(patience)
 
     @staticmethod
     def pause(write_seconds: float) -> None:
-        """After a write that took so long: leave the server to others."""
+        """Leave the server to others, after a write that took so long."""
         time.sleep(min(max(PAUSE_FACTOR * write_seconds, SHORTEST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
 
     def wrote(self, key: K, now: float) -> None:

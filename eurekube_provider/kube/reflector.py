@@ -208,7 +208,7 @@ class Reflector:
         """Take one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``), and tell the listener."""
         with self._turn:
             self._told_of = _version_of(item)
-            self._put(item, is_there=event_type != "DELETED")
+            self._replace(item, is_there=event_type != "DELETED")
 
     def take_answer(self, item: Object) -> None:
         """Take what a write of ours made, and tell the listener, unless a watch has told of later changes.
@@ -219,16 +219,16 @@ class Reflector:
         with self._turn:
             version = _version_of(item)
             if not version or version > self._told_of:
-                self._put(item, is_there=True)
+                self._replace(item, is_there=True)
 
     def take_removal(self, item: Object) -> None:
         """Take that we removed an object, and tell the listener, unless another one of its name stands."""
         with self._turn:
             stands = self.get(*_key(item))
             if stands is not None and stands["metadata"].get("uid") == item["metadata"].get("uid"):
-                self._put(item, is_there=False)
+                self._replace(item, is_there=False)
 
-    def _put(self, item: Object, *, is_there: bool) -> None:
+    def _replace(self, item: Object, *, is_there: bool) -> None:
         key = _key(item)
         old = self._objects.get(key)  # which only who has the turn changes
         kept = self._trim(item, old) if is_there else None

@@ -88,9 +88,9 @@ def refuse_while_needed(
     except KubernetesError as error:
         if error.status_code is None and _is_set(environment, UNREACHABLE_VARIABLE):
             return
-        raise _untold(operator, error) from None
+        raise _cannot_be_told(operator, error) from None
     except ConfigurationError as error:
-        raise _untold(operator, error) from None
+        raise _cannot_be_told(operator, error) from None
     if foreign:
         what = "would be deleted with their CRD" if operator.owns_crds else "would be served by nobody"
         told = " ".join(
@@ -129,7 +129,7 @@ def uninstall_refusal(access: KubeAccess, namespaces: Collection[str]) -> str | 
     )
 
 
-def _untold(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
+def _cannot_be_told(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
     return OperatorStillNeeded(
         f"whether the operator in the namespace {operator.namespace} still serves EurekaSyncers or"
         f" EurekaMirrors of others cannot be told: {error}. Nothing of the operator was removed. Make the"
@@ -205,7 +205,7 @@ def _name(metadata: Mapping[str, Any]) -> str:
 
 
 def _kubeconfig(operator: GuardedOperator) -> str | Mapping[str, Any] | None:
-    """As Pulumi's Kubernetes provider takes it: a file's path, or what such a file holds."""
+    """Read a kubeconfig as Pulumi's Kubernetes provider does: a file's path, or what such a file holds."""
     text = operator.kubeconfig
     if not text:
         return None

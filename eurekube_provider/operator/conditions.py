@@ -8,7 +8,7 @@ the checks of :data:`CHECKS` find, each by itself: a new one is a function, a li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.condition_types import ConditionType, Reason
@@ -25,10 +25,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Outcome, Plan, RefusalReason
 from eurekube_provider.core.remedies import TO_MEND, mended, told_apart
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.core.wording import listed
-
-MOST_JOINED = 3
-"""How many problems of one kind are named in a message."""
+from eurekube_provider.core.wording import counted, joined, listed
 
 REFUSALS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
 """Reasons for which nothing is done for a syncer but to let leave what was seen terminating."""
@@ -357,14 +354,3 @@ def held(there: Collection[Instance]) -> str:
         for name, ones in sorted(by_application.items())
     ]
     return f"Eureka holds {' and '.join(parts) or 'none of its instances'}"
-
-
-def counted(number: int) -> str:
-    """``1 instance``, ``2 instances``."""
-    return "1 instance" if number == 1 else f"{number} instances"
-
-
-def joined(messages: Sequence[str]) -> str:
-    """The first few sentences, and how many more there are."""
-    rest = len(messages) - MOST_JOINED
-    return "; ".join(messages[:MOST_JOINED]) + (f"; and {rest} more" if rest > 0 else "")

@@ -179,7 +179,7 @@ class Controller:
             return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
     def stand_by(self) -> None:
-        """Another replica leads: renew no more, and forget what only holds for who leads. After pause()."""
+        """Renew no more, and forget what only holds for who leads: another replica does. After pause()."""
         with self._terms:
             self._term += 1
             self._stands_by = True

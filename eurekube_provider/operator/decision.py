@@ -143,14 +143,14 @@ class Reports:
         self._drain_check = drain_check
 
     def done(self, decided: Decision, outcome: Outcome) -> Report:
-        """When a reconcile went to its end."""
+        """Report on a reconcile that went to its end."""
         condition = decided.registry.condition()
         error = condition.error if isinstance(condition, Failing) and condition.lasts else None
         drain = self._drain_check.problem(decided.wanted.key)
         return report(decided.condition_input(outcome, error, drain))
 
     def waiting(self, decided: Decision, error: RegistryError) -> SyncerResult:
-        """While changes wait for a registry that does not answer."""
+        """Report on changes that wait for a registry that does not answer."""
         drain = self._drain_check.problem(decided.wanted.key)
         said = report(decided.condition_input(_NOTHING, error, drain))
         return SyncerResult(
@@ -158,7 +158,7 @@ class Reports:
         )
 
     def unresponsive(self, key: SyncerKey, name: str, error: RegistryError) -> SyncerResult:
-        """While a syncer is not reconciled, since its registry does not answer; perhaps nothing is said."""
+        """Report on a syncer that waits for its registry's first answer; perhaps nothing is said."""
         item = self._sources.syncers.get(*key)
         syncer = self._sources.asked(item)
         if item is None or syncer is None or item["metadata"].get("deletionTimestamp"):
@@ -177,7 +177,7 @@ class Reports:
     def ended_early(
         self, item: Object, error: EurekubeError, registries: Registries, reason: str = ""
     ) -> Report:
-        """When a reconcile did not go to its end.
+        """Report on a reconcile that did not go to its end.
 
         :param registries: as its workers use them.
         :param reason: where it is not the error's.

@@ -17,9 +17,9 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import plan
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import joined
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
-from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.ownership_transfer import SUCCESSOR_POLL_SECONDS, OwnershipTransfer
 from eurekube_provider.operator.registries import Registries
@@ -78,7 +78,7 @@ class Deletion:
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
 
     def forget_all(self) -> None:
-        """Another replica leads: how long something has waited counts anew for each."""
+        """Forget how long something has waited: that counts anew for each replica that leads."""
         self._undone.clear()
 
     def of(self, key: SyncerKey, syncer: Object | None, registries: Registries) -> Deleted:
@@ -210,7 +210,7 @@ def has_finalizer(syncer: Object) -> bool:
 
 
 def awaiting_release(syncers: Iterable[Object]) -> frozenset[SyncerKey]:
-    """Those that were deleted and wait for us to let them go."""
+    """The syncers that were deleted and wait for us to let them go."""
     return frozenset(
         key_of(one) for one in syncers if one["metadata"].get("deletionTimestamp") and has_finalizer(one)
     )

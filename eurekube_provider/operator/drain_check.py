@@ -19,9 +19,9 @@ from eurekube_provider.core.objects import Object, is_terminating
 from eurekube_provider.core.prestop import serving_seconds
 from eurekube_provider.core.shortfall import shortfalls
 from eurekube_provider.core.syncer import Mode, Syncer
+from eurekube_provider.core.wording import joined
 from eurekube_provider.kube.access import PODS, KubeAccess
 from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS
-from eurekube_provider.operator.conditions import joined
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import Sources
 
@@ -89,17 +89,17 @@ class DrainCheck:
             self._thread.start()
 
     def stop(self) -> None:
-        """Look at nothing more."""
+        """Check nothing more."""
         with self._condition:
             self._is_stopped = True
             self._condition.notify()
 
     def liveness(self) -> list[Liveness]:
-        """Its thread."""
+        """Tell of the thread that checks."""
         return liveness_of([self._thread])
 
     def check_soon(self, syncer: Syncer) -> None:
-        """Its endpoints may have changed; returns at once."""
+        """Have a syncer's pods checked soon, since its endpoints may have changed; returns at once."""
         if not self._needed_seconds:
             return
         key = (syncer.namespace, syncer.name)
@@ -149,7 +149,7 @@ class DrainCheck:
                 table.pop(key, None)
 
     def forget_all(self) -> None:
-        """Another replica checks from now on."""
+        """Forget what was found: another replica checks from now on."""
         with self._condition:
             for table in (self._due, self._known, self._problems):
                 table.clear()

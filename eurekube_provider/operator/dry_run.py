@@ -17,6 +17,7 @@ from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.wording import counted
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -57,7 +58,7 @@ class Entry:
     outcome: Outcome
 
     def then(self, steps: Plan, outcome: Outcome) -> Entry:
-        """This and the next reconcile, which a syncer may need in the same pass."""
+        """Add the next reconcile, which a syncer may need in the same pass."""
         return Entry(
             Plan(self.steps.changes + steps.changes, steps.refusals),
             Outcome(self.outcome.done + outcome.done, outcome.failures),
@@ -259,7 +260,7 @@ def _mirror_text(entry: tuple[MirrorKey, MirrorEntry]) -> str:
     if one.problem:
         lines.append(f"! {one.problem['reason']}: {one.problem['message']}")
     count = len(one.writes)
-    lines += [*one.writes, f"{count} {'write' if count == 1 else 'writes'}" if count else "nothing to do"]
+    lines += [*one.writes, counted(count, "write") if count else "nothing to do"]
     return "\n  ".join(lines) + "\n"
 
 

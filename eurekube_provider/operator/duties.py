@@ -42,7 +42,7 @@ class LeaderDuties:
             self._triggers.lead()
 
     def stand_by(self) -> None:
-        """Nothing but watching."""
+        """Do nothing but watch."""
         self._controller.stand_by()
         if self._triggers:
             self._triggers.stand_by()

@@ -118,7 +118,7 @@ class ReconcileHistory:
         now = time.time()
         plan = Plan() if plan is None else plan  # one that only refuses is false
         outcome = Outcome((), ()) if outcome is None else outcome
-        rest = _left(plan, outcome, held.message if held else "")
+        rest = _still_differing(plan, outcome, held.message if held else "")
         refused = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals} | {
             failure.change.instance.key: difference_of_change(failure.change, str(failure.error))
             for failure in outcome.failures
@@ -170,7 +170,7 @@ class ReconcileHistory:
                 self._results.pop((key, result), None)
 
     def forget_all(self) -> None:
-        """Another replica reconciles from now on; what was done stays."""
+        """Forget how syncers are: another replica reconciles from now on. What was done stays."""
         with self._lock:
             for table in (self.last, self._refused, self._succeeded_at):
                 table.clear()
@@ -191,7 +191,7 @@ class ReconcileHistory:
             return dict(self._succeeded_at)
 
 
-def _left(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
+def _still_differing(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
     """What of a plan still differs: what was refused, failed or was held back."""
     errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     done = {change.instance.key for change in outcome.done}

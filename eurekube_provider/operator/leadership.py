@@ -45,11 +45,11 @@ class Duties(Protocol):
         """Look at everything, and change what must be changed."""
 
     def stand_by(self) -> None:
-        """Another replica leads: renew no more."""
+        """Renew no more: another replica leads."""
 
 
 class Leadership:
-    """This replica's part in it.
+    """This replica's part in the election.
 
     :param elector: None where this replica is the only one: it leads until it stops.
     """
@@ -188,16 +188,16 @@ class DuplicateOperatorCheck:
                 )
 
     def start(self) -> None:
-        """Look again and again."""
+        """Begin to check again and again."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Check no more."""
         self._stopped.set()
 
     def _run(self) -> None:
         told = False
-        # Of two that began in the same moment only the one that looks first shall give way.
+        # Of two that began in the same moment only the one that checks first shall give way.
         while not self._stopped.wait(self._period_seconds * random.uniform(0.5, 1.5)):  # noqa: S311
             try:
                 self.check()
@@ -209,7 +209,7 @@ class DuplicateOperatorCheck:
                 if not told:
                     told = True
                     _log.warning("Leases in other namespaces are not seen", extra={"error": str(error)})
-            except Exception:  # noqa: BLE001 - the thread must look again
+            except Exception:  # noqa: BLE001 - the thread must check again
                 _log.exception("Leases in other namespaces could not be looked at")
 
     def _has_run_before(self) -> bool:
@@ -221,7 +221,7 @@ class DuplicateOperatorCheck:
         return True
 
     def _is_held(self, namespace: str, spec: Mapping[str, Any]) -> bool:
-        """Whether somebody renews it: lately by its own times, or since we looked the last time."""
+        """Whether somebody renews it: lately by its own times, or since we checked the last time."""
         renewed = str(spec.get("renewTime") or "")
         before = self._renewed.get(namespace)
         self._renewed[namespace] = renewed

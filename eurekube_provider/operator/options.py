@@ -211,16 +211,16 @@ def from_file(
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
             raise ConfigurationError(f"{place}: there is no such key; {hint}")
-        found[key] = SourcedText(_text(place, value, known[key].kind), place)
+        found[key] = SourcedText(_flag_text(place, value, known[key].kind), place)
     return found
 
 
-def _text(place: str, value: Any, kind: ValueType) -> str:
+def _flag_text(place: str, value: Any, kind: ValueType) -> str:
     """A value of the file as one would say it in a flag."""
     if value is None:
         return ""
     if isinstance(value, list) and list in kind.accepts:
-        return ",".join(_text(place, item, TEXT) for item in value)
+        return ",".join(_flag_text(place, item, TEXT) for item in value)
     # A bool is an int for Python, and `no` is one for YAML.
     if isinstance(value, kind.accepts) and (not isinstance(value, bool) or bool in kind.accepts):
         return str(value).lower() if isinstance(value, bool) else str(value)

@@ -92,13 +92,14 @@ class TransferOffer:
     is_awaited: bool = False
 
     def keeps(self, name: str, key: Key) -> bool:
-        """Whether it is not to be taken out now. Nobody was asked yet of what was found to be this syncer's
-        meanwhile: that is offered by the next reconcile.
+        """Whether an instance is not to be taken out now.
+
+        Nobody was asked yet of what was found to be this syncer's meanwhile: the next reconcile offers that.
         """
         return (name, key) in self.kept or self.is_news(name, key)
 
     def is_news(self, name: str, key: Key) -> bool:
-        """Whether it was not known to be this syncer's when others were asked."""
+        """Whether an instance was not known to be this syncer's when others were asked."""
         return self.asked is not None and (name, key) not in self.asked
 
     def beside(self, name: str, steps: Plan) -> Plan:
@@ -123,11 +124,11 @@ class OwnershipTransfer:
         self._unread: dict[SyncerKey, tuple[float, float]] = {}  # waited for since when, and last asked for
 
     def forget(self, key: SyncerKey) -> None:
-        """This syncer is waited for no more."""
+        """Wait for a syncer no more."""
         self._unread.pop(key, None)
 
     def forget_all(self) -> None:
-        """Another replica leads."""
+        """Wait for no syncer any more: another replica leads."""
         self._unread.clear()
 
     def are_awaited(self, key: SyncerKey, leaves: Leaves) -> bool:

@@ -34,7 +34,7 @@ class _Group(Generic[K]):
 
 
 class WorkQueue(Generic[K]):
-    """As client-go's work queue: what is added while it is worked on comes once more afterwards."""
+    """A queue like client-go's: what is added while it is worked on comes once more afterwards."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class WorkQueue(Generic[K]):
         return delay
 
     def forget_failures(self, key: K) -> None:
-        """It went well: the next failure waits for the shortest time again."""
+        """Forget a key's failures: the next one waits for the shortest time again."""
         with self._lock:
             self._failures.pop(key, None)
 
@@ -149,7 +149,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is worked on or waits for a worker; what waits for its time does not count."""
+        """Whether nothing is worked on or waits for a worker; what waits for its time does not count."""
         with self._lock:
             return not (self._working or any(group.waiting for group in self._groups.values()))
 

@@ -40,7 +40,6 @@ from eurekube_provider.operator.sources import Sources
 
 RECHECK_REFUSED_SECONDS = 20.0
 
-_NOTHING = Outcome()
 _NO_OFFER = TransferOffer()
 _NOTHING_UNWANTED = TransferOffer(asked=frozenset())
 
@@ -296,7 +295,7 @@ class Reconciler:
         return has_come
 
     def _unblocked(self, key: SyncerKey, outcome: Outcome) -> frozenset[SyncerKey]:
-        """Those for whom what was taken out may have stood in the way."""
+        """The syncers in whose way may have stood what was taken out."""
         names = {
             change.instance.application
             for change in outcome.done

@@ -59,7 +59,7 @@ class Registries(dict[str, Registry]):
                 self[name].keep(instance)
 
     def require_read(self, name: str) -> None:
-        """Nothing is changed before a registry has been read once.
+        """Refuse to go on before a registry has been read once.
 
         :raises RegistryError: it has not.
         """

@@ -109,12 +109,12 @@ class Brake:
         return steps, None
 
     def forget(self, key: SyncerKey) -> None:
-        """Nothing of this syncer waits any more."""
+        """Forget since when removals of a syncer wait."""
         with self._lock:
             self._held_since.pop(key, None)
 
     def forget_all(self) -> None:
-        """Another replica held back and removed meanwhile: what was counted says nothing any more."""
+        """Forget what was counted: another replica held back and removed meanwhile."""
         with self._lock:
             self._held_since.clear()
             self._window.clear()

@@ -115,7 +115,7 @@ class Retention:
 
 
 def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str) -> list[Instance]:
-    """Those of which the cluster still has the endpoint, ready and at the same address, as they stood.
+    """The instances whose endpoint is still in the cluster, ready and at the same address, as they stood.
 
     :param slices: the EndpointSlices as they are now. For the instance of a whole Service any ready endpoint
         of it will do.

@@ -284,7 +284,7 @@ class _Listener:
 
 
 def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
-    """Look once, as soon as the API answers; False when told to stop meanwhile.
+    """Check once, as soon as the API answers; False when told to stop meanwhile.
 
     :raises ConfigurationError: somebody leads by another Lease, or that cannot be found out.
     """

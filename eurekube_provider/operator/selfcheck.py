@@ -62,7 +62,7 @@ CONSEQUENCES = {
 
 
 class Verdict(StrEnum):
-    """How it stands with one thing."""
+    """What a check found: whether all is well with one thing."""
 
     OK = "ok"
     NOTE = "note"

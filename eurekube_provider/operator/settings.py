@@ -18,6 +18,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import check_cluster_name
 from eurekube_provider.core.networks import Network
 from eurekube_provider.core.reservations import Reservations
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.eureka.connection import SECRETS, Connection
 from eurekube_provider.kube.elector import Timing
 from eurekube_provider.operator.options import (
@@ -47,16 +48,13 @@ from eurekube_provider.operator.options import (
 from eurekube_provider.operator.triggers.targets import Target, targets_from
 from eurekube_provider.operator.web.http_server import parse_address
 
-DEFAULT_CONNECTION = "default"
-"""The name of the connection that ``--eureka-url`` describes, and that a syncer means which names none."""
-
 _MISSING_URL = (
     "no Eureka URL is configured: set --eureka-url or EUREKA_URL, e.g. http://eureka:8761/eureka, or"
     " connections: default: url: in the file that --config names"
 )
 
 
-def _has(allowed: frozenset[tuple[str, str]], source: str, target: str) -> bool:
+def _is_allowed(allowed: frozenset[tuple[str, str]], source: str, target: str) -> bool:
     """Whether a pair allows it; ``*`` stands for any."""
     return any(pair in allowed for pair in ((source, target), (source, "*"), ("*", target), ("*", "*")))
 
@@ -208,14 +206,14 @@ class Settings:
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
         """Whether a syncer may publish Services of another namespace; always of its own."""
-        return syncer_namespace == service_namespace or _has(
+        return syncer_namespace == service_namespace or _is_allowed(
             self.cross_namespace, syncer_namespace, service_namespace
         )
 
     def may_publish(self, syncer_namespace: str, name: str) -> bool:
         """Whether a syncer may publish under a name, in any case, that is not its Service's."""
         names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
-        return _has(names, syncer_namespace, name.lower())
+        return _is_allowed(names, syncer_namespace, name.lower())
 
     @property
     def reservations(self) -> Reservations:
@@ -263,8 +261,9 @@ def settings_from(
     written: dict[str, SourcedText] = {}
     others: dict[str, dict[str, SourcedText]] = {}
     targets: dict[str, Target] = {}
-    file = nearest.get(CONFIG.name)
-    if file is not None:
+    path = ""
+    if (file := nearest.get(CONFIG.name)) is not None:
+        path = file.text
         document = read_yaml(file.text, file.where)
         targets = targets_from(document.pop("targets", None) or {}, f"{file.text}: targets")
         written, others = _read_file(file, document)
@@ -286,11 +285,10 @@ def settings_from(
             _MISSING_URL,
         )
     for name, entries in others.items():
-        assert file is not None  # noqa: S101 - they stand in it
         connections[name] = connection_from(
             entries,
             {secret_name: entries.get(f"{secret_name}-file") for secret_name in SECRETS},
-            f"{file.text}: connections: {name}: there is no url: add one, e.g. url: http://eureka:8761/eureka",
+            f"{path}: connections: {name}: there is no url: add one, e.g. url: http://eureka:8761/eureka",
         )
     named = {name: values[one.name] for name, one in _OF_SETTINGS.items()}
     named["lease_name"] = named["lease_name"] or _lease_name(named["operator_name"])

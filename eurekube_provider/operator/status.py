@@ -187,7 +187,7 @@ class StatusWriter:
             self._thread.join(longest_seconds)
 
     def liveness(self) -> list[Liveness]:
-        """Its thread."""
+        """Tell of the thread that writes."""
         return liveness_of([self._thread])
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
@@ -222,7 +222,7 @@ class StatusWriter:
                 table.pop(key, None)
 
     def forget_all(self) -> None:
-        """Another replica writes from now on, or has written."""
+        """Forget what is to be written: another replica writes from now on, or has written."""
         with self._condition:
             self._is_forgotten = True
             self._limiter.clear()
@@ -376,6 +376,6 @@ class StatusPublisher:
         self._cut_off.discard(key)
 
     def forget_all(self) -> None:
-        """Another replica tells from now on."""
+        """Forget what was told: another replica tells from now on."""
         self._statuses.forget_all()
         self._cut_off.clear()

@@ -70,12 +70,12 @@ class UnresponsiveWatch:
         self._stopped.set()
 
     def liveness(self) -> list[Liveness]:
-        """Its thread."""
+        """Tell of the thread that watches."""
         return liveness_of([self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS)
 
     @contextmanager
     def watched(self, key: SyncerKey, registry: Registry, tell: Tell | None) -> Iterator[None]:
-        """While changes of a syncer are being made at ``registry``.
+        """Watch a syncer while its changes are being made at ``registry``.
 
         :param tell: called once if it does not answer meanwhile; never after the end. None: nothing waits.
         """
@@ -118,5 +118,5 @@ class UnresponsiveWatch:
             self._went_round_at = time.monotonic()
             try:
                 self.check()
-            except Exception:  # noqa: BLE001 - the thread must look again
+            except Exception:  # noqa: BLE001 - the thread must check again
                 _log.exception("not told that an Eureka does not answer")

@@ -33,7 +33,7 @@ def trim_own(item: Object, _before: Object | None = None) -> Object:
     return {**item, "metadata": metadata}
 
 
-def _named(item: Object, **more: Any) -> Object:
+def _with_name(item: Object, **more: Any) -> Object:
     namespace, name = key_of(item)
     return {"namespace": namespace, "name": name, **more}
 
@@ -45,7 +45,7 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
     attached = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
     opted_in = {"annotations": {ATTACH_ANNOTATION: attached}} if attached else {}
     return {
-        "metadata": _named(service, labels=service["metadata"].get("labels") or {}, **opted_in),
+        "metadata": _with_name(service, labels=service["metadata"].get("labels") or {}, **opted_in),
         "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec}
         | ({"clusterIPs": addresses} if len(addresses) > 1 else {}),  # dual stack alone has two
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
@@ -69,7 +69,7 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
             kept = _trim_endpoint(endpoint)
         endpoints.append(kept)
     return {
-        "metadata": _named(endpoint_slice, labels={SERVICE_NAME_LABEL: service} if service else {}),
+        "metadata": _with_name(endpoint_slice, labels={SERVICE_NAME_LABEL: service} if service else {}),
         "addressType": endpoint_slice.get("addressType", "IPv4"),
         "ports": endpoint_slice.get("ports") or [],
         "endpoints": endpoints,
@@ -132,7 +132,7 @@ def trim_node(node: Object, _before: Object | None = None) -> Object:
 def trim_pod(pod: Object, _before: Object | None = None) -> Object:
     """What the mapping reads of a pod: its labels."""
     labels = pod["metadata"].get("labels") or {}
-    return {"metadata": _named(pod), "labels": {interned(key): value for key, value in labels.items()}}
+    return {"metadata": _with_name(pod), "labels": {interned(key): value for key, value in labels.items()}}
 
 
 Scope = str | None

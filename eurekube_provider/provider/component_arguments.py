@@ -54,7 +54,7 @@ def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
     """The arguments of a class, those that it inherits included."""
     # The SDK's Input names Output and its variable as texts.
     hints = get_type_hints(kind, localns={"Output": pulumi.Output, "T": TypeVar("T")})
-    told = _told(kind)
+    told = _descriptions(kind)
     return tuple(
         Argument(
             item.name,
@@ -68,7 +68,7 @@ def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
     )
 
 
-def _told(kind: type[Any]) -> dict[str, str]:
+def _descriptions(kind: type[Any]) -> dict[str, str]:
     """What the docstrings say of each attribute."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):

@@ -87,7 +87,7 @@ class ComponentInputs:
             raise ConfigurationError(
                 f"{where} must not be a secret: it stands in clear in objects of the cluster, or names them"
             )
-        read = _whole(_deserialized(value))
+        read = _as_whole_number(_deserialized(value))
         return str(read) if shape.kind == "string" and kind == "number_value" else read
 
     def _inner(self, shape: Shape, message: Any, where: str, *, within_secret: bool) -> Any:
@@ -101,7 +101,7 @@ class ComponentInputs:
             return pulumi.Output.from_input(read)
         if within_secret and read is not None:
             return pulumi.Output.secret(read)
-        return _whole(read)
+        return _as_whole_number(read)
 
 
 _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -172,6 +172,6 @@ def _unwrapped(message: Any) -> tuple[Any, bool]:
     return message, is_secret
 
 
-def _whole(value: Any) -> Any:
+def _as_whole_number(value: Any) -> Any:
     """A number as the whole one that it is: the engine has fractions only."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

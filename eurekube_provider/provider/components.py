@@ -53,10 +53,10 @@ def construct(request: Any, context: Any, engine_address: str) -> Any:
         # The SDK keeps its settings in the context, and its tasks on the loop of the thread.
         return contextvars.Context().run(lambda: asyncio.run(servicer.Construct(request, context)))
     except EurekubeError as error:
-        raise ConfigurationError(_as_written(request.type, str(error))) from None
+        raise ConfigurationError(_with_schema_names(request.type, str(error))) from None
 
 
-def _as_written(token: str, text: str) -> str:
+def _with_schema_names(token: str, text: str) -> str:
     """A sentence of a Python component with the names that programs in other languages have."""
     from eurekube_provider.provider.component_arguments import names_within
 

@@ -16,14 +16,15 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EMPTY
 from eurekube_provider.core.wording import nearest
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.registrations.connections import FIELDS, abandoned_urls, configured_connection
+from eurekube_provider.registrations.connections import (
+    DEFAULT_OPERATOR_NAME,
+    FIELDS,
+    OFFLINE_VARIABLE,
+    abandoned_urls,
+    configured_connection,
+)
 from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.registrations.property_check import CheckFailure
-
-OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
-DEFAULT_OPERATOR = "eurekube"
-DEFAULT_ORGANIZATION = "organization"
-"""What Pulumi calls it where the backend knows none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Configuration:
     @property
     def operator_name(self) -> str:
         """Who renews, where a resource does not say."""
-        return self("operatorName") or DEFAULT_OPERATOR
+        return self("operatorName") or DEFAULT_OPERATOR_NAME
 
     @property
     def organization(self) -> str | None:

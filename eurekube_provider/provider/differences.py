@@ -44,7 +44,7 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
             kind = kinds.DELETE_REPLACE if is_new else kinds.DELETE
         else:
             kind = kinds.UPDATE_REPLACE if is_new else kinds.UPDATE
-        found[_written(shown)] = proto.PropertyDiff(kind=kind, inputDiff=True)
+        found[_pulumi_path(shown)] = proto.PropertyDiff(kind=kind, inputDiff=True)
     for name in replacing - {path.split(".")[0] for path in found}:
         found.setdefault(camel(name), proto.PropertyDiff(kind=kinds.UPDATE_REPLACE, inputDiff=True))
     return found
@@ -86,7 +86,7 @@ def _with_a_notation(path: tuple[str, ...]) -> tuple[str, ...]:
     return path[:depth]
 
 
-def _written(path: tuple[str, ...]) -> str:
+def _pulumi_path(path: tuple[str, ...]) -> str:
     """A path in Pulumi's notation: ``instances["vm-1"].hostName``."""
     first, *rest = path
     names = [camel(first)]

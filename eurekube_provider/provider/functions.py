@@ -58,32 +58,32 @@ def _offline(token: str, given: Mapping[str, Any]) -> Properties:
     return {name: answer.get(name, given.get(name, empty)) for name, empty in nothing.items()} | dict(answer)
 
 
-def _answer(found: Any) -> Any:
+def _in_camel_case(found: Any) -> Any:
     """An answer under the schema's names; keys of maps are not names."""
     if isinstance(found, Plain):
-        return {camel(name): _answer(item) for name, item in found.items()}
-    return [_answer(item) for item in found] if isinstance(found, tuple) else plain(found)
+        return {camel(name): _in_camel_case(item) for name, item in found.items()}
+    return [_in_camel_case(item) for item in found] if isinstance(found, tuple) else plain(found)
 
 
 def _application(given: Mapping[str, Any], configuration: Configuration) -> Properties:
-    found = find_application(_peers(given, configuration), _text(given, "name"))
-    return {**_answer(found), "up": _answer(found.up)}
+    found = find_application(_peers(given, configuration), _required_text(given, "name"))
+    return {**_in_camel_case(found), "up": _in_camel_case(found.up)}
 
 
 def _instance(given: Mapping[str, Any], configuration: Configuration) -> Properties:
     peers = _peers(given, configuration)
-    found = find_instance(peers, _text(given, "application"), _text(given, "instance_id"))
-    return {"exists": found is not None, "instance": _answer(found)}
+    found = find_instance(peers, _required_text(given, "application"), _required_text(given, "instance_id"))
+    return {"exists": found is not None, "instance": _in_camel_case(found)}
 
 
 def _endpoints(given: Mapping[str, Any], configuration: Configuration) -> Properties:
     found = find_endpoints(
-        _text(given, "service"),
-        _text(given, "namespace"),
+        _required_text(given, "service"),
+        _required_text(given, "namespace"),
         given.get("kubeconfig") or configuration("kubeconfig"),
         given.get("context") or configuration("context"),
     )
-    return {**_answer(found), "ready": _answer(found.ready)}
+    return {**_in_camel_case(found), "ready": _in_camel_case(found.ready)}
 
 
 def _peers(given: Mapping[str, Any], configuration: Configuration) -> Any:
@@ -91,7 +91,7 @@ def _peers(given: Mapping[str, Any], configuration: Configuration) -> Any:
     return PEERS.of(configured_connection(configuration, name=name))
 
 
-def _text(given: Mapping[str, Any], name: str) -> str:
+def _required_text(given: Mapping[str, Any], name: str) -> str:
     value = given.get(name)
     if not isinstance(value, str) or not value:
         raise ConfigurationError(f"{name} is required: a text that is not empty")

@@ -27,7 +27,7 @@ def is_guard(urn: str, type_: str) -> bool:
 
 
 def _check(request: Any) -> Any:
-    """Nothing to complete: only the component writes it."""
+    """Complete nothing: only the component writes this resource."""
     return proto.CheckResponse(inputs=request.news)
 
 
@@ -40,7 +40,7 @@ def _diff(request: Any) -> Any:
 
 
 def _create(request: Any) -> Any:
-    """Nothing is asked before the deletion."""
+    """Keep what the deletion will ask; nothing is asked before."""
     given = received(request.properties)
     properties = sent(guard_inputs(given.properties), given.secrets)
     id_ = "" if request.preview else guard_id(given.properties)

@@ -16,7 +16,8 @@ from eurekube_provider.core.identity import (
     StackOwner,
     parse_owner,
 )
-from eurekube_provider.provider.configuration import DEFAULT_ORGANIZATION, Configuration
+from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
+from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.provider.wire import Path, Received
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
 from eurekube_provider.registrations.defaults import (
@@ -98,25 +99,27 @@ class NativeResource:
         :returns: the inputs, and the paths of what is a secret in them, derived ones included.
         """
         given = dict(news.properties)
-        kept = _kept(given, olds.properties)
+        kept = _take_engine_values(given, olds.properties)
         own = [name for name in OURS if name in given]
         if own:
             reason = "follows from the resource's name and the provider's configuration; leave it out"
             return Checked({}, tuple(CheckFailure(name, reason) for name in own)), news.secrets
         derived = set(self._derived_from_secrets(given, news))
         for path in derived:
-            _put(given, path, FROM_SECRET)
+            _set_at(given, path, FROM_SECRET)
         try:
-            given |= self._ours(urn, olds.properties, given) | kept
+            given |= self._owner_properties(urn, olds.properties, given) | kept
         except ConfigurationError as error:
             problem = CheckFailure(
                 "connection", str(error), "there is no such connection, or it cannot be used"
             )
-            return Checked({}, (_told(problem, news.secrets),)), news.secrets
+            return Checked({}, (_without_secret(problem, news.secrets),)), news.secrets
         is_asked = bool(olds.properties) and not self._configuration.is_offline
         checked = self.registration.check(olds.properties, given, is_update=is_asked)
         secrets = news.secrets | derived
-        return replace(checked, problems=tuple(_told(each, secrets) for each in checked.problems)), secrets
+        return replace(
+            checked, problems=tuple(_without_secret(each, secrets) for each in checked.problems)
+        ), secrets
 
     def previewed(self, olds: Properties, news: Properties) -> Properties:
         """The state as far as it is known before an update."""
@@ -135,7 +138,7 @@ class NativeResource:
         """What the engine keeps of a state."""
         return without_what_follows(properties, self._kind.not_among_outputs, kept)
 
-    def _ours(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
+    def _owner_properties(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
         connection = given.get("connection") or DEFAULT_CONNECTION
         if connection is UNKNOWN:
             raise ConfigurationError("the name of a connection must be known before anything is created")
@@ -170,7 +173,7 @@ class NativeResource:
                     yield ("instances", key, name)
 
 
-def _kept(given: Properties, olds: Properties) -> Properties:
+def _take_engine_values(given: Properties, olds: Properties) -> Properties:
     """What no program writes, and the engine gives back as it was: `ignoreChanges` may name everything.
 
     It is taken out of ``given``, and so are the marks of a moment, which are looked for anew.
@@ -184,7 +187,7 @@ def _kept(given: Properties, olds: Properties) -> Properties:
     return kept
 
 
-def _told(problem: CheckFailure, secrets: Iterable[Path]) -> CheckFailure:
+def _without_secret(problem: CheckFailure, secrets: Iterable[Path]) -> CheckFailure:
     """A problem as everybody may read it: of a named property the engine shows the value, secret or not."""
     if not _is_secret(problem.property, secrets):
         return problem
@@ -200,11 +203,11 @@ def _is_secret(written: str, secrets: Iterable[Path]) -> bool:
     return False
 
 
-def _put(properties: Properties, path: Path, value: object) -> None:
+def _set_at(properties: Properties, path: Path, value: object) -> None:
     """Set what is at a path, without a change of what somebody else holds."""
     name, *rest = path
     if rest:
         properties[name] = dict(properties[name])
-        _put(properties[name], tuple(rest), value)
+        _set_at(properties[name], tuple(rest), value)
     else:
         properties[name] = value

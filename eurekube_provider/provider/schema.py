@@ -151,7 +151,7 @@ def _property(each: Property, *, as_output: bool = False) -> dict[str, Any]:
     could not tell it from what a person wrote, and the engine would keep its name in each state.
     """
     told = as_written(each.told).replace("**", "").strip()
-    default = each.default_told or ("" if each.default in (None, {}) else f"`{_shown(each.default)}`")
+    default = each.default_told or ("" if each.default in (None, {}) else f"`{_default_text(each.default)}`")
     description = ". ".join(
         part[0].upper() + part[1:]
         for part in (told, f"default: {as_written(default)}" if default else "")
@@ -304,7 +304,7 @@ def _functions() -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> str:
+def _default_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

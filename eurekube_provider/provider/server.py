@@ -17,8 +17,8 @@ from eurekube_provider.registrations.cancellation import CANCELLATION
 MOST_CALLS = 256
 """Calls served at once: drains wait beside each other, as many as the engine's ``--parallel`` lets begin."""
 
-_LOOK_SECONDS = 1.0
-"""How often it is looked whether who started the process is still there."""
+_CHECK_SECONDS = 1.0
+"""How often the plugin checks whether who started it is still there."""
 
 _LARGEST_MESSAGE = 400 * 1024 * 1024  # as the engine's own
 
@@ -45,7 +45,7 @@ def main() -> None:
     server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()
-    while not stopped.wait(_LOOK_SECONDS):
+    while not stopped.wait(_CHECK_SECONDS):
         if os.getppid() != parent:  # the engine was killed, and could not interrupt it
             stop()
     server.stop(grace=4).wait()

@@ -56,23 +56,25 @@ def received(message: Any) -> Received:
     properties: Properties = {}
     structured: Properties = {}
     for key, item in message.fields.items():
-        value = _value(item)
+        value = _python_value(item)
         if value is None or key.startswith("__"):
             continue
         if isinstance(value, dict | list):
             structured[key] = value
         else:
-            properties[snake(key)] = _plain(value)
+            properties[snake(key)] = _our_value(value)
     secrets: set[Path] = set()
     for key, item in structured.items():
         _find_secrets(item, (snake(key),), secrets)
-    properties |= renamed({key: _plain(item) for key, item in structured.items()}, snake)
+    properties |= renamed({key: _our_value(item) for key, item in structured.items()}, snake)
     return Received(properties, frozenset(secrets))
 
 
 def sent(properties: Mapping[str, Any], secrets: Iterable[Path] = ()) -> Any:
     """A message with these properties, of which those at ``secrets`` are wrapped."""
-    wanted = renamed({key: _marked(item) for key, item in properties.items() if item is not None}, camel)
+    wanted = renamed(
+        {key: _engine_value(item) for key, item in properties.items() if item is not None}, camel
+    )
     # The outermost first: what lies within a secret needs no wrapping of its own.
     for path in sorted(secrets, key=len):
         _wrap(wanted, _camel_path(path))
@@ -86,7 +88,7 @@ def with_secrets(message: Any, names: Container[str]) -> Any:
     copied: Any = struct_pb2.Struct()  # type: ignore[attr-defined]
     copied.CopyFrom(message)
     for key, item in message.fields.items():
-        if camel(key) in names and not is_secret(plain := _value(item)) and plain != UNKNOWN_TEXT:
+        if camel(key) in names and not is_secret(plain := _python_value(item)) and plain != UNKNOWN_TEXT:
             copied.update({key: as_secret(plain)})
     return copied
 
@@ -96,7 +98,7 @@ def hidden(text: str, request: Any) -> str:
     found: set[str] = set()
     for name in _MESSAGES.intersection(request.DESCRIPTOR.fields_by_name.keys()):
         for item in getattr(request, name).fields.values():
-            _find_texts(_value(item), found, within_secret=False)
+            _find_texts(_python_value(item), found, within_secret=False)
     for each in sorted(found, key=len, reverse=True):
         if len(each) >= _SHORTEST:
             text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", HIDDEN, text, flags=re.IGNORECASE)
@@ -116,13 +118,13 @@ def _find_texts(value: Any, found: set[str], *, within_secret: bool) -> None:
         found.add(value.strip())
 
 
-def _value(value: Any) -> Any:
+def _python_value(value: Any) -> Any:
     """A protobuf value, whose numbers may be any: the check refuses what is no port."""
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
-        return {key: _value(item) for key, item in value.struct_value.fields.items()}
+        return {key: _python_value(item) for key, item in value.struct_value.fields.items()}
     if kind == "list_value":
-        return [_value(item) for item in value.list_value.values]
+        return [_python_value(item) for item in value.list_value.values]
     return None if kind in (None, "null_value") else getattr(value, kind)
 
 
@@ -133,16 +135,16 @@ def _camel_path(path: Path) -> Path:
     return (camel(path[0]), *path[1:])
 
 
-def _plain(value: Any) -> Any:
+def _our_value(value: Any) -> Any:
     if isinstance(value, str):
         return UNKNOWN if value == UNKNOWN_TEXT else value
     if isinstance(value, Mapping):
         kind = value.get(SIGNATURE)
         if kind in (SECRET, OUTPUT):
-            return _plain(value["value"]) if "value" in value else UNKNOWN
-        return {key: _plain(item) for key, item in value.items()}
+            return _our_value(value["value"]) if "value" in value else UNKNOWN
+        return {key: _our_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_our_value(item) for item in value]
     return value
 
 
@@ -160,11 +162,11 @@ def _find_secrets(value: Any, path: Path, found: set[Path]) -> None:
             _find_secrets(item, (*path, snake(key) if is_named else key), found)
 
 
-def _marked(value: Any) -> Any:
+def _engine_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _marked(item) for key, item in value.items() if item is not None}
+        return {key: _engine_value(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):
-        return [_marked(item) for item in value]
+        return [_engine_value(item) for item in value]
     return UNKNOWN_TEXT if value is UNKNOWN else value
 
 

@@ -52,13 +52,13 @@ def read_actual(
     """Read past the servers' caches what is in the places of ``desired``, and what else its owners have.
 
     Which places these are is known from the program, the state and, of an application, Eureka's list. That
-    one is up to 45 s old: what a call that failed left a moment ago may be found by a later look only.
+    one is up to 45 s old: what a call that failed left a moment ago may be found by a later reading only.
 
     :param listed: what is in the application, where that was asked a moment ago.
     :param also: places that a state knows.
     :param writes: ``desired`` is about to be written or removed, or was a moment ago. Where others renew it,
         many of its places are then read in batches, which cost the servers little and renew what they find:
-        what is ours, or what came since the list was made, if anything did. Other looks renew nothing.
+        what is ours, or what came since the list was made, if anything did. Other reads renew nothing.
     :param everywhere: whether the place of a single instance is read from every server, and not from the
         first that answers and holds something; those of an application are in any case.
     :raises RegistryError: no server answered.

@@ -18,7 +18,7 @@ from typing import Any
 from eurekube_provider.core.errors import DrainInterrupted
 
 POLL_SECONDS = 0.2
-"""How often it is looked whether the engine is still there."""
+"""How often a drain checks whether the engine is still there."""
 
 Wait = Callable[[float], None]
 """Sleeps so many seconds.

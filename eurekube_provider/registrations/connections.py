@@ -27,6 +27,12 @@ from eurekube_provider.eureka.connection import (
 NAMESPACE = "eurekube"
 """The namespace of the configuration keys, whatever the project's name: ``eurekube:url``."""
 
+OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
+"""The environment's word for ``eurekube:offline``: with it a preview asks no server."""
+
+DEFAULT_OPERATOR_NAME = "eurekube"
+"""Who renews a registration where neither it nor ``eurekube:operatorName`` names somebody."""
+
 DEFAULT_CONNECTION = "default"
 """The connection that ``eurekube:url`` and the keys beside it describe."""
 
@@ -80,7 +86,7 @@ def configured_connection(
 def _configured(
     setting: Setting, environment: Mapping[str, str], service_url: str | None, name: str
 ) -> Connection:
-    written = setting if name == DEFAULT_CONNECTION else _named(setting, environment, name)
+    written = setting if name == DEFAULT_CONNECTION else _settings_of_entry(setting, environment, name)
     prefix = _prefix(name)
     said: dict[str, str | None] = {}
 
@@ -142,7 +148,7 @@ def connection_to(setting: Setting, service_urls: Iterable[str], name: str) -> C
         own = configured_connection(setting, name=name)
         if not urls.isdisjoint(own.service_urls):
             return own
-    others = (_usable(setting, each) for each in connection_names(setting))
+    others = (_connection_if_usable(setting, each) for each in connection_names(setting))
     return next((other for other in others if other and not urls.isdisjoint(other.service_urls)), None)
 
 
@@ -182,7 +188,7 @@ def _has_url(setting: Setting, name: str) -> bool:
     if name == DEFAULT_CONNECTION:
         return bool(setting("url"))
     is_there = _is_there(setting, name)
-    return is_there and bool(_named(setting, _environment(setting), name)("url"))
+    return is_there and bool(_settings_of_entry(setting, _environment(setting), name)("url"))
 
 
 def _is_there(setting: Setting, name: str) -> bool:
@@ -192,7 +198,7 @@ def _is_there(setting: Setting, name: str) -> bool:
     return name in _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
 
 
-def _usable(setting: Setting, name: str) -> Connection | None:
+def _connection_if_usable(setting: Setting, name: str) -> Connection | None:
     """A connection that is not the one that is asked for: what is wrong with it is not to be said here."""
     try:
         return configured_connection(setting, name=name)
@@ -200,7 +206,7 @@ def _usable(setting: Setting, name: str) -> Connection | None:
         return None
 
 
-def _named(setting: Setting, environment: Mapping[str, str], name: str) -> Setting:
+def _settings_of_entry(setting: Setting, environment: Mapping[str, str], name: str) -> Setting:
     """The settings of one entry of ``eurekube:connections``; no message repeats a value of it."""
     where = f"{NAMESPACE}:connections"
     connections = _object(setting("connections") or "{}", where)

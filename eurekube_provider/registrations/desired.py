@@ -50,7 +50,7 @@ class Registration:
     def from_complete(
         cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY
     ) -> Registration:
-        """The same of properties of which none is missing."""
+        """Read properties of which none is missing."""
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
@@ -65,7 +65,7 @@ class Registration:
         return f"{self.instance.application} {self.instance.instance_id}"
 
     def released(self, previous: Registration, have: Instance | None) -> Registration:
-        """This one with the status to bring about once: UP where ours is no longer asked for.
+        """Add the status to bring about once: UP where ours is no longer asked for.
 
         What a person set since is left alone, as where nothing was ever enforced.
         """
@@ -177,7 +177,7 @@ class DesiredState:
         return policies
 
     def without_state(self, ours: Mapping[Key, Instance] | None = None) -> DesiredState:
-        """This as asked for where there is no state: what the owner has there keeps its incarnation."""
+        """Ask for the same without a state: what the owner has there keeps its incarnation."""
         kept = dict(self.registrations)
         for key, each in self.registrations.items():
             held = (ours or {}).get(each.instance.key)
@@ -187,7 +187,7 @@ class DesiredState:
         return replace(self, registrations=kept, incarnation=None)
 
     def released(self, previous: DesiredState, ours: Mapping[Key, Instance]) -> DesiredState:
-        """This with UP where a status of ours is no longer asked for."""
+        """Add UP where a status of ours is no longer asked for."""
         now = dict(self.registrations)
         for key, each in self.registrations.items():
             earlier = previous.registrations.get(key)
@@ -197,5 +197,5 @@ class DesiredState:
 
 
 def name_of(instance: Instance, keys: Mapping[Key, str]) -> str:
-    """By which key the program, now or once, called an instance."""
+    """The key by which the program, now or once, called an instance."""
     return keys.get(instance.key) or instance.metadata.get(MEMBER_KEY) or instance.instance_id

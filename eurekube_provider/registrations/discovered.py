@@ -44,7 +44,7 @@ class Plain(Mapping[str, Any]):
         return (each.name for each in fields(self))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
-        """How many there are."""
+        """How many fields there are."""
         return len(fields(self))  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ class FoundApplication(Plain):
 
     @property
     def up(self) -> tuple[FoundInstance, ...]:
-        """Those that callers are sent to."""
+        """The instances that callers are sent to."""
         return tuple(each for each in self.instances if each.status == Status.UP)
 
 
@@ -121,7 +121,7 @@ class FoundEndpoints(Plain):
 
     @property
     def ready(self) -> tuple[FoundEndpoint, ...]:
-        """Those that callers can be sent to."""
+        """The endpoints that callers can be sent to."""
         return tuple(each for each in self.endpoints if each.ready and not each.terminating)
 
 
@@ -135,7 +135,7 @@ def find_application(peers: Peers, name: str) -> FoundApplication:
     found = sorted(
         (each for each in listed if each.application == name.upper()), key=lambda each: each.instance_id
     )
-    return FoundApplication(name.upper(), tuple(map(_found, found)))
+    return FoundApplication(name.upper(), tuple(map(_found_instance, found)))
 
 
 def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInstance | None:
@@ -147,7 +147,7 @@ def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInst
     if held is None:
         require_a_verified_server(f"read {application.upper()} {instance_id}", peers)
         return None
-    return _found(held)
+    return _found_instance(held)
 
 
 def find_endpoints(
@@ -203,7 +203,7 @@ def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
     return found
 
 
-def _found(instance: Instance) -> FoundInstance:
+def _found_instance(instance: Instance) -> FoundInstance:
     told = properties_of(instance)
     told |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
     return FoundInstance(**{each.name: told[each.name] for each in fields(FoundInstance)})

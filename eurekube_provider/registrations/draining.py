@@ -84,7 +84,7 @@ def drain(
     except BaseException as error:
         failed = _for_each(_put_back_or_error, leaving)
         if isinstance(error, DrainInterrupted):
-            raise DrainInterrupted(_told(leaving, failed, str(error))) from None
+            raise DrainInterrupted(_failure_text(leaving, failed, str(error))) from None
         raise
     return frozenset(
         instance.key
@@ -116,10 +116,10 @@ def was_left(
     keys = list(places)
     if len(keys) > MOST_READ:
         listed = {one.key: one for one in peers.list_instances() if one.key in places}
-        suggested = [key for key in keys if _left(places[key], listed.get(key), in_state)]
+        suggested = [key for key in keys if _marks_left(places[key], listed.get(key), in_state)]
         keys = [*keys[:2], *keys[-2:], *suggested[:MOST_READ]]
     held = read_each(peers, keys)
-    found = {key: _left(places[key], have, in_state) for key, have in held.items()}
+    found = {key: _marks_left(places[key], have, in_state) for key, have in held.items()}
     marks: frozenset[str] = frozenset().union(*found.values())
     if _added(peers, places, held, in_state):
         marks |= {HALF_DONE}
@@ -159,7 +159,7 @@ def _added(
     return any(each is not None and is_added(each) for each in there.values())
 
 
-def _left(want: Instance, have: Instance | None, in_state: Mapping[Key, Instance]) -> frozenset[str]:
+def _marks_left(want: Instance, have: Instance | None, in_state: Mapping[Key, Instance]) -> frozenset[str]:
     if have is None:
         is_missed = want.key in in_state and want.renewer != SELF_RENEWED
         return frozenset({ABSENT} if is_missed else ())
@@ -236,7 +236,7 @@ def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None
     return None
 
 
-def _told(leaving: Sequence[RegisteredAt], failed: Sequence[EurekubeError | None], why: str) -> str:
+def _failure_text(leaving: Sequence[RegisteredAt], failed: Sequence[EurekubeError | None], why: str) -> str:
     """One sentence on what stands now."""
     first = leaving[0][1]
     more = f" and {len(leaving) - 1} more" if len(leaving) > 1 else ""

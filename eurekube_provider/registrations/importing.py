@@ -40,7 +40,7 @@ def imported_instance(id_: str, owner: StackOwner, service_url: str, peers: Peer
         require_a_verified_server(f"import {id_}", peers)
         return None
     asked = _asking_for(held) | {"application": held.application} | _managed(held, owner)
-    checked = _usable(id_, check({}, asked | _ours(owner, service_url)))
+    checked = _require_usable(id_, check({}, asked | _owner_properties(owner, service_url)))
     if held.owner == str(owner) and held.incarnation:
         checked[INCARNATION] = held.incarnation
     desired = DesiredState.from_properties(checked)
@@ -72,12 +72,12 @@ def imported_application(id_: str, owner: StackOwner, service_url: str, peers: P
         "renewer": renewers.pop() if len(renewers) == 1 else SELF_RENEWED,
         "instances": instances,
     }
-    checked = _usable(id_, check_members({}, asked | _ours(owner, service_url)))
+    checked = _require_usable(id_, check_members({}, asked | _owner_properties(owner, service_url)))
     desired = DesiredState.from_properties(checked)
     return Found(application_outputs(checked, desired, _actual(held, desired)), asked)
 
 
-def _usable(id_: str, checked: Checked) -> Properties:
+def _require_usable(id_: str, checked: Checked) -> Properties:
     """Checked properties.
 
     :raises ConfigurationError: what stands there cannot be asked for.
@@ -114,7 +114,7 @@ def _managed(held: Instance, owner: StackOwner) -> Properties:
     return {"renewer": _renewer(held), **adopt}
 
 
-def _ours(owner: StackOwner, service_url: str) -> Properties:
+def _owner_properties(owner: StackOwner, service_url: str) -> Properties:
     return {"service_url": service_url, "owner": str(owner)}
 
 

@@ -1,4 +1,4 @@
-"""From the properties of a registration to an instance, and from what Eureka holds back to properties."""
+"""Translates the properties of a registration to an instance, and what Eureka holds back to properties."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def id_of(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
 
 
 def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
-    """Another one than the state's, which then has to be written again; None for the same."""
+    """The incarnation that is there, where it is not the state's and has to be written; else None."""
     own = properties.get(INCARNATION) or ""
     is_other = actual.owner == properties["owner"] and actual.incarnation != own
     return actual.incarnation if is_other else None

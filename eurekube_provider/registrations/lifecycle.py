@@ -67,11 +67,11 @@ def create(
     :raises RegistryError: Eureka did not do it, or could not even be asked.
     """
     before = _in_service(wanted, [wanted.owner], peers)
-    planned = _planned(wanted, before, peers)
+    planned = _plan_for(wanted, before, peers)
     failed = _refusals(planned, wanted)
     if failed:
         _raise(wanted, "register", failed, "nothing was registered")
-    failed, after = _put(planned, wanted, before, peers)
+    failed, after = _carry_out_and_read(planned, wanted, before, peers)
     if failed:
         taken = take_back(wanted, before, peers)
         _raise(wanted, "register", failed, taken.told, may_be_left=not taken.is_certain)
@@ -97,9 +97,9 @@ def update(
     if wanted.incarnation is None:
         wanted = wanted.without_state(before.ours)
     now = wanted.released(previous, before.ours)
-    planned = _planned(now, before, peers)
+    planned = _plan_for(now, before, peers)
     refused = _refusals(planned, wanted)
-    failed, after = _put(planned, now, before, peers, refused)
+    failed, after = _carry_out_and_read(planned, now, before, peers, refused)
     if failed:
         if previous.incarnation is not None:
             failed |= undo_failed(
@@ -119,7 +119,7 @@ def preview(wanted: DesiredState, peers: Peers) -> list[str]:
     """
     before = read_actual(wanted, [wanted.owner], peers, everywhere=False)
     wanted = wanted.without_state(before.ours)
-    planned = _planned(wanted, before, peers)
+    planned = _plan_for(wanted, before, peers)
     refused = _refusals(planned, wanted)
     changed = {change.instance.key for change in planned.changes}
     lines = []
@@ -208,7 +208,7 @@ def left_alone(instance: Instance) -> str:
     )
 
 
-def _planned(wanted: DesiredState, before: ActualState, peers: Peers) -> Plan:
+def _plan_for(wanted: DesiredState, before: ActualState, peers: Peers) -> Plan:
     """What must change, with what stands at the addresses of what is not there yet."""
     desired = list(wanted.instances.values())
     missing = [each for each in desired if each.key not in before.everything]
@@ -228,7 +228,7 @@ def _refusals(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:
     }
 
 
-def _put(
+def _carry_out_and_read(
     planned: Plan,
     wanted: DesiredState,
     before: ActualState,

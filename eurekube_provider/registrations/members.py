@@ -128,12 +128,16 @@ def _checked_defaults(
     """The application's own properties, checked as if an instance had them; only what was written is kept."""
     alone = {key: written[key] for key in (*MANAGEMENT, *SHARED) if key in written}
     stand_ins = {"host_name": "host", "instance_id": "id", "port": 1}
-    checked = check(_told(olds), {**stand_ins, **alone})
+    checked = check(_former_metadata(olds), {**stand_ins, **alone})
     kept = {name: checked.properties[name] for name in MANAGEMENT if name in checked.properties}
-    return kept | _as_written(alone, checked.properties), list(checked.problems), list(checked.warnings)
+    return (
+        kept | _normalised_as_written(alone, checked.properties),
+        list(checked.problems),
+        list(checked.warnings),
+    )
 
 
-def _told(olds: Mapping[str, Any]) -> Properties:
+def _former_metadata(olds: Mapping[str, Any]) -> Properties:
     """What a check asks of the time before: the metadata that stand already."""
     return {name: olds[name] for name in ("metadata", "zone") if name in olds}
 
@@ -152,19 +156,20 @@ def _checked_member(
     known = {name: item for name, item in written.items() if name in OWN}
     before = (olds.get("instances") or {}).get(key)
     checked = check(
-        _told(_merged(olds, key, before)) if before is not None else {}, _merged(application, key, known)
+        _former_metadata(_merged(olds, key, before)) if before is not None else {},
+        _merged(application, key, known),
     )
     problems += [
         replace(problem, property=f"{where}.{problem.property}")
         for problem in checked.problems
         if problem.property in known or problem.property not in told
     ]
-    kept = _as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
+    kept = _normalised_as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
     warnings = [CheckFailure(f"{where}.{one.property}", one.reason) for one in checked.warnings]
     return kept, checked.properties.get("instance_id"), problems, warnings
 
 
-def _as_written(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
+def _normalised_as_written(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:
     """The keys that were written, with their normalised values."""
     kept = {name: checked[name] for name in SHARED if name in written and name in checked}
     kept |= {name: checked[name] for name in OWN if name in written and name in checked}

@@ -81,7 +81,9 @@ def _required(name: str, scope: Scope, check: Callable[[Any], Any], told: str, *
     return Property(name, scope, check, told, is_required=True, **more)
 
 
-def _whole(name: str, scope: Scope, least: int, most: int, default: int, told: str, *at: str) -> Property:
+def _whole_number(
+    name: str, scope: Scope, least: int, most: int, default: int, told: str, *at: str
+) -> Property:
     return Property(name, scope, values.whole_number(least, most), told, at, int, default)
 
 
@@ -90,7 +92,7 @@ def _flag(name: str, told: str, *at: str, default: bool, **more: Any) -> Propert
 
 
 def _of_lease(name: str, told: str) -> Property:
-    return _whole(name, Scope.CONTENTS, 1, 86400, getattr(EurekaLease(), name), told, "lease", name)
+    return _whole_number(name, Scope.CONTENTS, 1, 86400, getattr(EurekaLease(), name), told, "lease", name)
 
 
 def _url(name: str) -> Property:
@@ -136,7 +138,7 @@ PROPERTIES = (
         "port", _CONTENTS, values.whole_number(1, 65535), "1 to 65535", at=("port", "number"), type=int
     ),
     _flag("port_enabled", "whether callers may use it", "port", "enabled", default=True),
-    _whole("secure_port", _CONTENTS, 1, 65535, 443, _SECURE_PORT, "secure_port", "number"),
+    _whole_number("secure_port", _CONTENTS, 1, 65535, 443, _SECURE_PORT, "secure_port", "number"),
     _flag(
         "secure_port_enabled",
         "Spring calls https whenever it is enabled",
@@ -198,7 +200,7 @@ PROPERTIES = (
         default=OnConflict.FAIL.value,
         choices=tuple(each.value for each in OnConflict),
     ),
-    _whole("drain_seconds", _MANAGEMENT, 0, 3600, 0, _DRAIN),
+    _whole_number("drain_seconds", _MANAGEMENT, 0, 3600, 0, _DRAIN),
     Property("connection", _MANAGEMENT, values.as_text, _CONNECTION, default="default"),
     _required("service_url", _MANAGEMENT, values.as_service_url, ""),
     _required("owner", _MANAGEMENT, values.as_owner, "", at=("metadata", OWNER_KEY)),

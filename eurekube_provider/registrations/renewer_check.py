@@ -31,14 +31,14 @@ def is_renewed(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool 
 
 
 class RenewerCheck:
-    """Looks once for each Eureka and name that this process registers with."""
+    """Asks once for each Eureka and name that this process registers with."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked: set[tuple[tuple[str, ...], str]] = set()
 
     def check(self, peers: Peers, connection: str, renewer: str) -> str:
-        """Look before the first registration; what to tell a person once it is made, mostly nothing."""
+        """Ask before the first registration; what to tell a person once it is made, mostly nothing."""
         place = (peers.connection.service_urls, renewer)
         with self._lock:
             if renewer == SELF_RENEWED or place in self._asked:

@@ -79,7 +79,7 @@ class Resource(Protocol):
     def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
         """Normalise the properties and refuse what Eureka could not hold.
 
-        A preview's asks no server. An update's looks what an earlier run left.
+        That of a preview asks no server. That of an update reads what an earlier run left.
         """
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
@@ -150,7 +150,7 @@ class RegistrationResource(Resource):
         self._tell = tell or told_on_standard_error
 
     def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
-        """Normalise and refuse, and in an update look what an earlier run left."""
+        """Normalise and refuse, and in an update read what an earlier run left."""
         written, derived = without_secrets(news)
         checked = self._kind.check(olds, written)
         properties = {

@@ -47,7 +47,7 @@ def errors_of(outcome: Outcome, wanted: DesiredState) -> dict[str, EurekubeError
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """How it went to take back what was sent.
+    """What became of taking back what was sent.
 
     :ivar told: the end of a sentence that says so, and what is left to do.
     :ivar is_certain: whether nothing of it can be left.

@@ -22,7 +22,7 @@ from eurekube_provider.registrations.connections import (
 class SharedPeers:
     """One :class:`Peers` for each connection: its pooled sessions serve every thread.
 
-    :ivar silent: who was asked for nothing but a look, and gave no answer: one time-out is enough.
+    :ivar silent: who was asked for nothing but a read, and gave no answer: one time-out is enough.
     """
 
     def __init__(self) -> None:

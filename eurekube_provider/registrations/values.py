@@ -175,7 +175,7 @@ def as_metadata(value: Any) -> dict[str, Any]:
         if item is UNKNOWN:
             result[key] = item
         elif item is not None:
-            result[key] = _shown(item)
+            result[key] = _as_written(item)
             if problem := text_problem(result[key]):
                 problems.append((f"the value of {key!r} {problem}", f"a value {problem}"))
     if problems:
@@ -214,7 +214,7 @@ def as_owner(value: Any) -> str:
     return _readable(str(value))
 
 
-def _shown(value: Any) -> str:
+def _as_written(value: Any) -> str:
     """A scalar as a person would write it: Pulumi's 8080.0 is 8080, True is true."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -224,4 +224,4 @@ def _shown(value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else _shown(value)
+    return repr(value) if isinstance(value, str) else _as_written(value)

@@ -1,4 +1,4 @@
-"""Pulumi: the dynamic resource, the components, and the program without an engine.
+"""Pulumi: the dynamic resources, the components, the lookups, and what a stack's program needs beside them.
 
 Each module is imported by name; :mod:`eurekube_provider` has the public names.
 """

@@ -59,14 +59,16 @@ class DrainBeforeStop:
         def drained(spec: Mapping[str, Any]) -> Mapping[str, Any]:
             if not self._is_meant(spec):
                 return spec
-            return drained_workload(kind, spec, self.drain, PreStopHook(self.hook), self.containers, _within)
+            return drained_workload(
+                kind, spec, self.drain, PreStopHook(self.hook), self.containers, _applied_within
+            )
 
         return pulumi.ResourceTransformResult(
-            props={**args.props, "spec": _within(args.props["spec"], drained)}, opts=args.opts
+            props={**args.props, "spec": _applied_within(args.props["spec"], drained)}, opts=args.opts
         )
 
     def _is_meant(self, spec: Mapping[str, Any]) -> bool:
-        """By the labels of its pods; those that are not known yet are none."""
+        """Whether a workload is meant, by the labels of its pods; those that are not known yet are none."""
         labels: Any = spec
         for key in ("template", "metadata", "labels"):
             labels = labels.get(key) if isinstance(labels, Mapping) else None
@@ -76,7 +78,7 @@ class DrainBeforeStop:
         return all(known.get(key) == value for key, value in self.match_labels.items())
 
 
-def _within(value: Any, change: Transform) -> Any:
+def _applied_within(value: Any, change: Transform) -> Any:
     """``change`` of a value that may be an output, or wrapped as a secret."""
     if rpc.is_rpc_secret(value):
         return pulumi.Output.secret(rpc.unwrap_rpc_secret(value)).apply(change)

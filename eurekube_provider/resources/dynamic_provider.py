@@ -108,26 +108,26 @@ def read_in(properties: Mapping[str, Any]) -> Properties:
     What this provider has made a secret comes without that again: the engine keeps the secrets. A state that
     the native provider has written names its properties as the schema does.
     """
-    own = {key: _marked(value) for key, value in properties.items() if not key.startswith("__")}
+    own = {key: _our_value(value) for key, value in properties.items() if not key.startswith("__")}
     return renamed(own, snake)
 
 
 def write_out(properties: Mapping[str, Any]) -> Properties:
     """Ours as Pulumi's."""
-    return {key: _unmarked(value) for key, value in properties.items()}
+    return {key: _pulumi_value(value) for key, value in properties.items()}
 
 
-def _marked(value: Any) -> Any:
+def _our_value(value: Any) -> Any:
     if is_secret(value):
-        return _marked(value["value"])
+        return _our_value(value["value"])
     if isinstance(value, Mapping):
-        return {key: _marked(item) for key, item in value.items()}
+        return {key: _our_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_marked(item) for item in value]
+        return [_our_value(item) for item in value]
     return UNKNOWN if isinstance(value, pulumi.output.Unknown) or value == rpc.UNKNOWN else value
 
 
-def _unmarked(value: Any) -> Any:
+def _pulumi_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _unmarked(item) for key, item in value.items()}
+        return {key: _pulumi_value(item) for key, item in value.items()}
     return rpc.UNKNOWN if value is UNKNOWN else value

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pulumi
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.registrations.connections import NAMESPACE
+from eurekube_provider.registrations.connections import NAMESPACE, OFFLINE_VARIABLE
 from eurekube_provider.registrations.discovered import (
     FoundApplication,
     FoundEndpoints,
@@ -25,7 +25,6 @@ from eurekube_provider.registrations.discovered import (
 )
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.program import (
-    OFFLINE_VARIABLE,
     AsProgramError,
     ProgramError,
     is_offline_preview,

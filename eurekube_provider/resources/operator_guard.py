@@ -41,7 +41,7 @@ class OperatorGuardProvider(ResourceProvider):
         return DiffResult(changes=bool(changed(read_in(_olds), read_in(_news))) or are_schemas(_olds))
 
     def create(self, props: Any) -> CreateResult:
-        """Nothing is asked before the deletion."""
+        """Keep what the deletion will ask; nothing is asked before."""
         return CreateResult(guard_id(props), guard_inputs(props))
 
     def update(self, _id: str, _olds: Any, _news: Any) -> UpdateResult:

@@ -71,9 +71,9 @@ def tell_sentences() -> None:
     """
     plugin: Any = sys.modules.get("__main__")
     if hasattr(plugin, "_abort_with_traceback") and getattr(plugin, "traceback", None) is traceback:
-        plugin.traceback = SimpleNamespace(format_exc=_told)
+        plugin.traceback = SimpleNamespace(format_exc=_error_text)
 
 
-def _told() -> str:
+def _error_text() -> str:
     error = sys.exc_info()[1]
     return str(error) if isinstance(error, EurekubeError) else traceback.format_exc()

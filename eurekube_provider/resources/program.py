@@ -16,10 +16,13 @@ from pulumi.runtime import get_config, is_config_secret
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, NAMESPACE, configured_connection
-
-DEFAULT_OPERATOR_NAME = "eurekube"
-OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
+from eurekube_provider.registrations.connections import (
+    DEFAULT_CONNECTION,
+    DEFAULT_OPERATOR_NAME,
+    NAMESPACE,
+    OFFLINE_VARIABLE,
+    configured_connection,
+)
 
 is_rendered: ContextVar[bool] = ContextVar("is_rendered", default=False)
 """Whether the program runs without an engine, see :mod:`~eurekube_provider.stateless.render`."""

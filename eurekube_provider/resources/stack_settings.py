@@ -87,13 +87,13 @@ class StackSettings:
             kubeconfig=_kubeconfig(),
             context=program_setting("context"),
             namespaces=tuple(_texts("namespaces")),
-            syncers=_named("syncers", EurekaSyncerArgs),
-            registrations=_named("registrations", EurekaInstanceArgs),
+            syncers=_by_name("syncers", EurekaSyncerArgs),
+            registrations=_by_name("registrations", EurekaInstanceArgs),
         )
 
 
 def _operator() -> EurekubeOperatorArgs:
-    written = _value("operator", dict) or {}
+    written = _setting("operator", dict) or {}
     given = _arguments("operator", EurekubeOperatorArgs, written, _OPERATOR_KEYS)
     connection = program_connection()
     secret = given["eureka_secret"] = _eureka_secret(given.get("eureka_secret"))
@@ -176,17 +176,17 @@ def _kubeconfig() -> Path | None:
 
 
 def _texts(key: str) -> list[str]:
-    values = _value(key, list) or []
+    values = _setting(key, list) or []
     for value in values:
         if not isinstance(value, str):
             raise ConfigurationError(f"{NAMESPACE}:{key}: {value!r} must be a name")
     return values
 
 
-def _named(key: str, kind: type[_T]) -> dict[str, _T]:
+def _by_name(key: str, kind: type[_T]) -> dict[str, _T]:
     """A list of objects that each have a ``name``, as arguments by that name."""
     result: dict[str, _T] = {}
-    for number, entry in enumerate(_value(key, list) or []):
+    for number, entry in enumerate(_setting(key, list) or []):
         where = f"{key}[{number}]"
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise ConfigurationError(f"{NAMESPACE}:{where} must be an object with a name")
@@ -219,7 +219,7 @@ def _fields(kind: type[Any]) -> tuple[Any, ...]:
     return fields(kind)
 
 
-def _value(key: str, kind: type[_T]) -> _T | None:
+def _setting(key: str, kind: type[_T]) -> _T | None:
     text = program_setting(key)
     if text is None:
         return None

@@ -1,1 +1,1 @@
-"""Helpers of long-running processes: clock, back-off, histogram, liveness of threads, signals."""
+"""Helpers of long-running processes: clock, back-off, histograms, logs, signals, optional parts."""

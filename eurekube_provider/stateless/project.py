@@ -74,7 +74,7 @@ class Project:
                     f" --config {key}=..., or in the environment (EUREKA_PASSWORD) after"
                     f" --config {key}="
                 )
-        stacked = {key: _text(value) for key, value in written.items() if key not in given}
+        stacked = {key: _setting_text(value) for key, value in written.items() if key not in given}
         return dict(sorted({**self.defaults, **stacked, **given}.items()))
 
 
@@ -100,7 +100,7 @@ def _defaults(project: str, declared: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(declaration, dict):
             value = declaration.get("value", declaration.get("default"))
         if value is not None:
-            defaults[_key(project, key)] = _text(value)
+            defaults[_key(project, key)] = _setting_text(value)
     return defaults
 
 
@@ -114,7 +114,7 @@ def _has_secret(value: Any) -> bool:
     return isinstance(value, list) and any(_has_secret(item) for item in value)
 
 
-def _text(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)

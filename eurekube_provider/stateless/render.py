@@ -30,6 +30,8 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, StackOwner
 from eurekube_provider.core.model import EMPTY
 from eurekube_provider.core.objects import STACK_LABEL
+from eurekube_provider.core.quoting import HIDDEN
+from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.registrations.members import check_members, members
@@ -39,7 +41,6 @@ from eurekube_provider.resources.labels import stack_label
 from eurekube_provider.resources.program import is_rendered
 from eurekube_provider.stateless.project import Project
 from eurekube_provider.stateless.secret_masks import (
-    HIDDEN,
     KubernetesObject,
     Place,
     masked,
@@ -48,9 +49,6 @@ from eurekube_provider.stateless.secret_masks import (
     secret_texts,
     without_data,
 )
-
-DEFAULT_ORGANIZATION = "organization"
-"""What Pulumi says on backends that know no organizations."""
 
 _CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
 _CREDENTIALS = frozenset({f"{NAMESPACE}:password", f"{NAMESPACE}:token"})
@@ -110,7 +108,7 @@ class Rendered:
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
         """The objects as YAML documents, the same text every time."""
-        documents = self.objects if show_secrets else self._shown
+        documents = self.objects if show_secrets else self._masked_objects
         return yaml.safe_dump_all(
             documents, sort_keys=True, default_flow_style=False, explicit_start=True, width=110
         )
@@ -118,10 +116,10 @@ class Rendered:
     @property
     def masked(self) -> list[KubernetesObject]:
         """The objects of which something is hidden where secrets are not to be shown."""
-        return [item for item, shown in zip(self.objects, self._shown, strict=True) if item != shown]
+        return [item for item, shown in zip(self.objects, self._masked_objects, strict=True) if item != shown]
 
     @property
-    def _shown(self) -> list[KubernetesObject]:
+    def _masked_objects(self) -> list[KubernetesObject]:
         pairs = zip(self.objects, self.secret_fields, strict=True)
         return [without_data(masked_at(item, fields)) for item, fields in pairs]
 
@@ -171,7 +169,7 @@ class _Collector(mocks.Mocks):
         self.resources.append(args)
         if args.typ not in _CHECKS:
             return f"{args.name}-id", args.inputs
-        written = {key: value for key, value in _plain(args.inputs).items() if key != "__provider"}
+        written = {key: value for key, value in _plain_value(args.inputs).items() if key != "__provider"}
         checked = _CHECKS[args.typ]({}, written)
         if checked.problems:
             reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
@@ -298,7 +296,7 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 @contextmanager
 def _in_directory(directory: Path) -> Any:
-    """As Pulumi runs a program: in that of ``main``, which is where modules are found first."""
+    """Run a program as Pulumi does: in the directory of ``main``, where modules are found first."""
     with chdir(directory):
         sys.path.insert(0, str(directory))
         try:
@@ -309,7 +307,7 @@ def _in_directory(directory: Path) -> Any:
 
 def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
     """The inputs as the API wants them: whole numbers, no wrapped secrets, nothing of Pulumi's own."""
-    made: KubernetesObject = _plain(resource.inputs)
+    made: KubernetesObject = _plain_value(resource.inputs)
     metadata = made.setdefault("metadata", {})
     if "name" not in metadata:
         raise ConfigurationError(
@@ -338,12 +336,12 @@ def _crds_once(
     return found
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     value = rpc.unwrap_rpc_secret(value)
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items() if item is not None}
+        return {key: _plain_value(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain_value(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -358,7 +356,7 @@ def _place(item: KubernetesObject) -> tuple[int, str, str, str]:
 def _connections(
     configuration: Mapping[str, str], registrations: Iterable[Properties]
 ) -> dict[str, Connection]:
-    """Those that are configured, where something that is no longer rendered may be, and those in use."""
+    """The connections that are configured, where something may be that is rendered no more, and in use."""
 
     def setting(key: str) -> str | None:
         return configuration.get(f"{NAMESPACE}:{key}")

@@ -8,7 +8,8 @@ from typing import Any
 
 from pulumi.runtime import rpc
 
-HIDDEN = "[secret]"
+from eurekube_provider.core.quoting import HIDDEN
+
 _SHORTEST_HIDDEN = 3
 
 KubernetesObject = dict[str, Any]

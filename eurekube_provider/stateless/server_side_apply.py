@@ -180,7 +180,7 @@ def identity(item: KubernetesObject) -> tuple[str, str, str]:
 
 
 def _is_foreign(before: KubernetesObject | None, item: KubernetesObject) -> bool:
-    """Whether it is a namespace that is there without the label of the stack that would make it."""
+    """Whether an object is a namespace that is there without the label of the stack that would make it."""
     if before is None or item["kind"] != "Namespace":
         return False
     labels = [(one["metadata"].get("labels") or {}).get(STACK_LABEL) for one in (before, item)]

@@ -32,6 +32,15 @@ FRAGMENT = re.compile(r'^ *r?"""(Of|As many|So does|So often|Likewise)\b', re.MU
 """How a docstring begins that is half a sentence, whose subject is the name above it."""
 
 
+POINTING = re.compile(
+    r"(((How|When|Where|Whether|Why) )?(it|they|those|these|this(?= (may|one|with|as|and)))\b(?!:)"
+    r"|Its\b|Their\b|As\b|By\b|With(out)?\b|(On|In|From)\b"
+    r"|(Another|Somebody|Nobody|Nothing) (else )?(may|has|had|is|leads|renews|writes|reads|was)\b)",
+    re.IGNORECASE,
+)
+"""How a docstring begins that points at something that it does not name."""
+
+
 def layers() -> list[set[str]]:
     """The packages as import-linter holds them, from top to bottom."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
@@ -127,6 +136,35 @@ def test_no_docstring_of_the_package_is_half_a_sentence() -> None:
     """It is shown without the name that it would go on from."""
     found = [str(path.relative_to(ROOT)) for path in MODULES if FRAGMENT.search(path.read_text())]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("docstring", "is_pointing"),
+    [
+        ("It was read, and answers.", True),
+        ("Whether it runs.", True),
+        ("With our mark.", True),
+        ("Its thread.", True),
+        ("The thread that reads.", False),
+        ("Whether the registry was read, and answers.", False),
+        ("Item by item.", False),
+    ],
+)
+def test_which_docstrings_point_at_something(docstring: str, is_pointing: bool) -> None:
+    """By their first words."""
+    assert (POINTING.match(docstring) is not None) == is_pointing
+
+
+def test_no_docstring_of_the_package_points_at_what_it_does_not_name() -> None:
+    """Whoever reads it in a list, or in an editor's hint, has nothing else to go by."""
+    found = {
+        f"{path.relative_to(PACKAGE)}: {docstring.splitlines()[0]}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        if (docstring := ast.get_docstring(node)) and POINTING.match(docstring)
+    }
+    assert found == set()
 
 
 def test_nothing_but_the_plan_decides_what_is_changed() -> None:

@@ -66,7 +66,7 @@ class _ServicePlan:
     uses_names: bool
 
 
-def _planned(decision: _ServicePlan, owner: Mapping[str, Any]) -> SlicePlan:
+def _slice_plan(decision: _ServicePlan, owner: Mapping[str, Any]) -> SlicePlan:
     marks = slice_owner(decision.mirror, decision.application, decision.name, owner)
     return plan_slices(marks, decision.verdict.endpoints, decision.slices)
 
@@ -103,17 +103,11 @@ class ApplicationReconciler:
             self._done[place] = done
             now.shown.append(done[1])
             return None
-        mirror: Mirror | None = now.mirror
-        if now.mirror.form is MirrorForm.ATTACHED:
-            mirror = self._keeper.attached(now, name)
-            if mirror is None:
-                self.take_away(now.key, name, None, slices)
-                return None
-        elif service is None and not self._keeper.is_free(now, application, name):
-            if self._keeper.is_persons(now.key[0], name):
+        mirror = self._allowed(now, application, name, service)
+        if mirror is None:
+            if now.mirror.form is MirrorForm.ATTACHED or self._keeper.is_persons(now.key[0], name):
                 self.take_away(now.key, name, None, slices)  # as of one that was ours until somebody took it
             return None
-        assert mirror is not None  # noqa: S101 - told apart above
         # By another name, too: what is called there is called here from now on.
         moving = [one for other, one in now.shown_before.get(application, ()) if other != name]
         own = [one for one in slices if application_of(one) in ("", application)]  # not of one before it
@@ -156,6 +150,15 @@ class ApplicationReconciler:
             signature if is_final else None,
         )
 
+    def _allowed(
+        self, now: MirrorRound, application: str, name: str, service: Object | None
+    ) -> Mirror | None:
+        """The mirror as it may show an application by this Service; None where it may not."""
+        if now.mirror.form is MirrorForm.ATTACHED:
+            return self._keeper.attached(now, name)
+        is_free = service is not None or self._keeper.is_free(now, application, name)
+        return now.mirror if is_free else None
+
     def _write(self, now: MirrorRound, decision: _ServicePlan, signature: object | None) -> None:
         """Write the Service, then its slices, and note what is shown.
 
@@ -173,7 +176,7 @@ class ApplicationReconciler:
             if service is None:
                 return
             owner = owner_reference(service, is_controller=False)
-        plan = _planned(decision, owner)
+        plan = _slice_plan(decision, owner)
         if room:
             plan = replace(plan, creations=())
         if plan:
@@ -206,7 +209,7 @@ class ApplicationReconciler:
         stands = {str(one.get("name") or "") for one in (service.get("spec") or {}).get("ports") or ()}
         if stands == {one["name"] for one in ports}:
             return SlicePlan()
-        return SlicePlan(_planned(decision, owner_reference(service, is_controller=False)).creations)
+        return SlicePlan(_slice_plan(decision, owner_reference(service, is_controller=False)).creations)
 
     def _signature(
         self,
@@ -219,7 +222,7 @@ class ApplicationReconciler:
         """All that what is shown depends on; equal ones need not be looked at again.
 
         Of an attached mirror also the Service that a person owns. Instances in another order count as others,
-        which costs a look and no write.
+        which costs a read and no write.
         """
         other = self._keeper.service(now.key[0], now.mirror.attach_to) if now.mirror.attach_to else None
         return (
@@ -271,6 +274,6 @@ class ApplicationReconciler:
                 table.pop(place, None)
 
     def forget_all(self) -> None:
-        """Another replica leads: how long something was held counts anew for each."""
+        """Forget how long something was held: that counts anew for each replica that leads."""
         self._held.clear()
         self._done.clear()

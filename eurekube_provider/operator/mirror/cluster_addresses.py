@@ -51,9 +51,7 @@ class ClusterAddresses:
         :raises KubernetesError: it was never read, and cannot be.
         """
         with self._lock:
-            self._read_again(OLDEST_SECONDS)
-            assert self._policy is not None  # noqa: S101 - read above
-            return self._policy
+            return self._not_older_than(OLDEST_SECONDS)
 
     def refresh(self) -> bool:
         """Read it again where it is a minute old; whether it became another one.
@@ -63,23 +61,23 @@ class ClusterAddresses:
         with self._lock:
             before = self._policy
             if before is not None:
-                self._read_again(REFRESH_SECONDS)
+                self._not_older_than(REFRESH_SECONDS)
             return self._policy is not before
 
-    def _read_again(self, oldest_seconds: float) -> None:
-        """Read it where it is older than that; the lock is held."""
-        now = self._clock()
-        if self._policy is not None and now - self._read_at < oldest_seconds:
-            return
+    def _not_older_than(self, seconds: float) -> AddressPolicy:
+        """What may be mirrored, read again where it is older than that; the lock is held."""
+        now, known = self._clock(), self._policy
+        if known is not None and now - self._read_at < seconds:
+            return known
         try:
             read = self._read()
         except KubernetesError:
-            if self._policy is None:
+            if known is None:
                 raise
-            read = self._policy  # what was known is better than nothing, and the next minute comes
-        if read != self._policy:
-            self._policy = read
+            read = known  # what was known is better than nothing, and the next minute comes
+        self._policy = known if known == read else read
         self._read_at = now
+        return self._policy
 
     def _read(self) -> AddressPolicy:
         networks = [*self._cluster, *self._service_networks(), *self._pod_networks()]

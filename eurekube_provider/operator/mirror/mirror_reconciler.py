@@ -22,7 +22,6 @@ from eurekube_provider.core.mirror_conditions import (
     MirroredService,
     MirrorReport,
     gathered,
-    shortened,
 )
 from eurekube_provider.core.mirror_endpoints import is_echo
 from eurekube_provider.core.mirror_names import assigned_names
@@ -31,6 +30,7 @@ from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.registry import Failing, Unread, failure_of
+from eurekube_provider.core.wording import joined
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.application_reconciler import ApplicationReconciler
 from eurekube_provider.operator.mirror.concurrent_writes import WRITERS, Write, carry_out
@@ -99,7 +99,7 @@ class MirrorReconciler:
         """What was listed in the last round: the applications that changed since come first."""
 
     def forget_all(self) -> None:
-        """Another replica leads: how long something was held counts anew for each."""
+        """Forget how long something was held: that counts anew for each replica that leads."""
         self._listed_before.clear()
         self._applications.forget_all()
 
@@ -140,7 +140,7 @@ class MirrorReconciler:
         if mirror.is_paused:
             report = self._existing(services, slices, None, read_at)
             sentence = "spec.paused is true: nothing is changed in the cluster"
-            return MirrorResult(_with(report, {MirrorCondition.PAUSED: sentence}))
+            return MirrorResult(_with_problems(report, {MirrorCondition.PAUSED: sentence}))
         shown_before = _by_application(slices)
         now = MirrorRound(key, item, mirror, source, self._policy(), read_at, services, slices, shown_before)
         self._show(now)
@@ -151,7 +151,7 @@ class MirrorReconciler:
             now.problems.append(
                 Problem(
                     MirrorCondition.REMOVALS_HELD,
-                    f"Eureka lists them no more, nor says that they left: {shortened(sentences, 'more')};"
+                    f"Eureka lists them no more, nor says that they left: {joined(sentences)};"
                     f" each is kept for {mirror.hold_seconds} s at most (spec.holdSeconds)",
                 )
             )
@@ -183,7 +183,7 @@ class MirrorReconciler:
         report = self._existing(services, slices, None, read_at)
         why = failure_of(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
-        return MirrorResult(_with(report, {MirrorCondition.SOURCE_UNREACHABLE: sentence}))
+        return MirrorResult(_with_problems(report, {MirrorCondition.SOURCE_UNREACHABLE: sentence}))
 
     def _existing(
         self,
@@ -315,8 +315,10 @@ class MirrorReconciler:
 
 
 def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
-    """In which turn an application comes: one that changed; one that also lost an instance, of which Eureka
-    is asked, which takes its time where a server hangs; one that is as it was, with what it lost before.
+    """The turn in which an application comes: the lower, the sooner.
+
+    First one that changed; then one that also lost an instance, of which Eureka is asked, which takes its
+    time where a server hangs; last one that is as it was, with what it lost before.
     """
     if before == after:
         return 2
@@ -324,7 +326,7 @@ def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
 
 
 def _existing_applications(now: MirrorRound) -> dict[str, str]:
-    """By Service, the application that it shows; one whose annotation is gone tells it by its slices.
+    """The application that each Service shows; one whose annotation is gone tells it by its slices.
 
     Where nothing tells it, the Service is left out: whoever gets the name has it.
     """
@@ -345,5 +347,5 @@ def _by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[
     return found
 
 
-def _with(report: MirrorReport, problems: Mapping[str, str]) -> MirrorReport:
+def _with_problems(report: MirrorReport, problems: Mapping[str, str]) -> MirrorReport:
     return MirrorReport(report.services, problems, report.failure, report.read_at)

@@ -86,12 +86,12 @@ def service_patch(service: Object, wanted: Mapping[str, Any]) -> dict[str, Any]:
         # A mirror of the same name that is gone does not count: this one took its place.
         others = [one for one in references if one.get("kind") != owner["kind"]]
         patch["ownerReferences"] = [*others, owner]
-    ports = [_plain(one) for one in (service.get("spec") or {}).get("ports") or ()]
+    ports = [_port_fields(one) for one in (service.get("spec") or {}).get("ports") or ()]
     spec = {"ports": wanted["spec"]["ports"]} if ports != wanted["spec"]["ports"] else {}
     return ({"metadata": patch} if patch else {}) | ({"spec": spec} if spec else {})
 
 
-def _plain(port: Mapping[str, Any]) -> dict[str, Any]:
+def _port_fields(port: Mapping[str, Any]) -> dict[str, Any]:
     return {key: port[key] for key in ("name", "port", "protocol", "appProtocol") if port.get(key)}
 
 

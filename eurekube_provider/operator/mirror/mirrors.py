@@ -14,10 +14,11 @@ from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import MirrorEvent
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.mirror_conditions import MirrorReport, shortened
+from eurekube_provider.core.mirror_conditions import MirrorReport
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, Object, Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.wording import joined
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.mirror.cluster_addresses import ClusterAddresses
@@ -143,7 +144,7 @@ class Mirrors:
         return self._queue.pause()
 
     def stand_by(self) -> None:
-        """Another replica leads. After :meth:`pause`."""
+        """Forget what only holds for who leads: another replica does. After :meth:`pause`."""
         self._reconciler.forget_all()
         with self._lock:
             self._reports.clear()
@@ -313,7 +314,7 @@ class Mirrors:
             self._reports[key] = result.report
             stands = self._statuses.get(key) or item.get("status") or {}
         if result.expired:
-            named = shortened(result.expired, "more")
+            named = joined(result.expired)
             note = (
                 f"removed, since Eureka lists them no more, though nobody could say that they left: {named}"
             )

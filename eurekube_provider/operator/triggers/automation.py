@@ -91,7 +91,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _result(output: str, errors: str, code: int) -> TriggerResult:
-    answer = _answer(output)
+    answer = _last_result(output)
     if answer is None:
         # Whoever may read a status may not read what a program prints: it knows the stack's secrets.
         said = redacted(errors or output, os.environ)[-_LONGEST_TAIL:]
@@ -111,7 +111,7 @@ def _result(output: str, errors: str, code: int) -> TriggerResult:
     return TriggerResult(outcome, redacted(str(answer.get("message") or ""), os.environ), counts)
 
 
-def _answer(output: str) -> Mapping[str, Any] | None:
+def _last_result(output: str) -> Mapping[str, Any] | None:
     """The last line that is a JSON object with an outcome: a program may have printed others."""
     for line in reversed(output.splitlines()):
         with contextlib.suppress(ValueError):

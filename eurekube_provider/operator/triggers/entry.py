@@ -111,7 +111,7 @@ class TriggerEntry:
         return max(due, earliest, held_until)
 
     def due_at(self, earliest: float = -math.inf) -> float | None:
-        """When it runs, should there be something to run for; None while nothing may have changed.
+        """When the stack runs, should there be something to run for; None while nothing may have changed.
 
         :param earliest: when a run of its target may begin, should it be free.
         """
@@ -123,7 +123,7 @@ class TriggerEntry:
     def reconcile(
         self, now: float, selected: Selected, seen_terminating: SeenTerminating, earliest: float | None
     ) -> Due | None:
-        """If it is time, compare what is wanted with what was served.
+        """Compare what is wanted with what was served, if it is time.
 
         :param earliest: when a run of its target may begin; None while it cannot.
         :returns: what to run for, when it is time for that, too.

@@ -38,7 +38,7 @@ class RefreshObjects:
         :raises KubernetesError: it could not be written.
         """
         status = status_of(item, state, datetime.now(UTC))
-        if _says(item.get("status") or {}, status):
+        if _is_written(item.get("status") or {}, status):
             return item
         written = self._unless_gone("PATCH", REFRESHES.path(*key, "status"), {"status": status})
         return None if written is None else {**item, "status": written.get("status")}
@@ -61,7 +61,7 @@ class RefreshObjects:
             return None
 
 
-def _says(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
+def _is_written(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
     """Whether a status holds already what a merge patch would write."""
 
     def told(value: Any) -> Any:

@@ -76,7 +76,7 @@ class RunHistory:
     succeeded_at: float | None = None
 
     def count(self, ended: FinishedRun) -> None:
-        """Another run has ended."""
+        """Count a run that has ended."""
         self.outcomes[ended.result.outcome] += 1
         self.last_seconds = ended.seconds
         if ended.result.outcome.is_good:

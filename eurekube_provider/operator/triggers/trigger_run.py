@@ -73,7 +73,7 @@ class TriggerResult:
 
     @classmethod
     def failed(cls, message: str) -> TriggerResult:
-        """It failed, and why."""
+        """The result of a run that failed, and why."""
         return cls(TriggerOutcome.FAILED, message)
 
 

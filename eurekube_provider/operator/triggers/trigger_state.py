@@ -1,4 +1,4 @@
-"""How it stands with a StackRefresh: its status, written and read.
+"""The state of a StackRefresh: its status, written and read.
 
 The status is also the operator's memory: the replica that leads next finds there what was served, when the
 last run began, and whether it was ended.
@@ -99,7 +99,7 @@ class TriggerState:
 
     @property
     def served_addresses(self) -> int:
-        """For how many addresses the last run was."""
+        """The number of addresses that the last run was for."""
         return int((self.last_run or {}).get("addresses") or 0)
 
     @property
@@ -142,12 +142,12 @@ class TriggerState:
         return replace(self, services=len(addresses), addresses=sum(map(len, addresses.values())))
 
     def accepted(self, *, is_paused: bool) -> TriggerState:
-        """It can work as it is."""
+        """The state of one that can work as it is."""
         allowed = self._as_last_run() if self.reason in REFUSALS else self
         return replace(allowed, is_paused=is_paused)
 
     def refused(self, reason: str, message: str) -> TriggerState:
-        """It cannot work as it is.
+        """The state of one that cannot work as it is.
 
         :param reason: one of :data:`REFUSALS`.
         """
@@ -171,7 +171,7 @@ class TriggerState:
         return self._unsynced(RefreshReason.PENDING, message)
 
     def held(self, why: str) -> TriggerState:
-        """It is time, and what is wanted looks like a broken source."""
+        """The state of one whose time has come, while what is wanted looks like a broken source."""
         return self._unsynced(RefreshCondition.BRAKED, why, braked=why)
 
     def begun(self, refresh: StackRefresh, wall: datetime) -> TriggerState:
@@ -220,7 +220,7 @@ class TriggerState:
         )
 
     def _unsynced(self, reason: str, message: str, *, braked: str = "") -> TriggerState:
-        """It can work, and the stack was not run for the addresses of now."""
+        """The state of one that can work, and whose stack was not run for the addresses of now."""
         known = self._as_last_run() if self.reason in REFUSALS else self
         return replace(known, braked=braked, is_synced=False, sync_reason=reason, sync_message=message)
 

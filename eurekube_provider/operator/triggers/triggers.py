@@ -110,7 +110,7 @@ class Triggers:
         self._thread.start()
 
     def lead(self) -> None:
-        """From now on this replica runs what is due, the unfinished runs of another one included."""
+        """Begin to run what is due, the unfinished runs of another replica included."""
         with self._condition:
             self._leads = True
             self._term += 1
@@ -118,7 +118,7 @@ class Triggers:
         self._wake()
 
     def stand_by(self) -> None:
-        """Another replica leads: begin nothing. What runs goes on; nobody is told of its end."""
+        """Begin nothing: another replica leads. What runs goes on; nobody is told of its end."""
         with self._condition:
             self._leads = False
         self._wake()
@@ -131,7 +131,7 @@ class Triggers:
         self._wake()
 
     def join(self) -> None:
-        """After :meth:`close`, wait until all has ended."""
+        """Wait until all has ended, after :meth:`close`."""
         deadline = time.monotonic() + LONGEST_STOP_SECONDS
         if self._thread.is_alive():
             self._thread.join(timeout=LONGEST_STOP_SECONDS)
@@ -156,7 +156,7 @@ class Triggers:
         return {key: one for key, one in copies.items() if key in there}
 
     def states(self) -> dict[Key, TriggerState]:
-        """How it stands, as this replica knows; nothing while it does not lead."""
+        """The state of each StackRefresh, as this replica knows; nothing while it does not lead."""
         with self._condition:
             return {key: entry.state for key, entry in self._entries.items()}
 
@@ -225,7 +225,7 @@ class Triggers:
                 self._guarded(key, partial(self._reconcile, key))
 
     def _wait_seconds(self) -> float:
-        """Until something is due; shorter where nothing tells of it: a first list that becomes complete."""
+        """The time until something is due; shorter where nothing tells of it, as of a first list's end."""
         now = time.monotonic()
         waits_for_list = self._leads and not self.reflectors.is_settled
         times = [now + (1.0 if waits_for_list else LONGEST_WAIT_SECONDS), *self._later.values()]
@@ -234,7 +234,7 @@ class Triggers:
         return max(0.0, min(times) - now)
 
     def _earliest(self, entry: TriggerEntry) -> float | None:
-        """When a run for it may begin; None until another one has ended."""
+        """When a run for an entry may begin; None until another one has ended."""
         if entry.refresh is None:
             return None
         is_again = entry.state.is_again
@@ -242,7 +242,7 @@ class Triggers:
         return self._free_at(entry) if may_begin else None
 
     def _free_at(self, entry: TriggerEntry) -> float:
-        """When its target has rested for its shortest interval, whoever had it run."""
+        """When an entry's target has rested for its shortest interval, whoever had it run."""
         target = self._settings.targets.get(entry.refresh.target) if entry.refresh else None
         if target is None:
             return -math.inf

@@ -180,7 +180,7 @@ def _post(
 
 
 def _body(form: Payload, run: TriggerRun) -> bytes:
-    """Nothing in it is another one at the next try: the same key means the same body."""
+    """Make a request's body, the same at the next try: the same key means the same body."""
     document = {
         "id": run.key,
         "event": "StackRefresh",

@@ -91,7 +91,7 @@ class WebServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port where the server listens."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:

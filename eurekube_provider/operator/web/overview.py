@@ -125,7 +125,7 @@ def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Doc
 
 
 def _mirrors(operator: RunningOperator, now_seconds: float) -> list[MirrorState]:
-    """How the mirrors stand, as their statuses say, which the leader writes as soon as it knows."""
+    """The state of the mirrors, as their statuses say, which the leader writes as soon as it knows."""
     if operator.mirrors is None:
         return []
     # Only here: without mirrors none of it takes memory.

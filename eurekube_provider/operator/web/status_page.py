@@ -47,7 +47,7 @@ def _bar(count: int, whole: int) -> int:
 
 
 def _duration(seconds: float) -> str:
-    """How long it is, in the largest unit of which there are two; 0 s for less than nothing."""
+    """A duration in the largest unit of which there are two; 0 s for less than nothing."""
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length:.0f} {unit}"
@@ -109,7 +109,7 @@ def html(data: Document, *, refreshes: bool = True) -> str:
     now = datetime.fromisoformat(data["now"])
 
     def ahead(stamp: str) -> float:
-        """In how many seconds it is."""
+        """The number of seconds until then."""
         return (datetime.fromisoformat(stamp) - now).total_seconds()
 
     def url(path: str = "./", **more: str) -> str:
@@ -157,7 +157,7 @@ def _by_an_example(trouble: Document, told: dict[str, str]) -> Document:
 
 
 def _is_of_objects(trouble: Document) -> bool:
-    """Whether it is of syncers, mirrors or StackRefreshes, and of no server."""
+    """Whether a trouble is of syncers, mirrors or StackRefreshes, and of no server."""
     subjects = trouble["subjects"]
     return bool(subjects) and all("/" in one and "://" not in one for one in subjects)
 

@@ -39,5 +39,5 @@ def timeline(changes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _cause(change: Mapping[str, Any]) -> str:
-    """Why it was made, without what is this instance's alone."""
+    """Why a change was made, without what is this instance's alone."""
     return "was not in Eureka" if change["action"] == "registered" else str(change["cause"])

@@ -206,7 +206,7 @@ class Credentials:
         return [core.VolumeArgs(name=_VOLUME, projected=core.ProjectedVolumeSourceArgs(sources=files))]
 
     def mount(self) -> list[core.VolumeMountArgs]:
-        """Where they are."""
+        """Where the pod finds the secrets."""
         if not self.variables():
             return []
         return [core.VolumeMountArgs(name=_VOLUME, mount_path=_DIRECTORY, read_only=True)]

@@ -129,7 +129,7 @@ def toleration_fields(
 
 
 def given(texts: Texts) -> dict[str, pulumi.Input[str]]:
-    """Without what is said to be nothing."""
+    """Leave out what is said to be nothing."""
     return {key: value for key, value in texts.items() if value is not None}
 
 

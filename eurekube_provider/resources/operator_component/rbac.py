@@ -69,7 +69,7 @@ class Rights:
         return self._local(names, metadata, election(self._args.lease_name), namespace)
 
     def for_stacks(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
-        """For each Stack that is a target, a Role in its namespace, which must be there."""
+        """Make a Role for each Stack that is a target, in its namespace, which must be there."""
         rights: list[pulumi.Resource] = []
         for namespace, stack in stacks:
             names = f"{self._name}-stack-{namespace}-{stack}", f"{self._name}-stack-{namespace}-{stack}"

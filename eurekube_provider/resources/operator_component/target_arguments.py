@@ -74,7 +74,7 @@ Content = Mapping[str, Any]
 
 def targets_file(content: Content) -> str:
     """The configuration file."""
-    return yaml.safe_dump(_plain(content), sort_keys=True)
+    return yaml.safe_dump(_plain_value(content), sort_keys=True)
 
 
 def targets_annotation(content: Content) -> dict[str, str]:
@@ -102,7 +102,7 @@ def targets_volume(
 
 
 def targets_mount(content: Content) -> list[core.VolumeMountArgs]:
-    """Where they are."""
+    """Where the pod finds the targets."""
     return [core.VolumeMountArgs(name=_VOLUME, mount_path=DIRECTORY, read_only=True)] if content else []
 
 
@@ -148,12 +148,12 @@ def check_targets(targets: Targets, secrets: Collection[str]) -> None:
         raise ConfigurationError(f"target_secrets must not have {FILE!r}, which is the file with the targets")
 
 
-def _plain(value: Any) -> Any:
-    """Without the classes of mappings and lists that came from a program's configuration."""
+def _plain_value(value: Any) -> Any:
+    """Leave out the classes of mappings and lists that came from a program's configuration."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain_value(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain_value(one) for one in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value

@@ -76,9 +76,6 @@ READ_MS = 1_000
 RESTART_MS = 2_000
 
 
-_PACKAGES = tuple(f"eurekube_provider.{name}." for name in ("registrations", "resources", "stateless"))
-
-
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
     """As :func:`owned`, and the code of Pulumi's resources and of the command with it."""

@@ -237,7 +237,7 @@ class Replica:
 
     def _look(self, name: str) -> float:
         registry = self._registries[name]
-        if registry.resync.looks_everywhere or registry.handover.ends_with(self._now):
+        if registry.resync.reads_everywhere or registry.list_lag.ends_with(self._now):
             self._read(name)
         else:
             registry.restarts.notice()

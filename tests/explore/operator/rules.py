@@ -109,7 +109,6 @@ class Witness:
         self._paused: set[str] = set()
         self._may_lack: set[Place] = set()
         self._ready: set[str] = set()
-        self._foreign: dict[Key, tuple[object, ...]] = {}
         self._removed_by_stack: set[str] = set()
         self._taken_out_ms: dict[Place, int] = {}
         self._put_back_ms: dict[Place, int] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,8 +112,3 @@ class Workloads:
                     "endpoints": [pod.endpoint() for pod in self.pods.values()],
                 },
             )
-
-
-def spec_of(syncer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a syncer asks for."""
-    return syncer.get("spec") or {}

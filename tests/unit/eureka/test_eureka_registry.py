@@ -24,9 +24,9 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.registry import Refused
 from eurekube_provider.eureka import (
     fan_out,
-    handover,
     late_write_repair,
     late_writes,
+    list_lag,
     recovery,
     resync,
     stack_renewals,
@@ -369,11 +369,11 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     registry.take_over(0)
     assert doubts.pop()
     assert doubtful(registry)
-    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
     registry.take_over(0)
     assert doubts.pop()
     assert not doubtful(registry)
-    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 600.0)
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 600.0)
     follows = False
     registry.take_over(0)
     assert doubts.pop()
@@ -689,7 +689,7 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the first server had forgotten may stand on the others, a status that a person set included."""
-    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
     registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)  # nobody reads on: as it is until all are listed
     assert registry.reachability.was_read
@@ -707,14 +707,14 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All servers were listed, and what the former leader registered last is in none of the lists yet."""
-    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 600.0)
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 600.0)
     servers = TwoServers([])
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
     registry.resync.read()
     assert servers.lists == [peer.url for peer in servers.peers]
     assert not registry.instances.is_new(("RATING", "any"))
-    monkeypatch.setattr(handover, "LIST_LAG_SECONDS", 0.0)
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
     registry.take_over(0)
     registry.resync.read()
     assert registry.instances.is_new(("RATING", "any"))

@@ -503,7 +503,7 @@ def test_who_left_before_the_first_delta_is_told_of() -> None:
     """A reader that begins, as a new leader, has the proof of the last minutes; not of who is back."""
     one = following()
     told: list[tuple[str, str]] = []
-    one.listing.departed = told.extend
+    one.listing.removals_seen = told.extend
     for name in ("a", "b", "c"):
         one.register(name)
     one.remove("a")
@@ -709,7 +709,7 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
     one = following().anchored()
     one.others = others
     told: list[tuple[str, str]] = []
-    one.listing.departed = told.extend
+    one.listing.removals_seen = told.extend
     one.register("c", leaseInfo={"durationInSecs": 30})
     one.wait(31)
     for instance_id in ("a", "b"):
@@ -735,7 +735,7 @@ def test_who_left_while_the_server_was_away_is_told_of() -> None:
     """The delta is read again as soon as the list is, and not minutes later: it still has the proof."""
     one = following().anchored()
     told: list[tuple[str, str]] = []
-    one.listing.departed = told.extend
+    one.listing.removals_seen = told.extend
     one.remove("a")
     away(one)
     assert told == []
@@ -753,7 +753,7 @@ def test_who_came_back_after_the_outage_has_not_left() -> None:
     """The delta is that of the list's server, and what the list has stands, whatever came before."""
     one = following().anchored()
     told: list[tuple[str, str]] = []
-    one.listing.departed = told.extend
+    one.listing.removals_seen = told.extend
     one.remove("a")
     away(one)
     one.register("a")

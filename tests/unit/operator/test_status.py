@@ -13,7 +13,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.rate_limiter import RateLimiter
 from eurekube_provider.operator import status as module
-from eurekube_provider.operator.conditions import Report, joined
+from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.status import StatusWriter, status_of
 from lab.waiting import wait_until
 
@@ -124,12 +124,6 @@ def test_long_messages_are_cut() -> None:
     """A message never makes the API refuse the status."""
     long = replace(CONFLICT, message="x" * 100_000)
     assert len(condition(status_of(syncer(), long, EARLIER), "Ready")["message"]) <= 32768
-
-
-def test_many_sentences_are_counted() -> None:
-    """The first few are told, and how many more there are."""
-    assert joined(["a", "b"]) == "a; b"
-    assert joined(["a", "b", "c", "d", "e"]) == "a; b; c; and 2 more"
 
 
 class Access:

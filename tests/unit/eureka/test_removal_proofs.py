@@ -10,8 +10,8 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Port
-from eurekube_provider.eureka import departures as module
-from eurekube_provider.eureka.departures import (
+from eurekube_provider.eureka import removal_proofs as module
+from eurekube_provider.eureka.removal_proofs import (
     CHUNK,
     DETECTION_SECONDS,
     MOST_ASKED,
@@ -19,7 +19,7 @@ from eurekube_provider.eureka.departures import (
     SETTLED_SECONDS,
     WAITING_SECONDS,
     WINDOW_SECONDS,
-    Departures,
+    RemovalProofs,
 )
 from eurekube_provider.eureka.uncached_reads import UncachedReads
 
@@ -44,7 +44,7 @@ class Scene:
         )
         peers: Any = SimpleNamespace(peers=[SimpleNamespace(url="one"), SimpleNamespace(url="two")])
         restarts: Any = self.restarts
-        self.departures = Departures(peers, restarts, lambda: self.now)
+        self.proofs = RemovalProofs(peers, restarts, lambda: self.now)
         monkeypatch.setattr(module, "read_everywhere", self.read)
 
     def detect_behind_balancer(self) -> None:
@@ -66,7 +66,7 @@ class Scene:
 
     def is_gone(self) -> bool:
         """Whether it is proved."""
-        return self.departures.find_unlisted([KEY]).gone == {KEY}
+        return self.proofs.find_unlisted([KEY]).gone == {KEY}
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_what_no_server_holds_is_gone(scene: Scene) -> None:
     """By the uncached read of each."""
     assert scene.is_gone()
     scene.held["two"] = HERE
-    found = scene.departures.find_unlisted([KEY])
+    found = scene.proofs.find_unlisted([KEY])
     assert (found.registered, found.gone) == ((HERE,), frozenset())
 
 
@@ -89,7 +89,7 @@ def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
     assert not scene.is_gone()
     scene.failures["one"] = RegistryUnreachable("away")
     with pytest.raises(RegistryUnreachable):
-        scene.departures.find_unlisted([KEY])
+        scene.proofs.find_unlisted([KEY])
 
 
 def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
@@ -127,7 +127,7 @@ def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> N
 def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
     """Also of a server that was started a moment ago: it held what it says that it lost."""
     scene.runs_for.clear()
-    scene.departures.note([KEY])
+    scene.proofs.note([KEY])
     assert scene.is_gone()
     assert scene.asked == 0
 
@@ -135,11 +135,11 @@ def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
 def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     """In a while; then for those first that were asked for longest ago."""
     keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_ASKED + 100)]
-    assert scene.departures.find_unlisted(keys).gone == set(keys[:MOST_ASKED])
-    assert scene.departures.find_unlisted(keys).gone == set()
+    assert scene.proofs.find_unlisted(keys).gone == set(keys[:MOST_ASKED])
+    assert scene.proofs.find_unlisted(keys).gone == set()
     assert scene.asked == MOST_ASKED
     scene.now += WINDOW_SECONDS
-    assert scene.departures.find_unlisted(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
+    assert scene.proofs.find_unlisted(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
     scene.now += REMEMBERED_SECONDS + 1
     assert scene.is_gone()
 
@@ -147,12 +147,12 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
 def test_very_many_are_read_in_portions(scene: Scene) -> None:
     """Which a server far away has read soon after one that is near; not once one of them is silent."""
     keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
-    assert scene.departures.find_unlisted(keys).gone == set(keys)
+    assert scene.proofs.find_unlisted(keys).gone == set(keys)
     assert scene.chunks == [CHUNK, CHUNK, 1]
     scene.now += WINDOW_SECONDS
     scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
     scene.chunks.clear()
-    assert len(scene.departures.find_unlisted(keys).registered) == len(keys)
+    assert len(scene.proofs.find_unlisted(keys).registered) == len(keys)
     assert scene.chunks == [CHUNK, CHUNK + 1]
 
 
@@ -164,33 +164,33 @@ def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -
     found = [0, 0]
     for _ in range(4):
         for number, keys in enumerate((many, others)):
-            found[number] += len(scene.departures.find_unlisted(keys).registered)
+            found[number] += len(scene.proofs.find_unlisted(keys).registered)
         scene.now += WINDOW_SECONDS
     assert found == [4 * MOST_ASKED - 20, 20]
-    assert len(scene.departures.find_unlisted(others).registered) == 10
+    assert len(scene.proofs.find_unlisted(others).registered) == 10
 
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     """Who waits may never ask again, or be back."""
     many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
-    scene.departures.find_unlisted(many)
-    scene.departures.find_unlisted([KEY])
+    scene.proofs.find_unlisted(many)
+    scene.proofs.find_unlisted([KEY])
     if is_back:
-        scene.departures.forget(lambda key: key == KEY)
+        scene.proofs.forget(lambda key: key == KEY)
     scene.now += WINDOW_SECONDS if is_back else WAITING_SECONDS
-    assert scene.departures.find_unlisted(many).gone == set(many)
+    assert scene.proofs.find_unlisted(many).gone == set(many)
 
 
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:
     """So that an old one says nothing of a later gap."""
     scene.runs_for.clear()
-    scene.departures.note([KEY])
-    scene.departures.forget(lambda _: False)
+    scene.proofs.note([KEY])
+    scene.proofs.forget(lambda _: False)
     assert scene.is_gone()
-    scene.departures.forget(lambda key: key == KEY)
+    scene.proofs.forget(lambda key: key == KEY)
     assert not scene.is_gone()
-    scene.departures.note([KEY])
+    scene.proofs.note([KEY])
     scene.now += REMEMBERED_SECONDS + 1
-    scene.departures.note([replace(HERE, instance_id="b").key])
+    scene.proofs.note([replace(HERE, instance_id="b").key])
     assert not scene.is_gone()

@@ -44,8 +44,8 @@ DETECTION_SECONDS = 60.0
 """Between two looks at whether a server is alone at its URL, while proofs depend on it."""
 
 
-class Departures:
-    """What left one registry; any number of threads may share it."""
+class RemovalProofs:
+    """The proofs of one registry; any number of threads may share them."""
 
     def __init__(
         self,
@@ -102,8 +102,10 @@ class Departures:
         return UnlistedInstances(tuple(registered), frozenset(gone))
 
     def _read(self, keys: list[Key]) -> UncachedReads:
-        """In chunks: of very many the nearest server has read all before one that is farther away has read
-        half, and that would count as silent. Once one is silent, all the rest at once.
+        """Read in chunks, and all the rest at once when a server is silent.
+
+        Of very many the nearest server has read all before one that is farther away has read half, and that
+        would count as silent.
         """
         found = UncachedReads({}, {})
         while keys:
@@ -113,7 +115,7 @@ class Departures:
         return found
 
     def _allowed(self, keys: list[Key]) -> list[Key]:
-        """Those that may be asked for now, the longest ago first; the lock is held.
+        """Choose the keys that may be asked for now, the longest ago first; the lock is held.
 
         Others wait that an earlier question left out. Where that was asked for longer ago it has its turn
         first: else a large application would keep all others from being asked for.

@@ -23,14 +23,14 @@ LIST_LAG_SECONDS = 35.0
 ``response-cache-update-interval-ms`` says otherwise, and hears of others' writes within some seconds."""
 
 
-class Handover:
-    """Knows whether a hand-over of one registry lasts; whoever reads it and whoever changes it share it."""
+class ListLag:
+    """Knows whether lists still lag behind a take-over; who reads a registry and who changes it share it."""
 
     def __init__(self) -> None:
         self._until: float | None = None
 
     def begin(self) -> None:
-        """This replica leads from now on."""
+        """Begin to wait for lists: this replica leads from now on."""
         self._until = time.monotonic() + LIST_LAG_SECONDS
 
     @property
@@ -43,5 +43,5 @@ class Handover:
         return self._until is not None and asked_at >= self._until
 
     def end(self) -> None:
-        """They were read, of every server that answers."""
+        """Stop waiting: the lists of every server that answers were read."""
         self._until = None

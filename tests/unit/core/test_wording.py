@@ -1,0 +1,46 @@
+"""Lists, numbers and names as messages have them."""
+
+from __future__ import annotations
+
+import pytest
+
+from eurekube_provider.core.wording import camel_case, counted, joined, listed, nearest
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 instances"), (1, "1 instance"), (2, "2 instances"), (21, "21 instances")]
+)
+def test_one_thing_has_no_plural(number: int, words: str) -> None:
+    """Only one has none; none has one."""
+    assert counted(number) == words
+
+
+def test_other_things_are_counted_alike() -> None:
+    """By their noun."""
+    assert [counted(number, "server") for number in (1, 3)] == ["1 server", "3 servers"]
+
+
+def test_many_sentences_are_counted() -> None:
+    """The first few are told, and how many more there are."""
+    assert joined([]) == ""
+    assert joined(["a", "b"]) == "a; b"
+    assert joined(["a", "b", "c"]) == "a; b; c"
+    assert joined(["a", "b", "c", "d", "e"]) == "a; b; c; and 2 more"
+    assert joined(["a", "b", "c", "d"], "Services") == "a; b; c; and 1 Services"
+
+
+def test_many_names_are_counted() -> None:
+    """As many are told as asked for."""
+    assert listed(["a", "b"], 2) == "a, b"
+    assert listed(["a", "b", "c", "d"], 2) == "a, b and 2 more"
+
+
+def test_an_unknown_name_is_answered_with_a_near_one() -> None:
+    """With all where none is near."""
+    assert nearest("prot", ["host", "port"]) == "port is one"
+    assert nearest("xyz", ["host", "port"]) == "there are host, port"
+
+
+def test_names_are_written_as_kubernetes_writes_them() -> None:
+    """In camel case."""
+    assert camel_case("match_labels") == "matchLabels"
