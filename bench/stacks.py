@@ -151,7 +151,7 @@ class Stack:
         self._run("preview", "--expect-no-changes")
 
     def offline_preview(self) -> None:
-        """The same, without a request to Eureka."""
+        """Find nothing to do, without a request to Eureka."""
         self._run("preview", "--expect-no-changes", EUREKUBE_OFFLINE="true")
 
     def state_bytes(self) -> float:
