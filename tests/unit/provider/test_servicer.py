@@ -423,12 +423,23 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
 
 
 @pytest.mark.parametrize(
-    ("name", "is_taken"), [("default", True), ("default_0_1_0", True), ("eu", False), ("default_eu", False)]
+    ("name", "version", "is_taken"),
+    [
+        ("default", "", True),
+        ("default_0_1_0", "0.1.0", True),
+        ("default_0_1_0_rc_1", "0.1.0-rc.1", True),
+        ("eu", "0.1.0", False),
+        ("default_eu", "0.1.0", False),
+        ("default", "0.1.0", False),
+        ("default_2", "0.1.0", False),
+        ("default_2", "", False),
+    ],
 )
 def test_only_a_stacks_own_provider_reads_credentials_from_the_environment(
-    stub: Any, monkeypatch: pytest.MonkeyPatch, name: str, is_taken: bool
+    stub: Any, monkeypatch: pytest.MonkeyPatch, name: str, version: str, is_taken: bool
 ) -> None:
-    """Whichever way the engine says whose the configuration is."""
+    """Whichever way the engine says whose the configuration is; a program may name its own as it likes."""
+    configured = sent({"url": URL, **({"version": version} if version else {})})
     monkeypatch.setenv("EUREKA_USER", "somebody")
     monkeypatch.setenv("EUREKA_PASSWORD", "hidden")
     made: list[str | None] = []
@@ -441,8 +452,8 @@ def test_only_a_stacks_own_provider_reads_credentials_from_the_environment(
     monkeypatch.setattr(PEERS, "of", servers_of)
     urn = f"urn:pulumi:dev::shop::pulumi:providers:eurekube::{name}"
     for said in (name, ""):
-        stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent({"url": URL})))
-        stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name=said))
+        stub.CheckConfig(proto.CheckRequest(urn=urn, news=configured))
+        stub.Configure(proto.ConfigureRequest(args=configured, name=said))
         stub.Read(proto.ReadRequest(id="OLD/nobody", **NAMED))
     assert made == ["somebody" if is_taken else None] * 2
 
