@@ -10,6 +10,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar
@@ -148,6 +149,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Keep the configuration; credentials come from there, or from the environment."""
+        CANCELLATION.begin_run()
         self._configuration = _configuration(request.args, request.name or self._name)
         return proto.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=True
@@ -279,6 +281,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """End the drains that wait; the next update goes on with them."""
         CANCELLATION.cancel()
         return empty_pb2.Empty()  # type: ignore[attr-defined]
+
+    # Drains may have all threads that there are for calls.
+    Cancel.experimental_thread_pool = ThreadPoolExecutor(1)  # type: ignore[attr-defined]
 
     def _resource(self, request: Any) -> NativeResource:
         return NativeResource(
