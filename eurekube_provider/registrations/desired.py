@@ -50,7 +50,7 @@ class Registration:
     def from_complete(
         cls, properties: Mapping[str, Any], more_metadata: Mapping[str, str] = EMPTY
     ) -> Registration:
-        """The same of properties of which none is missing."""
+        """Read checked properties, or those of a state, of which none is missing."""
         status = Status(properties["status"]) if properties.get("status") else None
         if properties.get("status_is_enforced") is False:
             status = None
