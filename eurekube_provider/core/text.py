@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX
 
 MOST_METADATA_BYTES = 4096
 """Keys and values of one instance together, in UTF-8; each server and each client holds all of them."""
+
+MOST_NAME_LETTERS = 2048
+"""Letters of a name in a URL. A server takes 8 KiB of URL and headers, where there are also an application's
+name, a time stamp and perhaps a token: ``test_an_id_that_is_too_long_for_a_request``."""
 
 # https://www.w3.org/TR/xml/#charsets
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -37,10 +42,20 @@ def name_problem(name: str) -> str:
     """Say why ``name`` cannot name an application or an instance in a URL; empty where it can."""
     found = _NOT_IN_PATHS.search(name)
     if found is None and name not in ("", ".", ".."):
-        return text_problem(name)
+        return text_problem(name) or _length_problem(name)
     what = "a slash" if found and found[0] == "/" else repr(found[0]) if found else "such a name"
     return (
         f"must be a name without {what}: Eureka would accept it once and could never read or remove it again"
+    )
+
+
+def _length_problem(name: str) -> str:
+    length = len(quote(name, safe=""))
+    if length <= MOST_NAME_LETTERS:
+        return ""
+    return (
+        f"has {length} letters in a URL, more than {MOST_NAME_LETTERS}: Eureka would accept it once, and"
+        " refuse the longer requests that renew, drain or remove it; take a shorter name"
     )
 
 

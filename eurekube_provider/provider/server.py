@@ -14,7 +14,7 @@ from eurekube_provider.provider.protocol import provider_pb2_grpc
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.registrations.cancellation import CANCELLATION
 
-MOST_CALLS = 256
+MOST_CALLS = 1024
 """Calls served at once: drains wait beside each other, as many as the engine's ``--parallel`` lets begin."""
 
 _CHECK_SECONDS = 1.0

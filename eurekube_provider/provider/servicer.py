@@ -10,6 +10,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar
@@ -78,8 +79,8 @@ def _or_guard(method: _Method) -> _Method:
     return answered  # type: ignore[return-value]
 
 
-_DEFAULT_NAME = re.compile(r"default(_\d.*)?$")
-"""What the engine calls a stack's own provider: ``default``, with the version that an SDK asks for."""
+_DEFAULT_NAME = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
+"""What the engine calls a stack's own provider: ``default``, with the version that is asked for."""
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -149,6 +150,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     @_telling
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Keep the configuration; credentials come from there, or from the environment."""
+        CANCELLATION.begin_run()
         self._configuration = _configuration(request.args, request.name or self._name)
         return proto.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=True
@@ -281,6 +283,9 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         CANCELLATION.cancel()
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
+    # Drains may have all threads that there are for calls.
+    Cancel.experimental_thread_pool = ThreadPoolExecutor(1)  # type: ignore[attr-defined]
+
     def _resource(self, request: Any) -> NativeResource:
         return NativeResource(
             KINDS[_type(request.urn, request.type)],
@@ -370,5 +375,17 @@ def _config_values(message: Any) -> dict[str, Any]:
 
 
 def _configuration(message: Any, name: str) -> Configuration:
-    values = {key: item for key, item in _config_values(message).items() if key not in ("version",)}
-    return Configuration(values, is_default=not name or bool(_DEFAULT_NAME.match(name)))
+    values = _config_values(message)
+    version = str(values.pop("version", None) or "")
+    return Configuration(values, is_default=not name or _is_engines(name, version))
+
+
+def _is_engines(name: str, version: str) -> bool:
+    """Whether the engine made a provider for the stack; a program may call its own ``default``, too.
+
+    The engine's has the version that is asked for in its name, and none in its inputs where none is.
+    """
+    found = _DEFAULT_NAME.fullmatch(name)
+    if found is None or not version:
+        return found is not None
+    return found[1] == re.split("[-+]", version)[0].replace(".", "_")

@@ -33,6 +33,7 @@ class Cancellation:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._cancelled = 0
+        self._before_run: int | None = None
         self._local = threading.local()
 
     @contextmanager
@@ -44,6 +45,23 @@ class Cancellation:
         finally:
             self._local.end = None
 
+    def begin_run(self) -> None:
+        """From now on a cancel is meant for the whole run, also for its calls that come later.
+
+        The engine goes on to send what it had begun to write down when it was interrupted.
+        """
+        with self._condition:
+            self._before_run = self._cancelled
+
+    def begin(self, drain_seconds: float) -> None:
+        """Begin a call that may drain.
+
+        :raises DrainInterrupted: it would, and its run was cancelled already.
+        """
+        with self._condition:
+            if drain_seconds and self._before_run not in (None, self._cancelled):
+                raise DrainInterrupted("interrupted before it began, and nothing was changed")
+
     def cancel(self) -> None:
         """End the waits of all calls that have begun."""
         with self._condition:
@@ -53,7 +71,7 @@ class Cancellation:
     def wait_of_this_call(self) -> Wait:
         """The wait of a call that begins now, which also ends when whoever made the call is gone."""
         with self._condition:
-            before = self._cancelled
+            before = self._cancelled if self._before_run is None else self._before_run
         is_heard = _caller_is_there()
         latest: float | None = getattr(self._local, "end", None)
 

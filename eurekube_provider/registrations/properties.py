@@ -116,8 +116,9 @@ _DURATION = "how long it stays without a renewal; longer than the time between t
 _DRAIN = "on removal, how long it stays OUT_OF_SERVICE before"
 _CONNECTION = "the name of one of `eurekube:connections`. Another name for a URL in common updates in place"
 _INSTANCE_ID = (
-    "no slash, backslash, semicolon, percent sign or line end. **Another one is a replacement** of an"
-    " `EurekaInstance`; so is another port under the default id. A renamed stack keeps its ids"
+    "no slash, backslash, semicolon, percent sign or line end; at most 2048 letters in a URL. **Another one"
+    " is a replacement** of an `EurekaInstance`; so is another port under the default id. A renamed stack"
+    " keeps its ids"
 )
 _OWN, _CONTENTS, _MANAGEMENT = Scope.OWN, Scope.CONTENTS, Scope.MANAGEMENT
 

@@ -181,6 +181,7 @@ class RegistrationResource(Resource):
         """
         news = {**news, INCARNATION: secrets.token_hex(4)}
         wanted = DesiredState.from_properties(news)
+        CANCELLATION.begin(wanted.drain_seconds)
         peers = self._peers_for_writing(wanted)
         doubt = RENEWER_CHECK.check(peers, wanted.connection, wanted.renewer)
         id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
@@ -211,6 +212,7 @@ class RegistrationResource(Resource):
         kept = {name: olds.get(name) for name in ("created", INCARNATION)}
         news = {**news, **kept}
         previous, wanted = DesiredState.from_properties(olds), DesiredState.from_properties(news)
+        CANCELLATION.begin(wanted.drain_seconds)
         peers = self._peers_for_writing(wanted)
         wait = CANCELLATION.wait_of_this_call()
         with _half_done("", olds):
@@ -222,6 +224,7 @@ class RegistrationResource(Resource):
     def delete(self, olds: Properties) -> None:
         """Remove what carries the mark of the state."""
         previous = DesiredState.from_properties(olds)
+        CANCELLATION.begin(previous.drain_seconds)
         RUN_RESOURCES.give_back(previous, self._peers)
         wanted = RUN_RESOURCES.wanted_of(previous)
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)

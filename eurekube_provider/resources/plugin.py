@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import sys
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError
 
-MOST_CALLS = 64
-"""Calls served at once. The SDK serves four, so that four drains would keep out the Cancel that ends them,
-and a fifth would begin when they are over. The engine makes as many calls at once as ``--parallel`` says."""
+MOST_CALLS = 1024
+"""Calls served at once. The SDK serves four, so that a fifth drain would begin when they are over. The engine
+makes as many calls at once as ``--parallel`` says."""
 
 
 def set_up() -> None:
@@ -38,6 +39,8 @@ def hear_cancel() -> None:
     # gRPC holds the bound method since the server started: only its code can be another one.
     if code is not None and code.co_varnames[: code.co_argcount] == ("self", "request", "context"):
         cancel.__code__ = _cancel.__code__  # type: ignore[union-attr]
+        # Drains may have all threads that there are for calls.
+        cancel.experimental_thread_pool = ThreadPoolExecutor(1)  # type: ignore[union-attr]
 
 
 def _cancel(self: Any, request: Any, context: Any) -> Any:  # noqa: ARG001 - the SDK's names

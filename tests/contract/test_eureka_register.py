@@ -12,7 +12,7 @@ import pytest
 
 from eurekube_provider.core.identity import metadata_key
 from eurekube_provider.core.model import Status
-from eurekube_provider.core.text import name_problem, text_problem
+from eurekube_provider.core.text import MOST_NAME_LETTERS, name_problem, text_problem
 from eurekube_provider.eureka.codec import instance_from_json, instances_from_json
 from eurekube_provider.eureka.peer import Peer
 from tests.contract.conftest import DATA_CENTER, Server, document, one, rating
@@ -120,6 +120,18 @@ def test_ids_that_cannot_be_addressed(server: Server, app: str, letter: str) -> 
     for method, path in itertools.product(("GET", "PUT", "DELETE"), paths):
         assert server.send(method, path).status_code in (400, 404, 405)
     assert [one["instanceId"] for one in server.of_application(app)] == [bad]
+
+
+def test_an_id_that_is_too_long_for_a_request(server: Server, app: str) -> None:
+    """It registers, as a body, and no request reaches it; one of our bound has room for a token beside it."""
+    for length, answer in ((MOST_NAME_LETTERS, 200), (8200, 400)):
+        name = "a" * length
+        assert (name_problem(name) == "") is (answer == 200)
+        assert server.register(document(app, name)) == 204
+        path = f"/apps/{app.upper()}/{name}"
+        headers = {"Authorization": f"Bearer {'t' * 4096}"}
+        for method, url in (("PUT", f"{path}/status?value=UP"), ("PUT", path), ("DELETE", path)):
+            assert server.send(method, url, headers=headers).status_code == answer
 
 
 @pytest.mark.parametrize(

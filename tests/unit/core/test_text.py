@@ -12,6 +12,7 @@ from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.text import (
     MOST_METADATA_BYTES,
+    MOST_NAME_LETTERS,
     check_metadata,
     metadata_problem,
     name_problem,
@@ -46,6 +47,14 @@ def test_names_that_no_request_could_reach_are_refused(name: str) -> None:
 def test_names_that_servers_read_back_are_taken(name: str) -> None:
     """Nothing that works is refused."""
     assert name_problem(name) == ""
+
+
+@pytest.mark.parametrize(("letter", "in_a_url"), [("a", 1), (":", 3), ("\u00e4", 6), ("\U0001f600", 12)])
+def test_names_have_a_bound_as_a_url_has_them(letter: str, in_a_url: int) -> None:
+    """What is registered must get through the longest request about it."""
+    most = MOST_NAME_LETTERS // in_a_url
+    assert name_problem(letter * most) == ""
+    assert f"more than {MOST_NAME_LETTERS}" in name_problem(letter * (most + 1))
 
 
 def test_metadata_have_a_bound_in_sum() -> None:

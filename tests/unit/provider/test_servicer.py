@@ -21,6 +21,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.provider.wire import received, sent
 from eurekube_provider.registrations import registry_lists
+from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.secret_values import as_secret
@@ -32,6 +33,8 @@ from tests.unit.fake_eureka import FakeEureka, FakeServers
 URL = "http://eureka:8761/eureka"
 TYPE = "eurekube:index:Instance"
 NAMED: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{TYPE}::billing", "type": TYPE}
+CALLS = 8
+"""As many are served at once."""
 GIVEN: dict[str, Any] = {"application": "billing", "host_name": "192.0.2.10", "port": 8080}
 
 
@@ -67,7 +70,7 @@ def engine() -> Engine:
 @pytest.fixture
 def stub(engine: Engine) -> Iterator[Any]:
     """A provider that is configured, and its engine, each a server of its own."""
-    servers = [grpc.server(futures.ThreadPoolExecutor(8)) for _ in range(2)]  # type: ignore[no-untyped-call]
+    servers = [grpc.server(futures.ThreadPoolExecutor(CALLS)) for _ in range(2)]  # type: ignore[no-untyped-call]
     engine_pb2_grpc.add_EngineServicer_to_server(engine, servers[0])
     engine_port, provider_port = (server.add_insecure_port("127.0.0.1:0") for server in servers)
     servicer = ProviderServicer(f"127.0.0.1:{engine_port}")
@@ -80,6 +83,7 @@ def stub(engine: Engine) -> Iterator[Any]:
         yield stub
     for server in reversed(servers):
         server.stop(0).wait()
+    CANCELLATION.begin_run()
 
 
 def check(stub: Any, **given: Any) -> Any:
@@ -423,12 +427,23 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
 
 
 @pytest.mark.parametrize(
-    ("name", "is_taken"), [("default", True), ("default_0_1_0", True), ("eu", False), ("default_eu", False)]
+    ("name", "version", "is_taken"),
+    [
+        ("default", "", True),
+        ("default_0_1_0", "0.1.0", True),
+        ("default_0_1_0_rc_1", "0.1.0-rc.1", True),
+        ("eu", "0.1.0", False),
+        ("default_eu", "0.1.0", False),
+        ("default", "0.1.0", False),
+        ("default_2", "0.1.0", False),
+        ("default_2", "", False),
+    ],
 )
 def test_only_a_stacks_own_provider_reads_credentials_from_the_environment(
-    stub: Any, monkeypatch: pytest.MonkeyPatch, name: str, is_taken: bool
+    stub: Any, monkeypatch: pytest.MonkeyPatch, name: str, version: str, is_taken: bool
 ) -> None:
-    """Whichever way the engine says whose the configuration is."""
+    """Whichever way the engine says whose the configuration is; a program may name its own as it likes."""
+    configured = sent({"url": URL, **({"version": version} if version else {})})
     monkeypatch.setenv("EUREKA_USER", "somebody")
     monkeypatch.setenv("EUREKA_PASSWORD", "hidden")
     made: list[str | None] = []
@@ -441,8 +456,8 @@ def test_only_a_stacks_own_provider_reads_credentials_from_the_environment(
     monkeypatch.setattr(PEERS, "of", servers_of)
     urn = f"urn:pulumi:dev::shop::pulumi:providers:eurekube::{name}"
     for said in (name, ""):
-        stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent({"url": URL})))
-        stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name=said))
+        stub.CheckConfig(proto.CheckRequest(urn=urn, news=configured))
+        stub.Configure(proto.ConfigureRequest(args=configured, name=said))
         stub.Read(proto.ReadRequest(id="OLD/nobody", **NAMED))
     assert made == ["somebody" if is_taken else None] * 2
 
@@ -516,6 +531,28 @@ def test_cancel_ends_a_drain_that_waits(stub: Any, eureka: FakeEureka) -> None:
     thread.join(30)
     assert "in service again" in str(errors[0].details())  # type: ignore[attr-defined]
     assert [each.status.value for each in eureka.held.values()] == ["UP"]
+
+
+def test_cancel_is_heard_while_every_thread_drains(stub: Any, eureka: FakeEureka) -> None:
+    """What waits for a thread, or comes later, takes nothing out of service any more."""
+    states = []
+    for number in range(CALLS + 2):
+        inputs = check(stub, drain_seconds=600, instance_id=f"vm-{number}", host_name=f"192.0.2.{number}")
+        states.append(stub.Create(proto.CreateRequest(properties=inputs, **NAMED)).properties)
+    deletes = [stub.Delete.future(proto.DeleteRequest(properties=state, **NAMED)) for state in states]
+    deadline = time.monotonic() + 30
+    while sum(each.is_overridden for each in eureka.held.values()) < CALLS:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    before = dict(eureka.held)
+    stub.Cancel(empty_pb2.Empty(), timeout=30)  # type: ignore[attr-defined]
+    told = [str(each.exception(30).details()) for each in deletes]
+    assert sum("in service again" in each for each in told) == CALLS
+    assert sum("interrupted before it began" in each for each in told) == 2
+    with pytest.raises(grpc.RpcError, match="interrupted before it began"):
+        stub.Delete(proto.DeleteRequest(properties=states[0], **NAMED))
+    assert before.keys() == eureka.held.keys()
+    assert {each.status.value for each in eureka.held.values()} == {"UP"}
 
 
 def test_a_time_out_that_is_shorter_than_a_drain_ends_it_at_once(stub: Any, eureka: FakeEureka) -> None:

@@ -186,6 +186,24 @@ def test_a_cancelled_wait_ends_at_once_and_later_ones_do_not() -> None:
     waits.wait_of_this_call()(0.01)
 
 
+def test_a_run_that_was_cancelled_begins_no_drain() -> None:
+    """The engine sends what it had begun to write down; the next run of the same process is another one."""
+    waits = Cancellation()
+    waits.cancel()
+    waits.begin(600)
+    waits.begin_run()
+    waits.begin(600)
+    waits.wait_of_this_call()(0.01)
+    waits.cancel()
+    with pytest.raises(DrainInterrupted, match="before it began"):
+        waits.begin(600)
+    with pytest.raises(DrainInterrupted):
+        waits.wait_of_this_call()(600)
+    waits.begin(0)
+    waits.begin_run()
+    waits.wait_of_this_call()(0.01)
+
+
 def test_a_wait_ends_when_the_engine_is_gone() -> None:
     """It hangs up when it is told to end twice, or is killed."""
 
