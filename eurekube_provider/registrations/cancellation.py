@@ -46,7 +46,7 @@ class Cancellation:
             self._local.end = None
 
     def begin_run(self) -> None:
-        """From now on a cancel is meant for the whole run, also for its calls that come later.
+        """Begin a run: from now on a cancel ends all its calls, whether they began before it or after it.
 
         The engine goes on to send what it had begun to write down when it was interrupted.
         """

@@ -14,6 +14,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError
+from eurekube_provider.registrations.cancellation import CANCELLATION
 
 MOST_CALLS = 1024
 """Calls served at once. The SDK serves four, so that a fifth drain would begin when they are over. The engine
@@ -28,7 +29,7 @@ def set_up() -> None:
 
 
 def hear_cancel() -> None:
-    """End the drains of this process when Pulumi is interrupted.
+    """End the drains of this process when Pulumi is interrupted, and begin none any more.
 
     Does nothing outside of Pulumi's plugin process. Where a later SDK does it in another way, a drain goes on
     until the engine hangs up.
@@ -37,7 +38,10 @@ def hear_cancel() -> None:
     cancel = getattr(servicer, "Cancel", None)
     code = getattr(cancel, "__code__", None)
     # gRPC holds the bound method since the server started: only its code can be another one.
-    if code is not None and code.co_varnames[: code.co_argcount] == ("self", "request", "context"):
+    if code is None or code is _cancel.__code__:  # a process serves one run of the engine
+        return
+    if code.co_varnames[: code.co_argcount] == ("self", "request", "context"):
+        CANCELLATION.begin_run()
         cancel.__code__ = _cancel.__code__  # type: ignore[union-attr]
         # Drains may have all threads that there are for calls.
         cancel.experimental_thread_pool = ThreadPoolExecutor(1)  # type: ignore[union-attr]

@@ -418,7 +418,7 @@ def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(
 def test_four_drains_end_when_the_engine_says_cancel(
     start_plugin: StartPlugin, peer: Peer, news: Properties
 ) -> None:
-    """They leave no thread of the SDK's four; what was out of service is back."""
+    """They leave no thread of the SDK's four; what was out of service is back, and none begins any more."""
     plugin = start_plugin()
     states = [
         plugin.create(plugin.check({**news, "instance_id": f"{number}", "drain_seconds": 600}))
@@ -439,6 +439,7 @@ def test_four_drains_end_when_the_engine_says_cancel(
         plugin.cancel()
         for told in said:  # long before the drains are over
             assert "interrupted, and nothing was removed; in service again" in told
+    assert "interrupted before it began, and nothing was changed" in delete(states[0])
     assert standing() == {Status.UP}
     for state in states:
         plugin.delete({**state, "drain_seconds": 0})
