@@ -22,6 +22,9 @@ MOST_NAME_LETTERS = 2048
 """Letters of a name in a URL. A server takes 8 KiB of URL and headers, where there are also an application's
 name, a time stamp and perhaps a token: ``test_an_id_that_is_too_long_for_a_request``."""
 
+_MOST_LETTERS_OF_A_SIGN = 12
+"""Four bytes in UTF-8, and three letters for each in a URL."""
+
 # https://www.w3.org/TR/xml/#charsets
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NOT_IN_PATHS = re.compile(r"[/\\;%\x00-\x1f]")
@@ -39,10 +42,15 @@ def text_problem(text: str) -> str:
 
 
 def name_problem(name: str) -> str:
-    """Say why ``name`` cannot name an application or an instance in a URL; empty where it can."""
+    """Say why ``name`` may not become that of an application or an instance; empty where it may."""
+    return path_problem(name) or _length_problem(name)
+
+
+def path_problem(name: str) -> str:
+    """Say why no URL can name an application or an instance that is called so; empty where one can."""
     found = _NOT_IN_PATHS.search(name)
     if found is None and name not in ("", ".", ".."):
-        return text_problem(name) or _length_problem(name)
+        return text_problem(name)
     what = "a slash" if found and found[0] == "/" else repr(found[0]) if found else "such a name"
     return (
         f"must be a name without {what}: Eureka would accept it once and could never read or remove it again"
@@ -50,6 +58,8 @@ def name_problem(name: str) -> str:
 
 
 def _length_problem(name: str) -> str:
+    if len(name) * _MOST_LETTERS_OF_A_SIGN <= MOST_NAME_LETTERS:
+        return ""  # as nearly all are
     length = len(quote(name, safe=""))
     if length <= MOST_NAME_LETTERS:
         return ""

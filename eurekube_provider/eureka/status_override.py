@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.core.text import name_problem
+from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
@@ -98,7 +98,7 @@ def _that_stand(peers: Peers, listed: Sequence[Instance]) -> list[Instance]:
 
 def can_be_asked_for(instance: Instance) -> bool:
     """Whether a request can name it: a server lets it register, and refuses its id in every URL."""
-    return not name_problem(instance.instance_id)
+    return not path_problem(instance.instance_id)
 
 
 def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bool:
