@@ -53,14 +53,15 @@ class Cancellation:
         with self._condition:
             self._before_run = self._cancelled
 
-    def begin(self, drain_seconds: float) -> None:
-        """Begin a call that may drain.
+    def begin(self, drain_seconds: float) -> Wait:
+        """Begin a call that may drain, and give it its wait.
 
         :raises DrainInterrupted: it would, and its run was cancelled already.
         """
         with self._condition:
             if drain_seconds and self._before_run not in (None, self._cancelled):
                 raise DrainInterrupted("interrupted before it began, and nothing was changed")
+        return self.wait_of_this_call()
 
     def cancel(self) -> None:
         """End the waits of all calls that have begun."""

@@ -181,12 +181,12 @@ class RegistrationResource(Resource):
         """
         news = {**news, INCARNATION: secrets.token_hex(4)}
         wanted = DesiredState.from_properties(news)
-        CANCELLATION.begin(wanted.drain_seconds)
+        wait = CANCELLATION.begin(wanted.drain_seconds)
         peers = self._peers_for_writing(wanted)
         doubt = RENEWER_CHECK.check(peers, wanted.connection, wanted.renewer)
         id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
         with _half_done(id_, news):
-            held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, CANCELLATION.wait_of_this_call())
+            held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, wait)
         if doubt:
             self._tell(doubt)
         if wanted.has_members:
@@ -212,9 +212,8 @@ class RegistrationResource(Resource):
         kept = {name: olds.get(name) for name in ("created", INCARNATION)}
         news = {**news, **kept}
         previous, wanted = DesiredState.from_properties(olds), DesiredState.from_properties(news)
-        CANCELLATION.begin(wanted.drain_seconds)
+        wait = CANCELLATION.begin(wanted.drain_seconds)
         peers = self._peers_for_writing(wanted)
-        wait = CANCELLATION.wait_of_this_call()
         with _half_done("", olds):
             held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
         if wanted.has_members:
@@ -224,7 +223,7 @@ class RegistrationResource(Resource):
     def delete(self, olds: Properties) -> None:
         """Remove what carries the mark of the state."""
         previous = DesiredState.from_properties(olds)
-        CANCELLATION.begin(previous.drain_seconds)
+        wait = CANCELLATION.begin(previous.drain_seconds)
         RUN_RESOURCES.give_back(previous, self._peers)
         wanted = RUN_RESOURCES.wanted_of(previous)
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
@@ -232,9 +231,7 @@ class RegistrationResource(Resource):
             self._tell(let_go(str(previous), previous.service_urls))
             return
         with saying_the_way_out(self._setting, previous.connection, previous.service_urls, is_leaving=True):
-            removal = lifecycle.delete(
-                previous, peers, wanted.__contains__, REMOVAL_CHECKS, CANCELLATION.wait_of_this_call()
-            )
+            removal = lifecycle.delete(previous, peers, wanted.__contains__, REMOVAL_CHECKS, wait)
             REMOVAL_CHECKS.finish()
         for instance in removal.left[:_TOLD_OF_MANY]:
             self._tell(lifecycle.left_alone(instance))
