@@ -89,6 +89,7 @@ class StackRenewals:
     _compared: list[Key] = field(default_factory=list, init=False)
     """Some of all that was listed."""
     _forgotten: set[Key] = field(default_factory=set, init=False)
+    """What a server forgot and is still to be restored."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,6 +113,8 @@ class StackRenewals:
             for one in every
             if RENEWER_KEY in one.metadata and self._ownership.is_renewed_for_stack(one)
         }
+        # What stands again was perhaps restored without an answer: from now on, who removes it means it.
+        self._forgotten.difference_update(ours)
         now = time.monotonic()
         with self._lock:
             self._dropped = {

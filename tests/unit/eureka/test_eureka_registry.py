@@ -894,6 +894,33 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
     assert [one.key for one in servers.restored] == [stacks.key]
 
 
+def test_what_was_restored_without_an_answer_stays_away_once_it_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that has just started may answer too late: it carried it out, as its list shows soon."""
+    stacks = of_a_stack("vm")
+    servers = Balanced(STATUS)
+    registry = behind_a_balancer(servers)
+    registry.keep(stacks)
+    servers.servers = [started_now()]
+    answers = [RegistryUnreachable("it did not answer within 5 s")]
+
+    def register(one: Instance) -> None:
+        servers.held[0].append(one)
+        while answers:
+            raise answers.pop()
+
+    monkeypatch.setattr(servers.peers[0], "register", register)
+    registry.recovery.missing([stacks], None)
+    assert stacks.key in registry.renewals
+    registry.resync.learn(servers.held[0], is_complete=True)
+    monkeypatch.setattr(RestartDetection, "lost_memory", False)  # two minutes later
+    servers.held[0].clear()
+    registry.recovery.missing([stacks], None)
+    assert servers.held == [[]]
+    assert stacks.key not in registry.renewals
+
+
 def test_what_is_nowhere_while_no_server_says_its_start_is_kept_until_one_does() -> None:
     """The server may have been restarted this moment; its next answer tells whether it was."""
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
