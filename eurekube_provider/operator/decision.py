@@ -60,6 +60,8 @@ class Wanted:
     :ivar item: the custom resource, and ``syncer`` what it asks for.
     :ivar claimed: the names that it has been called by before.
     :ivar keys: of the desired instances.
+    :ivar alike: the other connections that lead, or may lead, to the Eureka that the syncer names; and whether
+        that must be found out for one of them again (``is_unsure``).
     """
 
     key: SyncerKey
@@ -69,6 +71,16 @@ class Wanted:
     owner: str
     desired: Desired
     keys: frozenset[tuple[str, str]]
+    alike: frozenset[str] = frozenset()
+    is_unsure: bool = False
+
+    def is_at_home(self, name: str) -> bool:
+        """Whether what stands at the connection of this name stands where the syncer registers."""
+        return name == self.syncer.eureka or name in self.alike
+
+    def wants(self, name: str, key: tuple[str, str]) -> bool:
+        """Whether an instance is wanted that stands at the connection of this name."""
+        return key in self.keys and self.is_at_home(name)
 
     @property
     def is_open(self) -> bool:

@@ -32,7 +32,7 @@ from eurekube_provider.operator.ownership_transfer import (
     TransferOffer,
 )
 from eurekube_provider.operator.permission import NameTaken, Permissions, UnknownEureka
-from eurekube_provider.operator.registries import Registries
+from eurekube_provider.operator.registries import TOLD_WITHIN_SECONDS, Registries
 from eurekube_provider.operator.removal_brake import Brake
 from eurekube_provider.operator.retention import Retention
 from eurekube_provider.operator.settings import Settings
@@ -65,7 +65,8 @@ class Reconciler:
     ) -> None:
         self._cluster = cluster
         self._access = access
-        self._registries = {name: Registries(registries, name) for name in ("", *registries)}
+        alike = set[frozenset[str]]()
+        self._registries = {name: Registries(registries, name, alike) for name in ("", *registries)}
         self._sources = sources
         self._permissions = Permissions(settings, cluster, self._registries[""], sources)
         self._brake = Brake(cluster, registries.values(), access, sources, time.monotonic)
@@ -141,9 +142,14 @@ class Reconciler:
         if self._reads_each:
             there = (*desired.instances, *registry.known(owner=owner))
             registry.refresh([one.key for one in there], known_too=True)
+        wanted = self._with_alike(wanted, registries)
         offered = self._offer(wanted, registries)
         strays = {
-            name: [one for one in at.known(owner=owner) if not offered.keeps(name, one.key)]
+            name: [
+                one
+                for one in at.known(owner=owner)
+                if not (wanted.wants(name, one.key) or offered.keeps(name, one.key))
+            ]
             for name, at in registries.items()
             if name != syncer.eureka
         }
@@ -164,6 +170,17 @@ class Reconciler:
         return self._braked(
             Decision(wanted, registries, steps, differing, offered, strays, leaves, waiting=waiting)
         )
+
+    @staticmethod
+    def _with_alike(wanted: Wanted, registries: Registries) -> Wanted:
+        """Find out which other connections lead to the Eureka that the syncer names. In doubt they do."""
+        home, found = wanted.syncer.eureka, dict[str, bool | None]()
+        for name, there in registries.owned(wanted.owner).items() if not wanted.is_open else ():
+            keys = [one.key for one in there if one.key in wanted.keys]
+            if keys and name != home:
+                found[name] = registries.are_alike(home, name, keys)
+        alike = frozenset(name for name, answer in found.items() if answer is not False)
+        return replace(wanted, alike=alike, is_unsure=None in found.values())
 
     def _braked(self, decided: Decision) -> Decision:
         """Hold back removals that look like a broken source."""
@@ -195,6 +212,8 @@ class Reconciler:
         waits = [decided.held_back.wait_seconds] if decided.held_back else []
         if decided.offered.is_awaited:
             waits.append(SUCCESSOR_POLL_SECONDS)
+        if wanted.is_unsure:
+            waits.append(TOLD_WITHIN_SECONDS)
         if failed is None and (steps.refusals or steps.doubled or errors or wanted.desired.is_unread):
             waits.append(RECHECK_REFUSED_SECONDS)
         return SyncerResult(
@@ -214,7 +233,7 @@ class Reconciler:
         if wanted.is_open:
             return _NO_OFFER
         unwanted = {
-            name: [one for one in there if name != wanted.syncer.eureka or one.key not in wanted.keys]
+            name: [one for one in there if not wanted.wants(name, one.key)]
             for name, there in registries.owned(wanted.owner).items()
         }
         if not any(unwanted.values()):
@@ -283,7 +302,7 @@ class Reconciler:
         lapses = wanted.syncer.policy is Policy.UPSERT_ONLY and not wanted.is_open
         has_come = False
         for name, there in registries.owned(wanted.owner).items():
-            is_elsewhere = name != decided.name
+            is_elsewhere = not wanted.is_at_home(name)
             for instance in there:
                 key = instance.key
                 has_moved = is_elsewhere and registries.holds(decided.name, key, wanted.owner)

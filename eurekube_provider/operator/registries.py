@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pkgutil import resolve_name
 
-from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Registry, Unread, failure_of
+
+_log = logging.getLogger(__name__)
+
+MOST_COMPARED = 3
+"""How many instances are read at two connections to find out whether they lead to one Eureka."""
+
+TOLD_WITHIN_SECONDS = 5.0
+"""Servers tell each other of a change within half a second, unless they are busy."""
 
 KINDS: dict[str, Callable[..., Registry]] = {
     name: resolve_name(factory)
@@ -23,11 +34,18 @@ class Registries(dict[str, Registry]):
     """All registries, as the workers of one of them use them: a failing one of the others is not waited for.
 
     :param served: whose workers these are; empty for who waits for any.
+    :param alike: the pairs that are known to lead to one Eureka, which all workers share.
     """
 
-    def __init__(self, registries: Mapping[str, Registry], served: str = "") -> None:
+    def __init__(
+        self,
+        registries: Mapping[str, Registry],
+        served: str = "",
+        alike: set[frozenset[str]] | None = None,
+    ) -> None:
         super().__init__(registries)
         self._served = served
+        self._alike = set[frozenset[str]]() if alike is None else alike
 
     @property
     def is_served_unread(self) -> bool:
@@ -41,16 +59,52 @@ class Registries(dict[str, Registry]):
 
     def apply(self, name: str, steps: Plan, owner: str) -> Outcome:
         """Carry out a plan; see :meth:`~eurekube_provider.core.registry.Registry.apply`."""
-        registry = self[name]
-        failure = failure_of(registry.condition()) if self._served not in ("", name) else None
+        failure = self._failure_of(name)
         if failure is not None:
             return Outcome.of(steps.changes, [failure] * len(steps.changes))
-        return registry.apply(steps, owner)
+        return self[name].apply(steps, owner)
 
     def holds(self, name: str, key: tuple[str, str], owner: str) -> bool:
         """Whether an owner's instance stands at one of them."""
         there = self[name].get(key)
         return there is not None and there.owner == owner
+
+    def are_alike(self, home: str, other: str, keys: Iterable[Key]) -> bool | None:
+        """Whether two connections lead to one Eureka, or to servers that tell each other: what is removed at
+        one of them is removed at both.
+
+        They do where an instance stands at both as it was written at one moment: a syncer that moves has it
+        registered anew. That is known from then on, since a later change may be told to one of them first.
+
+        :param home: where the instances of these keys are to stand; at ``other`` they do.
+        :returns: None where that is not known yet: one was changed just now, or cannot be read.
+        """
+        pair = frozenset((home, other))
+        if pair in self._alike:
+            return True
+        if self._failure_of(other) is not None:
+            return False  # nothing is removed there now
+        compared = list(islice(keys, MOST_COMPARED))
+        try:
+            for name in (home, other):
+                self[name].refresh(compared, known_too=True)
+        except RegistryError:
+            return None
+        versions = [(self[home].get(key), self[other].get(key)) for key in compared]
+        both = [(one.written_at_ms, two.written_at_ms) for one, two in versions if one and two]
+        if any(at and at == there for at, there in both):
+            self._alike.add(pair)
+            _log.warning(
+                "two connections lead to one Eureka: nothing that is wanted is removed for a move between them",
+                extra={"eureka": f"{home},{other}", "hint": "keep one of them"},
+            )
+            return True
+        since_ms = (time.time() - TOLD_WITHIN_SECONDS) * 1000
+        return None if any(at > since_ms for at, _ in both) else False
+
+    def _failure_of(self, name: str) -> RegistryError | None:
+        """Why one of the others is not asked; None for whoever is."""
+        return failure_of(self[name].condition()) if self._served not in ("", name) else None
 
     def keep(self, owner: str) -> None:
         """Renew what an owner has, wherever."""

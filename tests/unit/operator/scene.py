@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan
@@ -43,6 +44,7 @@ class Scene:
         for registry in (self.told.registry, self.elsewhere):
             registry.reachability.read()
             registry.apply = self._applies_at(registry)  # type: ignore[method-assign,assignment]
+            registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
         sources = self.told.sources
         self.concerned = self.told.concerned
         kinds = {"syncers": sources.syncers, "services": sources.services, "slices": sources.slices}
@@ -112,11 +114,16 @@ class Scene:
         """What the operator's configuration says from now on."""
         self.reconciler = self.told.configured(replace(self.told.parts.settings, **settings))
 
-    def real(self) -> FakeEureka:
-        """Carry out from now on, at a server's stand-in."""
-        eureka, registry = FakeEureka(), self.told.registry
-        (peer,) = registry.peers.peers
-        registry.peers.peers = FakeServers({peer.url: eureka})(Connection.parse(peer.url)).peers
+    def real(self, *connections: EurekaRegistry) -> FakeEureka:
+        """Carry out from now on, at a server's stand-in.
+
+        :param connections: those that lead to it, by default the one that the syncer names.
+        """
+        eureka = FakeEureka()
+        for registry in connections or (self.told.registry,):
+            (peer,) = registry.peers.peers
+            registry.peers.peers = FakeServers({peer.url: eureka})(Connection.parse(peer.url)).peers
+            registry.refresh = partial(EurekaRegistry.refresh, registry)  # type: ignore[method-assign]
 
         def carry_out(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
             self.sent += steps.changes

@@ -26,6 +26,7 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import deletion, ownership_transfer
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
+from eurekube_provider.operator.registries import TOLD_WITHIN_SECONDS
 from lab.waiting import wait_until
 from tests.unit.operator.parts import CLUSTER
 from tests.unit.operator.quiet_api import QuietApi
@@ -426,6 +427,52 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
     assert scene.renewed() == {"a", "b"}
     heir = RENAMED if is_handed_over else KEY
     assert {one.owner for one in eureka.held.values()} == {str(ClusterOwner(CLUSTER.name, *heir))}
+
+
+def test_nothing_moves_between_two_connections_to_one_eureka() -> None:
+    """Both list what stands there, and a removal at one of them would be one at both; what ended goes."""
+    scene = Scene()
+    both = (scene.told.registry, scene.elsewhere)
+    eureka = scene.real(*both)
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    for spec in ({}, {"metadata": {"color": "red"}}, {"eureka": "elsewhere"}, {"eureka": "default"}):
+        for registry in both:
+            registry.resync.learn(list(eureka.held.values()), is_complete=True)
+        scene.edited(**spec)
+        assert all(change.action is not Action.DEREGISTER for change in scene.reconcile())
+        assert {instance_id[0] for _, instance_id in eureka.held} == {"a", "b"}
+        assert scene.result.concerned == frozenset()
+    scene.endpoints(WEB, a=TERMINATING, b=READY)
+    scene.reconcile()
+    assert {instance_id[0] for _, instance_id in eureka.held} == {"b"}
+
+
+def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
+    """What was written a moment ago may not have been told to the other one, and who is silent says nothing."""
+    scene = Scene()
+    scene.serves(a=READY)
+    registry, elsewhere = scene.told.registry, scene.elsewhere
+    (here,) = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    now = int(time.time() * 1000)
+    elsewhere.view.registered(replace(here, last_dirty_timestamp_ms=now - 60_000))
+
+    def written(seconds_ago: float) -> list[Action]:
+        stamp = now - int(seconds_ago * 1000)
+        registry.view.registered(replace(here, last_dirty_timestamp_ms=stamp))
+        return [change.action for change in scene.reconcile()]
+
+    assert written(1.0) == []
+    assert scene.result.again_seconds == TOLD_WITHIN_SECONDS
+    answers, elsewhere.refresh = elsewhere.refresh, silent  # type: ignore[method-assign]
+    assert written(30.0) == []
+    elsewhere.refresh = answers  # type: ignore[method-assign]
+    assert written(30.0) == [Action.DEREGISTER]
+
+
+def silent(*_: Any, **__: Any) -> None:
+    """A registry of which no server answers."""
+    raise RegistryUnreachable("no server answers")
 
 
 def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
