@@ -6,7 +6,7 @@ takes to speak to its servers is known there alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -188,8 +188,12 @@ class Registry(Protocol):
     def forgotten(self, owner: str) -> list[Instance]:
         """What an owner had, and the registry lost when it began anew."""
 
-    def give_up(self, owner: str) -> None:
-        """Let what the registry forgot of an owner be: its plan registers what it wants."""
+    def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
+        """Let what the registry forgot of an owner be: its plan registers what it wants.
+
+        :param wanted: the instances that it does: what a person had set over the status of others is over,
+            as with any removal.
+        """
 
     def take_over(self, expected: int) -> None:
         """Begin to renew, since this replica leads now; see :meth:`stand_by`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from eurekube_provider.core.identity import Cluster
@@ -201,9 +201,9 @@ class EurekaRegistry:
         """What an owner had, and Eureka lost when it began anew."""
         return self.instances.forgotten.of(owner)
 
-    def give_up(self, owner: str) -> None:
+    def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
         """Let what Eureka forgot of an owner be."""
-        self.instances.forgotten.forget(owner)
+        self.instances.give_up(owner, wanted)
 
     def follow(self, was_read: Callable[[], None]) -> None:
         """Have ``was_read`` called after each reading, and keep the proofs that :meth:`find_unlisted` needs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.model import Instance, Key, Status
@@ -40,7 +40,7 @@ class KnownInstances:
     _ownership: Ownership
     _subscription: Subscription
     forgotten: ForgottenInstances = field(default_factory=ForgottenInstances, init=False)
-    _lost_overrides: dict[Key, Status] = field(default_factory=dict, init=False)
+    _lost_overrides: dict[Key, Instance] = field(default_factory=dict, init=False)
     _former_owners: dict[Key, set[str]] = field(default_factory=dict, init=False)
     """The owners before hand-overs while this replica leads: a server that is away may not know of one."""
 
@@ -120,7 +120,18 @@ class KnownInstances:
 
     def lost_override(self, key: Key) -> Status:
         """Return the status that was set over an instance when every server forgot it; else UNKNOWN."""
-        return self._lost_overrides.get(key, Status.UNKNOWN)
+        lost = self._lost_overrides.get(key)
+        return Status.UNKNOWN if lost is None else lost.overridden_status
+
+    def give_up(self, owner: str, wanted: Collection[Key]) -> None:
+        """Let what Eureka forgot of an owner be, and keep what was set over the status of what it wants.
+
+        A pod that takes the name of one which ended meanwhile is another one.
+        """
+        self.forgotten.forget(owner)
+        for key, lost in list(self._lost_overrides.items()):
+            if lost.owner == owner and key not in wanted:
+                self._lost_overrides.pop(key, None)
 
     def renew_no_more(self, instances: Sequence[Instance]) -> None:
         """End the renewals of what somebody else has taken over, or it would never lapse."""
@@ -153,7 +164,7 @@ class KnownInstances:
     def remember_override(self, lost: Instance) -> None:
         """Remember what a person had set over the status of an instance that servers forgot."""
         if not lost.is_leaving:  # which is ours, not a person's
-            self._lost_overrides[lost.key] = lost.overridden_status
+            self._lost_overrides[lost.key] = lost
 
     def _is_anothers(self, instance: Instance) -> bool:
         """Whether another syncer of this operator has registered it meanwhile."""

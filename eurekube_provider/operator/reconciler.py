@@ -270,7 +270,7 @@ class Reconciler:
         """What a registry forgot of what a syncer keeps that is paused, or cannot tell what it wants."""
         if not wanted.is_open:
             for one in registries.values():
-                one.give_up(wanted.owner)
+                one.give_up(wanted.owner, wanted.keys)
             return ()
         back = self._retention.restored(wanted.key, registry, wanted.owner)
         if wanted.syncer.is_paused:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from eurekube_provider.core.brake import counts
@@ -147,7 +147,7 @@ class MemoryRegistry:
         """Memory forgets nothing."""
         return []
 
-    def give_up(self, _owner: str) -> None:
+    def give_up(self, _owner: str, _wanted: Collection[Key] = ()) -> None:
         """Do nothing."""
 
     def take_over(self, expected: int) -> None:

@@ -41,6 +41,10 @@ class FakeEureka:
         kept = instance if have is None or not have.is_overridden else replace(instance, status=have.status)
         self.answer("register", lambda: self.held.__setitem__(instance.key, kept))
 
+    def restore(self, instance: Instance) -> None:
+        """With the status that was set over its own."""
+        self.held[instance.key] = replace(instance, status=instance.overridden_status)
+
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Past the caches."""
         key = (application.upper(), instance_id)

@@ -129,6 +129,31 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     assert scene.reconcile() == []
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_persons_status_comes_back_with_the_pod_that_it_was_set_over(
+    ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eureka lost its memory: the pod of that name which comes when this one has ended is another one."""
+    scene = Scene()
+    eureka, registry = scene.real(), scene.told.registry
+    registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    held = sorted(eureka.held.values(), key=lambda one: one.instance_id)
+    out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
+    registry.view.registered(replace(held[0], **out))  # type: ignore[arg-type]
+    eureka.held.clear()
+    monkeypatch.setattr(RestartDetection, "lost_memory", True)
+    registry.recovery.missing(held, None)
+    if ends:
+        scene.endpoints(WEB, b=READY)
+        scene.reconcile()
+    scene.endpoints(WEB, a=READY, b=READY)
+    scene.reconcile()
+    status = eureka.held[held[0].key].status
+    assert status is (Status.UP if ends else Status.OUT_OF_SERVICE)
+
+
 def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is let in registers what it wants; what it does not is put back for it at no later time."""
     scene = Scene()
