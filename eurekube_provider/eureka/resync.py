@@ -136,7 +136,11 @@ class Resync:
                 _log.exception("Eureka could not be read")
             self._went_round_at = time.monotonic()
             fast = self._reachability.failure is not None or not self._reachability.was_read
-            self._rest(min(2.0, self._resync_seconds) if fast else self.interval_seconds)
+            try:
+                self._rest(min(2.0, self._resync_seconds) if fast else self.interval_seconds)
+            except Exception:  # noqa: BLE001 - as above
+                _log.exception("Eureka's servers could not be asked")
+                self._stopped.wait(RESTART_CHECK_SECONDS)
 
     @property
     def interval_seconds(self) -> float:

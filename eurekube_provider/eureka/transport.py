@@ -12,6 +12,7 @@ import http.client
 import json
 import logging
 import urllib.request
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,7 +75,7 @@ class EurekaResponse:
             return self.raw
         try:
             return gzip.decompress(self.raw)
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"not gzip ({error})") from None
 
     @property

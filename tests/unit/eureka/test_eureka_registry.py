@@ -525,6 +525,26 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
         registry.stop()
 
 
+def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done between two readings is done on the thread that reads."""
+    monkeypatch.setattr(resync, "RESTART_CHECK_SECONDS", 0.02)
+    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
+    rounds: list[int] = []
+
+    def catch_up() -> None:
+        rounds.append(len(rounds))
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(registry.resync, "catch_up", catch_up)
+    registry.start()
+    try:
+        registry.take_over(0)
+        wait_until(lambda: len(rounds) > 2, "the next rounds", 30.0)
+        assert all(loop.is_alive for loop in registry.liveness())
+    finally:
+        registry.stop()
+
+
 def test_a_list_that_is_old_brings_back_nothing() -> None:
     """It was removed since: renewed, it would be restored at the first answer that nobody has it."""
     gone, stands = of_a_stack("gone"), of_a_stack("stands")
