@@ -328,6 +328,7 @@ class Reconciler:
         deleted = self._deletion.of(key, item, registries)
         if deleted.is_gone:
             self._brake.forget(key)
+            self._retention.forget(key)
             for registry in registries.values():
                 registry.give_up(self._owner(key))
         said = None

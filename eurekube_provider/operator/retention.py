@@ -51,6 +51,11 @@ class Retention:
         self._cluster = cluster
         self._access = access
         self._sources = sources
+        self._found_there: dict[SyncerKey, frozenset[str]] = {}  # the ids of which the last answers were so
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        self._found_there.pop(key, None)
 
     def of_refused(
         self, syncer: Object, owner: str, owned: Mapping[str, Collection[Instance]]
@@ -62,9 +67,9 @@ class Retention:
         spec = syncer.get("spec") or {}
         may_go: frozenset[str] = frozenset()
         if not spec.get("paused"):
-            held = [one.instance_id for there in owned.values() for one in there]
-            seen = (one for one in held if self._sources.seen_terminating(one))
-            may_go = frozenset(seen).union(*(self.ended(key_of(syncer), there) for there in owned.values()))
+            held = [one for there in owned.values() for one in there]
+            seen = (one.instance_id for one in held if self._sources.seen_terminating(one.instance_id))
+            may_go = frozenset(seen) | self.ended(key_of(syncer), held)
         removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC
         found = {}
         for name, there in owned.items():
@@ -79,6 +84,7 @@ class Retention:
         near = pods_of(self._sources.slices_of(key))
         places = (endpoint_of(one.instance_id, self._cluster.name) for one in held)
         if all((namespace, name) in near or not is_pod(name) for name, namespace in places):
+            self.forget(key)
             return frozenset()  # as a rule, and without going through the slices of whole namespaces
         namespaces = self._namespaces(held)
         if any(self._sources.slices.without_list(one) for one in namespaces):
@@ -89,10 +95,18 @@ class Retention:
             query = {"fieldSelector": f"metadata.name={name}"}
             return bool(self._access.get(PODS.path(namespace), query)["items"])
 
+        missing = vanished(held, self._slices(namespaces), self._cluster.name)
+        before = self._found_there.get(key, frozenset())
+        # Those that were there the last time come again when all the others were asked for.
+        rest = [one for one in missing if one.instance_id not in before]
+        asked = (rest or missing)[:MOST_ASKED]
         try:
-            return ended(held, self._slices(namespaces), self._cluster.name, is_there)
+            gone = ended(asked, self._cluster.name, is_there)
         except KubernetesError:
             return frozenset()  # in doubt they stay
+        there = frozenset(one.instance_id for one in asked) - gone
+        self._found_there[key] = there | before if rest else there
+        return gone
 
     def restored(self, key: SyncerKey, registry: Registry, owner: str) -> tuple[Change, ...]:
         """What a registry forgot of what a syncer keeps, as it stood, where nobody else stands."""
@@ -188,13 +202,12 @@ def pods_of(slices: Iterable[Object]) -> set[EndpointName]:
 
 
 def ended(
-    held: Collection[Instance], slices: Iterable[Object], cluster: str, is_there: Callable[[str, str], bool]
+    asked: Iterable[Instance], cluster: str, is_there: Callable[[str, str], bool]
 ) -> frozenset[str]:
     """The ids of those of which there is no pod any more.
 
     :param is_there: asks the API server whether a namespace has a pod of a name.
     """
-    asked = vanished(held, slices, cluster)[:MOST_ASKED]
     return frozenset(
         one.instance_id for one in asked if not is_there(*reversed(endpoint_of(one.instance_id, cluster)))
     )

@@ -27,6 +27,7 @@ from eurekube_provider.operator import deletion, ownership_transfer
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
 from eurekube_provider.operator.registries import TOLD_WITHIN_SECONDS
+from eurekube_provider.operator.retention import MOST_ASKED
 from lab.waiting import wait_until
 from tests.unit.operator.parts import CLUSTER
 from tests.unit.operator.quiet_api import QuietApi
@@ -198,6 +199,33 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     assert asked == ([("/api/v1/namespaces/shop/pods", "metadata.name=b")] if may_go else [])
     scene.endpoints(WEB, c=READY)
     assert scene.reconcile() == [], "none of its siblings says that the slices are whole"
+
+
+@pytest.mark.parametrize("keeps", ["UnknownEureka", "in doubt"])
+def test_pods_that_live_unselected_hide_none_that_ended(keeps: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reconcile asks for some; whatever these are, the next one asks for others."""
+    living = {f"a{number}" for number in range(2 * MOST_ASKED)}
+    asked: set[str] = set()
+
+    def get(_: object, _path: str, query: dict[str, str]) -> dict[str, Any]:
+        name = query["fieldSelector"].removeprefix("metadata.name=")
+        asked.add(name)
+        return {"items": [{"metadata": {"name": name}}] if name in living else []}
+
+    monkeypatch.setattr(KubeAccess, "get", get)
+    scene = Scene()
+    scene.endpoints(WEB, sibling=READY, z=READY, **dict.fromkeys(sorted(living), READY))
+    scene.reconcile()
+    scene.edited(**KEEPS[keeps])
+    scene.endpoints(WEB, sibling=READY)
+    for _ in range(3):
+        scene.reconcile()
+    assert asked == living | {"z"}
+    assert scene.renewed() == living | {"sibling"}
+    living.remove("a5")
+    for _ in range(3):
+        scene.reconcile()
+    assert scene.renewed() == living | {"sibling"}
 
 
 def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
