@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.restart_detection import RestartDetection
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, UncachedReads, read_everywhere
@@ -80,11 +81,11 @@ class RemovalProofs:
                     del table[key]
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
-        """What became of instances that are listed no more.
+        """What became of instances that are listed no more; of what no request can name, nobody says.
 
         :raises RegistryError: no server answers.
         """
-        asked = list(dict.fromkeys(keys))
+        asked = [key for key in dict.fromkeys(keys) if not any(map(path_problem, key))]
         with self._lock:
             gone = {key for key in asked if key in self._at}
             rest = self._allowed([key for key in asked if key not in gone])

@@ -16,10 +16,10 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.errors import LeadershipLost, RegistryError
+from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.apply import write
@@ -149,9 +149,7 @@ class StackRenewals:
             if not chunk:
                 return
             try:
-                reads = self._read([one.key for one in chunk])
-                for instance in chunk:
-                    self._judge(instance, reads)
+                self._judge_all(chunk)
             except RegistryError:
                 return  # looked at again soon: whoever reads the list says so
             with self._lock:
@@ -161,6 +159,27 @@ class StackRenewals:
                 following = next(iter(self._suggested.values()), None)
             if following is not None and _lapses_at(following) > time.time() + URGENT_SECONDS:
                 return
+
+    def _judge_all(self, listed: Sequence[Instance]) -> None:
+        """Renew those that stand; one read that is refused for good, and so would be each time, stops no other.
+
+        :raises RegistryError: no server answered.
+        """
+        try:
+            reads = self._read([one.key for one in listed])
+        except RegistryRejected as error:
+            if len(listed) > 1:
+                for one in listed:
+                    self._judge_all([one])
+                return
+            _log.warning(
+                "a stack's registration is not renewed: Eureka refuses to say whether it stands",
+                extra={**_log_fields(listed[0]), "error": str(error)},
+            )
+            self._drop(listed[0])
+            return
+        for one in listed:
+            self._judge(one, reads)
 
     def _judge(self, listed: Instance, reads: UncachedReads) -> None:
         """Renew it if it stands."""
@@ -309,8 +328,14 @@ class StackRenewals:
         """
         with self._lock:
             keys = list(self._compared)
-        reads = read_everywhere(self._peers, keys)
-        return any(all(answers[key] is not None for answers in reads.by_url.values()) for key in keys)
+        for key in keys:
+            try:
+                reads = read_everywhere(self._peers, [key])
+            except RegistryRejected:
+                continue  # whoever registered it, under whatever id
+            if all(answers[key] is not None for answers in reads.by_url.values()):
+                return True
+        return False
 
     def _read(self, keys: list[Key]) -> UncachedReads:
         """Read on every server; behind a load balancer so often that it has sent us to each."""

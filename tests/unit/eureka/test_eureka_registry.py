@@ -645,6 +645,39 @@ def test_what_may_be_on_its_way_or_forgotten_is_renewed() -> None:
     assert renewed_after(restarted.registry(), shared, old) == {"old"}
 
 
+def test_one_of_a_stack_that_cannot_be_read_keeps_no_other_from_being_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Anybody may register with a stack's marks, under an id that a server or a proxy refuses to look for."""
+    odd, *others = (of_a_stack(name) for name in ("odd%", "vm-1", "vm-2"))
+    servers = Holding(odd, *others)
+    refuse(servers, odd, monkeypatch)
+    assert renewed_after(servers.registry(), odd, *others) == {"vm-1", "vm-2"}
+
+
+def test_whether_servers_share_is_told_by_what_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever others have registered beside it."""
+    odd, shared, removed = instance("odd%"), instance("shared"), of_a_stack("removed")
+    servers = Holding(odd, shared)
+    servers.held[0][removed.key] = removed
+    refuse(servers, odd, monkeypatch)
+    assert renewed_after(servers.registry(), odd, shared, removed) == set()
+    del servers.held[1][shared.key]
+    assert renewed_after(servers.registry(), odd, shared, removed) == {"removed"}
+
+
+def refuse(servers: Holding, odd: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no server say whether it holds this one."""
+    for number, peer in enumerate(servers.peers):
+
+        def read(*key: str, number: int = number) -> Instance | None:
+            if key == odd.key:
+                raise RegistryRejected("400", status_code=400)
+            return servers.read_at(number, *key)
+
+        monkeypatch.setattr(peer, "read", read)
+
+
 def test_what_is_known_costs_no_read() -> None:
     """Neither what is renewed, nor for a while what was removed and is listed still."""
     stacks, gone = [of_a_stack(f"vm-{number}") for number in range(300)], of_a_stack("gone")

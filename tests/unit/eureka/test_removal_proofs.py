@@ -75,6 +75,13 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(monkeypatch)
 
 
+def test_what_no_request_can_name_keeps_no_other_from_being_proved(scene: Scene) -> None:
+    """A server would refuse to say anything of all that it is asked for with it."""
+    odd = ("REVIEW", "a;b"), ("RE%VIEW", "a")
+    assert scene.proofs.find_unlisted([*odd, KEY]).gone == {KEY}
+    assert scene.asked == 1
+
+
 def test_what_no_server_holds_is_gone(scene: Scene) -> None:
     """By the uncached read of each."""
     assert scene.is_gone()
