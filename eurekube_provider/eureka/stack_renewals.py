@@ -161,7 +161,7 @@ class StackRenewals:
                 return
 
     def _judge_all(self, listed: Sequence[Instance]) -> None:
-        """Renew those that stand; one read that is refused for good, and so would be each time, stops no other.
+        """Renew those that stand; one that nobody may read stops no other.
 
         :raises RegistryError: no server answered.
         """

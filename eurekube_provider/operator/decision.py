@@ -60,8 +60,8 @@ class Wanted:
     :ivar item: the custom resource, and ``syncer`` what it asks for.
     :ivar claimed: the names that it has been called by before.
     :ivar keys: of the desired instances.
-    :ivar alike: the other connections that lead, or may lead, to the Eureka that the syncer names; and whether
-        that must be found out for one of them again (``is_unsure``).
+    :ivar alike: the other connections that lead, or may lead, to the Eureka that the syncer names.
+    :ivar is_unsure: whether that must be found out again for one of them.
     """
 
     key: SyncerKey

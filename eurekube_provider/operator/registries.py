@@ -95,7 +95,7 @@ class Registries(dict[str, Registry]):
         if any(at and at == there for at, there in both):
             self._alike.add(pair)
             _log.warning(
-                "two connections lead to one Eureka: nothing that is wanted is removed for a move between them",
+                "two connections lead to one Eureka: nothing is removed for a move between them",
                 extra={"eureka": f"{home},{other}", "hint": "keep one of them"},
             )
             return True

@@ -201,9 +201,7 @@ def pods_of(slices: Iterable[Object]) -> set[EndpointName]:
     }
 
 
-def ended(
-    asked: Iterable[Instance], cluster: str, is_there: Callable[[str, str], bool]
-) -> frozenset[str]:
+def ended(asked: Iterable[Instance], cluster: str, is_there: Callable[[str, str], bool]) -> frozenset[str]:
     """The ids of those of which there is no pod any more.
 
     :param is_there: asks the API server whether a namespace has a pod of a name.

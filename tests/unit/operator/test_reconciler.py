@@ -502,7 +502,7 @@ def test_nothing_moves_between_two_connections_to_one_eureka() -> None:
 
 
 def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
-    """What was written a moment ago may not have been told to the other one, and who is silent says nothing."""
+    """What was written a moment ago may not be told to the other one yet, and who is silent says nothing."""
     scene = Scene()
     scene.serves(a=READY)
     registry, elsewhere = scene.told.registry, scene.elsewhere
