@@ -35,6 +35,11 @@ class RecordingObserver:
         """What it was told."""
         return self._all_is_new and bool(owner)
 
+    def holds(self, key: tuple[str, str]) -> bool:
+        """What it was told last."""
+        told = [name for name, instance_id in self.told if instance_id == key[1]]
+        return told[-1:] == ["registered"]
+
     def is_new(self, key: tuple[str, str]) -> bool:
         """What it was told."""
         return self._all_is_new and bool(key)

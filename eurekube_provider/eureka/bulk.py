@@ -3,11 +3,13 @@
 Nothing in a batch is forwarded, and a register item answers 200 even when it was dropped. So every server is
 written to, and asked afterwards; what is missing there is repaired by a plain request, whose answer tells.
 One that did not answer in time lately is written to as well, though not waited for: nobody else tells it.
+What it is told when nobody waits any more may be undone by then: of that it is told what still holds.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -118,13 +120,17 @@ def _register(
     """Register what was never seen, giving way, and ``replicas`` where ``reads`` does not show them."""
     stamp = yielding_timestamp()
     yielding = [replace(one, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for one in fresh]
-    failures, held = _send(peers, [*yielding, *replicas], observer, reads, shows_newer=bool(yielding))
+    is_told = threading.Event()
+    failures, held = _send(
+        peers, [*yielding, *replicas], observer, reads, is_told, shows_newer=bool(yielding)
+    )
     ours, conflicts = _ours_or_free(held.get, yielding, owners, observer)
     failures |= conflicts
     # Ours, and not as wanted: to be written anew.
     wrong = {one.key for one in ours if one.key in held and held[one.key].last_dirty_timestamp_ms != stamp}
     done = [one for one in (*ours, *replicas) if one.key not in failures and one.key not in wrong]
     _tell_registered(observer, done)
+    is_told.set()
     if wrong:
         anew = [one for one in fresh if one.key in wrong]
         seen = renew_and_read(peers, anew)
@@ -153,6 +159,7 @@ def _send(
     sent: Sequence[Instance],
     observer: Observer | None,
     reads: UncachedReads,
+    is_told: threading.Event,
     *,
     shows_newer: bool = False,
 ) -> tuple[Failures, dict[Key, Instance]]:
@@ -160,15 +167,21 @@ def _send(
 
     What is registered again as it stands begins a new Eureka lease, and travels to every client as a change.
     Where a server is silent everything is sent: the others may still tell each other of a removal.
+
+    :param is_told: set when the observer was told: a server that others left behind gets what stands then.
     """
 
     def stands(one: Instance) -> bool:
         return all(_is_level(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
 
+    def holds(one: Instance) -> bool:
+        """Whether it was not removed since the observer was told."""
+        return observer is None or not is_told.is_set() or observer.holds(one.key)
+
     lacking = [one for one in sent if not stands(one)]
     try:
         answers, _ = peers.everywhere(
-            lambda peer: _register_on(peer, lacking, peers.unanswered_many, shows_newer=shows_newer),
+            lambda peer: _register_on(peer, lacking, peers.unanswered_many, holds, shows_newer=shows_newer),
             asks_avoided=True,
         )
     except LeadershipLost:
@@ -203,11 +216,17 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
     for instance in leaving:
         if observer:
             observer.leaving(instance)
+    is_told = threading.Event()
+
+    def goes(one: Instance) -> bool:
+        """Whether nothing has been registered in its place since the observer was told."""
+        return observer is None or not is_told.is_set() or not observer.holds(one.key)
+
     left = leaving
     for _ in range(_CANCEL_ATTEMPTS):
         items = left
         held, silent = peers.everywhere(
-            lambda peer: _cancel_on(peer, items),  # noqa: B023 - used at once
+            lambda peer: _cancel_on(peer, items, goes),  # noqa: B023 - used at once
             asks_avoided=True,
         )
         left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
@@ -226,6 +245,7 @@ def _cancel(peers: Peers, leaving: Sequence[Instance], observer: Observer | None
         for instance in leaving:
             if instance.key not in failures:
                 observer.gone(instance)
+    is_told.set()
     return failures
 
 
@@ -282,19 +302,24 @@ def _register_on(
     peer: Peer,
     instances: Sequence[Instance],
     unanswered: Callable[[Sequence[Instance]], None],
+    holds: Callable[[Instance], bool],
     *,
     shows_newer: bool = False,
 ) -> tuple[dict[Key, RegistryError], dict[Key, Instance]]:
     """Register on one server; what a batch dropped is sent once more by itself, to hear why.
 
     :param unanswered: told of what was sent where no answer comes.
+    :param holds: asked before each batch whether something is still to stand there.
     :param shows_newer: have the server say where it holds something newer.
     :returns: what it refused, and what it holds instead.
     """
     refused: dict[Key, RegistryError] = {}
     newer: dict[Key, Instance] = {}
     # A server takes the items of a batch in their order, so that one request registers and reads.
-    for chunk in batch.chunks(instances, batch.MOST_ITEMS // 2):
+    for some in batch.chunks(instances, batch.MOST_ITEMS // 2):
+        chunk = [one for one in some if holds(one)]
+        if not chunk:
+            continue
         reads_back = [batch.heartbeat(instance) for instance in chunk]
         if shows_newer:
             reads_back[0] = batch.heartbeat(chunk[0], batch.OLDEST_TIMESTAMP_MS)
@@ -320,13 +345,18 @@ def _register_on(
     return refused, newer
 
 
-def _cancel_on(peer: Peer, instances: Sequence[Instance]) -> set[Key]:
+def _cancel_on(peer: Peer, instances: Sequence[Instance], goes: Callable[[Instance], bool]) -> set[Key]:
     """Remove from one server, and read; what it holds all the same, and nobody else has registered since.
 
     A server takes the items of a batch in their order, so that one request removes and reads.
+
+    :param goes: asked before each batch whether something is still to be removed.
     """
     held: set[Key] = set()
-    for chunk in batch.chunks(instances, batch.MOST_ITEMS // 2):
+    for some in batch.chunks(instances, batch.MOST_ITEMS // 2):
+        chunk = [one for one in some if goes(one)]
+        if not chunk:
+            continue
         reads_back = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
         answers = peer.batch([*map(batch.cancel, chunk), *reads_back])[len(chunk) :]
         for instance, answer in zip(chunk, answers, strict=True):

@@ -110,6 +110,10 @@ class KnownInstances:
         """Whether an owner has an instance."""
         return self.view.count(owner) > 0
 
+    def holds(self, key: Key) -> bool:
+        """Whether something is known to stand under a key."""
+        return self.view.holds(key)
+
     def is_new(self, key: Key) -> bool:
         """Whether nothing stands or stood lately under a key; False too where what is known is old."""
         if self._reachability.failure or not self._reachability.was_read:

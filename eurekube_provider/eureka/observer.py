@@ -29,6 +29,9 @@ class Observer(Protocol):
     def is_known(self, owner: str) -> bool:
         """Whether ``owner`` has an instance."""
 
+    def holds(self, key: Key) -> bool:
+        """Whether something stands under ``key``, by what was told here last."""
+
     def is_new(self, key: Key) -> bool:
         """Whether nothing stands or stood lately under ``key``; False too where what is known is old."""
 

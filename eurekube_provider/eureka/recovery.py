@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.known_instances import KnownInstances
@@ -103,6 +104,8 @@ class Recovery:
             found.update({key: instance for key, instance in held.items() if instance is not None})
         if found and self._peers.may_write():
             # Else it is told with the next renewals: they go on, and find the same.
-            bring_level(peer, list(found.values()))
+            for chunk in batch.chunks(found.values()):
+                # Of thousands, some may have been removed since they were read.
+                bring_level(peer, [one for one in chunk if one.key in self._known.renewals])
             _log.warning("an Eureka server was brought level", extra={"url": peer.url, "count": len(found)})
         return [instance for instance in instances if instance.key not in found]

@@ -236,6 +236,10 @@ class _AllIsNew:
         """It has others."""
         return bool(owner)
 
+    def holds(self, key: Key) -> bool:
+        """It holds nothing."""
+        return not key
+
     def is_new(self, key: Key) -> bool:
         """It was never seen."""
         return bool(key)

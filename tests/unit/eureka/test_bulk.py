@@ -14,6 +14,7 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import batch
 from eurekube_provider.eureka import fan_out as inquiry_module
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.batch import ItemResponse
@@ -219,3 +220,49 @@ def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     change_many(peers, [one], (), {one.key: OURS}, None)
     peers.close()
     assert [(sent.key, sent.status) for sent in told] == [(one.key, Status.UP)]
+
+
+@pytest.mark.parametrize("comes_back", [False, True], ids=["removed", "registered again"])
+def test_a_server_that_is_left_behind_is_told_nothing_that_was_undone(
+    comes_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands take many batches: some are removed, or stand again, before it comes to the last of them."""
+    monkeypatch.setattr(inquiry_module, "GRACE_SECONDS", 0.05)
+    many = [instance(OURS, number) for number in range(batch.MOST_ITEMS // 2 + 1)]
+    last, owners = many[-1], {one.key: OURS for one in many}
+    slow, held = URLS[1], {url: dict[str, None]() for url in URLS[:2]}
+    is_slow, goes_on, lock = threading.Event(), threading.Event(), threading.Lock()
+
+    def carry_out(peer: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
+        told = [json.loads(item) for item in items]
+        if peer.url == slow and is_slow.is_set() and len(told) > 2:
+            assert goes_on.wait(30.0)
+        with lock:
+            there, answers = held[peer.url], []
+            for item in told:
+                if item["action"] == "Register":
+                    there[item["id"]] = None
+                elif item["action"] == "Cancel":
+                    there.pop(item["id"], None)
+                answers.append(ItemResponse(200 if item["id"] in there else 404))
+        return answers
+
+    def read(peer: Peer, _: str, name: str) -> Instance | None:
+        return many[int(name)] if name in held[peer.url] else None
+
+    monkeypatch.setattr(Peer, "batch", carry_out)
+    monkeypatch.setattr(Peer, "read", read)
+    threads, seen = set(threading.enumerate()), RecordingObserver()
+    peers = Peers(Connection(tuple(held), mode=BatchMode.BATCH), waits_for_all=False)
+    if comes_back:
+        assert change_many(peers, many, (), owners, seen) == {}
+    is_slow.set()
+    wanted, leaving = ((), many) if comes_back else (many, ())
+    assert change_many(peers, wanted, leaving, owners, seen) == {}
+    wanted, leaving = ([last], ()) if comes_back else ((), [last])
+    assert change_many(peers, wanted, leaving, {last.key: OURS}, seen) == {}
+    goes_on.set()
+    wait_until(lambda: ("0000" in held[slow]) is not comes_back, "the first batch", 30.0)
+    peers.close()
+    wait_until(lambda: threads.issuperset(threading.enumerate()), "the end", 30.0)
+    assert (last.instance_id in held[slow]) is comes_back

@@ -23,6 +23,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.registry import Refused
 from eurekube_provider.eureka import (
+    batch,
     fan_out,
     late_write_repair,
     late_writes,
@@ -1051,6 +1052,28 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
         first.status = started_now  # type: ignore[method-assign]
     registry.recovery.missing([stacks], first)
     assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
+
+
+def test_what_is_removed_meanwhile_is_told_to_no_server_that_is_made_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of thousands the last are told seconds after they were read from the others."""
+    many = [instance(f"i{number:04}") for number in range(batch.MOST_ITEMS + 2)]
+    servers = Holding(*many)
+    registry = servers.registry()
+    for one in many:
+        registry.instances.registered(one)
+    told: list[Instance] = []
+
+    def bring_level(_: Peer, some: list[Instance]) -> None:
+        told.extend(some)
+        registry.instances.leaving(many[-1])
+        registry.instances.gone(many[-1])
+
+    monkeypatch.setattr(recovery, "read_many", lambda _, some: {one.key: one for one in some})
+    monkeypatch.setattr(recovery, "bring_level", bring_level)
+    registry.recovery.missing(many, servers.peers[0])
+    assert told == many[:-1]
 
 
 @pytest.mark.parametrize("held_on", [(), (1,)], ids=["nowhere", "at the restarted one"])

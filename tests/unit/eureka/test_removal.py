@@ -72,6 +72,10 @@ class Servers:
         """It is not."""
         return False
 
+    def holds(self, _: tuple[str, str]) -> bool:
+        """It does not."""
+        return False
+
     def is_new(self, _: tuple[str, str]) -> bool:
         """It is not."""
         return False
