@@ -31,6 +31,10 @@ class RecordingObserver:
         """Remember it."""
         self.told.append(("gone", instance.instance_id))
 
+    def is_of_another_cluster(self, instance: Instance) -> bool:
+        """It knows of none."""
+        return not instance
+
     def is_known(self, owner: str) -> bool:
         """What it was told."""
         return self._all_is_new and bool(owner)

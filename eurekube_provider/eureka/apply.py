@@ -27,6 +27,7 @@ from eurekube_provider.eureka.enforce import bring_about, verified
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
+    is_owned,
     next_timestamp,
     not_ours,
     overridden,
@@ -226,7 +227,7 @@ class _ApplyStep:
         is_adopted = (
             self.change.adopts and have is not None and actual is not None and have.owner == actual.owner
         )
-        if have is not None and have.owner != self.owner and not is_adopted:
+        if have is not None and not is_owned(have, self.owner, self.observer) and not is_adopted:
             if self.observer:
                 self.observer.found(have)
             raise not_ours(have, self.owner)

@@ -21,6 +21,7 @@ from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
+    is_owned,
     next_timestamp,
     not_ours,
     overridden,
@@ -263,7 +264,7 @@ def _ours_or_free(
     failures: Failures = {}
     for instance in instances:
         have = held(instance.key)
-        if have is None or have.owner == owners[instance.key]:
+        if have is None or is_owned(have, owners[instance.key], observer):
             ours.append(instance)
             continue
         failures[instance.key] = not_ours(have, owners[instance.key])

@@ -61,7 +61,8 @@ class EurekaRegistry:
         self.subscription = told = Subscription()
         self.reachability = Reachability(peers)
         self.list_lag = ListLag()
-        ownership, late = Ownership(cluster, operator_name), LateWrites()
+        ownership = Ownership(cluster, operator_name, checks_cluster=check_cluster)
+        late = LateWrites()
         self.view = View()
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
         self.restarts = RestartDetection(peers, self.renewals.renew_all_now)
@@ -189,7 +190,7 @@ class EurekaRegistry:
 
     def keep(self, instance: Instance) -> None:
         """Renew what stands there already."""
-        if instance.key not in self.renewals:
+        if instance.key not in self.renewals and not self.instances.is_of_another_cluster(instance):
             self.renewals.add(instance, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:

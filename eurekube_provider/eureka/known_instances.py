@@ -106,6 +106,10 @@ class KnownInstances:
         former = frozenset(self._former_owners.pop(instance.key, ()))
         self._sweeper.removed(self._late.newest(instance), former)
 
+    def is_of_another_cluster(self, instance: Instance) -> bool:
+        """Whether another cluster of our name registered an instance."""
+        return self._ownership.is_of_another_cluster(instance)
+
     def is_known(self, owner: str) -> bool:
         """Whether an owner has an instance."""
         return self.view.count(owner) > 0

@@ -26,6 +26,9 @@ class Observer(Protocol):
     def gone(self, instance: Instance) -> None:
         """No server that could be asked holds ``instance``."""
 
+    def is_of_another_cluster(self, instance: Instance) -> bool:
+        """Whether another cluster of our name registered ``instance``: it is not ours, whatever its owner."""
+
     def is_known(self, owner: str) -> bool:
         """Whether ``owner`` has an instance."""
 
@@ -39,8 +42,19 @@ class Observer(Protocol):
         """The status that was set over the instance's own when every server forgot it; else UNKNOWN."""
 
 
+def is_owned(have: Instance, owner: str | None, observer: Observer | None) -> bool:
+    """Whether an instance that stands there belongs to ``owner``, and to that of no other cluster."""
+    return have.owner == owner and (observer is None or not observer.is_of_another_cluster(have))
+
+
 def not_ours(have: Instance, owner: str | None) -> OwnershipConflict:
     """The error for an instance that belongs to somebody else than ``owner``."""
+    if have.owner == owner:
+        return OwnershipConflict(
+            f"{have.application} {have.instance_id} was registered by another cluster of this name and was"
+            " left as it is: set another --cluster-name for one of them; or, if this cluster was rebuilt and"
+            " the other is gone, --take-over-cluster true"
+        )
     meant = f"we are {owner}" if owner else "it had no owner"
     return OwnershipConflict(
         f"{have.application} {have.instance_id} {whose(have)} and was left as it is ({meant})"

@@ -85,6 +85,7 @@ class Resync:
         self.is_followed = False
         """Whether somebody follows all that is listed, so that it is read more often while it changes."""
         self._listed: list[Instance] = []
+        self._has_told_of_cluster = False
         self._changed_lately_until = -AFTER_CHANGE_SECONDS
         self._reading = threading.Lock()
         self._stopped = threading.Event()
@@ -279,6 +280,7 @@ class Resync:
         was_away = self._reachability.answered()
         self._subscription.owners_changed({instance.owner for instance in news} | self._owners_beside(news))
         self._known.renew_no_more(news)
+        self._tell_of_another_cluster(news)
         for key in doubts:
             self._settle(key)
         self._stack_renewals.take(listed)
@@ -291,6 +293,20 @@ class Resync:
         if is_first or was_away:
             self._subscription.condition_changed()
         self.was_read()
+
+    def _tell_of_another_cluster(self, news: Sequence[Instance]) -> None:
+        """Say once that another cluster uses our name, which had nothing registered when this one started."""
+        theirs = next((one for one in news if self._ownership.is_of_another_cluster(one)), None)
+        if theirs is not None and not self._has_told_of_cluster:
+            self._has_told_of_cluster = True
+            _log.error(
+                "another cluster uses this cluster's name: what it registers is left as it is",
+                extra={
+                    "application": theirs.application,
+                    "instance": theirs.instance_id,
+                    "hint": "set another --cluster-name for one of them",
+                },
+            )
 
     def _owners_beside(self, news: Sequence[Instance]) -> set[str | None]:
         """Who has instances in applications of which another one is news that registered itself."""

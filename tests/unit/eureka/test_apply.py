@@ -232,6 +232,10 @@ class _AllIsNew:
     def __init__(self) -> None:
         self.told: list[tuple[str, Instance]] = []
 
+    def is_of_another_cluster(self, instance: Instance) -> bool:
+        """It knows of none."""
+        return not instance
+
     def is_known(self, owner: str) -> bool:
         """It has others."""
         return bool(owner)

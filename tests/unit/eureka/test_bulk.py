@@ -166,6 +166,21 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
     assert {owner_on(cluster, url, number) for url in URLS} == {THEIRS}
 
 
+def test_what_another_cluster_of_our_name_registered_is_left_in_a_batch() -> None:
+    """Its owner has the name of ours."""
+    cluster = Cluster(URLS[:1])
+    with owned(World(cluster)):
+        peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
+        both = [instance(OURS, number) for number in (0, 1)]
+        owners = {one.key: OURS for one in both}
+        assert not change_many(peers, both, (), owners, None)
+        seen = RecordingObserver()
+        seen.is_of_another_cluster = lambda one: one.instance_id == "0000"  # type: ignore[method-assign]
+        failures = change_many(peers, (), both, owners, seen)
+    assert list(failures) == [both[0].key]
+    assert [owner_on(cluster, URLS[0], number) for number in (0, 1)] == [OURS, None]
+
+
 def test_what_stands_everywhere_is_not_registered_again() -> None:
     """A leader looks at what its list lacked: it begins no new Eureka lease, and no client hears of it."""
     cluster = Cluster(URLS)

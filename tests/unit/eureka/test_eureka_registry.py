@@ -21,6 +21,7 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import plan
 from eurekube_provider.core.registry import Refused
 from eurekube_provider.eureka import (
     batch,
@@ -893,6 +894,33 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
         else:
             registry.resync.read()
         assert registry.reachability.was_read is not is_refused
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
+    takes_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both began when neither had anything registered, so that none was refused; a rebuilt one takes over."""
+    theirs = replace(
+        instance("theirs"), metadata={"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
+    )
+    ours = replace(instance("ours"), metadata={"eurekube.owner": OWNER, "eurekube.cluster-uid": "u"})
+    servers = Holding(theirs, ours)
+    for number, peer in enumerate(servers.peers):
+        gone = partial(lambda number, *key: servers.held[number].pop(key, None) is not None, number)
+        monkeypatch.setattr(peer, "deregister", gone)
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0, check_cluster=not takes_over)
+    registry.reachability.read()
+    registry.renewals.add(theirs, just_registered=True)
+    registry.resync.learn([theirs, ours], is_complete=True)
+    for one in registry.known(owner=OWNER):
+        registry.keep(one)
+    assert (theirs.key in registry.renewals, ours.key in registry.renewals) == (takes_over, True)
+    outcome = registry.apply(plan((), registry.known(owner=OWNER), OWNER), OWNER)
+    left = set() if takes_over else {theirs.key}
+    assert [set(held) for held in servers.held] == [left, left]
+    assert {one.change.instance.key for one in outcome.failures} == left
+    assert all("another cluster of this name" in str(one.error) for one in outcome.failures)
 
 
 def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

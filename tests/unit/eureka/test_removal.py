@@ -68,6 +68,10 @@ class Servers:
     def gone(self, _: Instance) -> None:
         self.told.append("gone")
 
+    def is_of_another_cluster(self, _: Instance) -> bool:
+        """It is not."""
+        return False
+
     def is_known(self, _: str) -> bool:
         """It is not."""
         return False
