@@ -20,6 +20,7 @@ from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
+from eurekube_provider.eureka.far_side import FarSide, register_at
 from eurekube_provider.eureka.instance_by_server import InstanceByServer, merged
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer import Peer
@@ -71,6 +72,7 @@ class Peers:
         self._avoided = AvoidedPeers(self.peers)
         self.topology = Topology(connection.service_urls, self.each)
         self.accepted = AcceptedRenewals()
+        self._far_side = FarSide(self.read, may_write)
         self.unanswered: Callable[[Instance], None] = lambda _: None
         """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
         carry it out when it is back."""
@@ -105,13 +107,7 @@ class Peers:
         that was restarted would take it for UP, whatever a person had said to its peers.
         """
 
-        def ask(peer: Peer) -> None:
-            if instance.is_overridden and peer.read(*instance.key) is None:
-                peer.restore(instance)
-            else:
-                peer.register(instance)
-
-        self._first(self._sending(instance, ask))
+        self._first(self._sending(instance, lambda peer: register_at(peer, instance)))
 
     def replace_everywhere(self, instance: Instance) -> None:
         """Register it at each server that holds another incarnation in its place.
@@ -140,18 +136,23 @@ class Peers:
         """
         others = len(self.peers) - 1
         begin = 1 + turn // 2 % others if turn % 2 and others else 0
+        lacking: list[Peer] = []
         if self._is_removed_beside(instance, begin):
             return False
 
         def ask(peer: Peer) -> bool | None:
             if peer.renew(instance):
                 self.accepted.note(peer.url, [instance])
+                self._far_side.holds(peer, instance.key)
                 return True
+            lacking.append(peer)
             # It may hold older contents, which get a 404 as well.
             is_removed = self.accepted.lately(peer.url, instance) and peer.read(*instance.key) is None
             return None if is_removed else False
 
-        return bool(self._first(ask, is_found=lambda answer: answer is not False, begin=begin))
+        is_held = bool(self._first(ask, is_found=lambda answer: answer is not False, begin=begin))
+        self._far_side.lack(lacking if is_held else (), instance)
+        return is_held
 
     def _is_removed_beside(self, instance: Instance, begin: int) -> bool:
         """Whether a server that accepted its renewal lately, and is not the one to be asked next, holds it no
