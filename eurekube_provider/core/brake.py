@@ -52,6 +52,8 @@ def judge(
     operator_up: int,
     recent: RecentChanges,
     seen_terminating: Callable[[str], bool],
+    *,
+    is_repacked: bool = False,
 ) -> BrakeVerdict:
     """Decide whether ``plan`` looks like the result of a broken source.
 
@@ -59,6 +61,7 @@ def judge(
     :param operator_up: how many instances of all the operator's syncers are UP now.
     :param recent: what left, not seen terminating, within :data:`WINDOW_SECONDS`, and what came.
     :param seen_terminating: whether an instance id's endpoint was seen terminating.
+    :param is_repacked: whether the syncer's EndpointSlices are packed anew, see :class:`.mapping.Desired`.
     """
     doubted = tuple(
         change
@@ -78,6 +81,9 @@ def judge(
         reason = f"{count} of {registered_up} instances would go"
     elif gone >= FEWEST and lost > operator_up * LARGEST_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {operator_up} instances would go within a minute"
+    elif is_repacked and (vanished := tuple(one for one in doubted if one.action is Action.DEREGISTER)):
+        doubted, count = vanished, len(vanished)
+        reason = f"{count} of {registered_up} instances would go while EndpointSlices have different ports"
     else:
         return BrakeVerdict(doubted)
     others = tuple(

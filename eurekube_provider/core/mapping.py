@@ -44,11 +44,14 @@ class Desired:
     """The instances that a syncer wants in Eureka, and what could not be mapped.
 
     :param terminating: ids of endpoints that were seen on their way out; they are not among ``instances``.
+    :param is_repacked: whether what is in no EndpointSlice may be on its way to another one, since those of
+        one Service have different ports: if those are changed, Kubernetes packs one after the other anew.
     """
 
     instances: tuple[Instance, ...] = ()
     problems: tuple[Problem, ...] = ()
     terminating: frozenset[str] = frozenset()
+    is_repacked: bool = False
 
     @property
     def is_in_doubt(self) -> bool:
@@ -95,6 +98,7 @@ def desired_instances(
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
+    is_repacked = False
     if mapped is not None:
         mapped.forget_others(map(qualified, selected.values()))
     for name, service in sorted(selected.items()):
@@ -111,9 +115,10 @@ def desired_instances(
                 instances[instance.instance_id] = instance
         problems.update(dict.fromkeys(part.problems))
         terminating |= part.terminating
+        is_repacked |= part.is_repacked
     for instance_id in terminating:
         instances.pop(instance_id, None)
-    return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating))
+    return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating), is_repacked)
 
 
 def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
@@ -176,7 +181,10 @@ def _pod_instances(
         instances.pop(instance_id, None)
     if mapped is not None and not reads_pods:
         mapped.keep(where, context, parts, by_zone)
-    return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating))
+    ports = [endpoint_slice.get("ports") for endpoint_slice, _ in parts.values()]
+    # Else what is not ready is missing, too, and must go at once.
+    is_repacked = syncer.not_ready is NotReady.DOWN and any(one != ports[0] for one in ports)
+    return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating), is_repacked)
 
 
 def _slice_instances(

@@ -187,7 +187,9 @@ class Reconciler:
         wanted, steps, leaves = decided.wanted, decided.steps, decided.leaves
         unwanted = tuple(change for key, change in leaves.items() if key not in wanted.keys)
         judged = replace(steps, changes=(*steps.changes, *unwanted)) if unwanted else steps
-        allowed, hold = self._brake.check(wanted.key, wanted.item, judged, wanted.owner)
+        allowed, hold = self._brake.check(
+            wanted.key, wanted.item, judged, wanted.owner, is_repacked=wanted.desired.is_repacked
+        )
         if hold is None:
             return decided
         going = {id(change) for change in allowed.changes}

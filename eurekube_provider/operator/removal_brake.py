@@ -63,9 +63,18 @@ class Brake:
         self._window: SlidingWindow[SyncerKey, tuple[str, str]] = SlidingWindow(WINDOW_SECONDS)
 
     def check(
-        self, key: SyncerKey, syncer: Mapping[str, Any], steps: Plan, owner: str
+        self,
+        key: SyncerKey,
+        syncer: Mapping[str, Any],
+        steps: Plan,
+        owner: str,
+        *,
+        is_repacked: bool = False,
     ) -> tuple[Plan, HeldRemovals | None]:
-        """What of ``steps`` may be done now, and what the rest waits for."""
+        """What of ``steps`` may be done now, and what the rest waits for.
+
+        :param is_repacked: see :func:`~eurekube_provider.core.brake.judge`.
+        """
         seen_terminating = self._sources.seen_terminating
         now = self._clock()
         leaving = {
@@ -82,7 +91,7 @@ class Brake:
                 return steps, None
         up = sum(registry.up(owner=owner) for registry in self._registries)
         of_all = sum(registry.up(cluster=self._cluster.name) for registry in self._registries)
-        judgement = judge(steps, up, of_all, recent, seen_terminating)
+        judgement = judge(steps, up, of_all, recent, seen_terminating, is_repacked=is_repacked)
         is_released = bool(judgement.reason) and RELEASE_ANNOTATION in (
             syncer["metadata"].get("annotations") or {}
         )

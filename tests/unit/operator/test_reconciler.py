@@ -16,6 +16,7 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -199,6 +200,50 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     assert asked == ([("/api/v1/namespaces/shop/pods", "metadata.name=b")] if may_go else [])
     scene.endpoints(WEB, c=READY)
     assert scene.reconcile() == [], "none of its siblings says that the slices are whole"
+
+
+@pytest.mark.parametrize("spec", [{}, {"notReady": "Remove"}], ids=["Down", "Remove"])
+def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any]) -> None:
+    """A Service got another port: Kubernetes writes one slice after the other, each with other endpoints.
+
+    What is not ready is no doubt, and where that is removed nobody can tell the two apart.
+    """
+    scene = Scene(**spec)
+    (slices,) = scene.told.sources.slices.reflectors
+
+    def packed(name: str, ports: list[dict[str, Any]], *pods: str, **conditions: dict[str, bool]) -> None:
+        endpoints = [
+            {
+                "addresses": [f"10.0.0.{ord(pod)}"],
+                "conditions": conditions.get(pod, READY),
+                "targetRef": {"kind": "Pod", "name": pod},
+            }
+            for pod in pods
+        ]
+        metadata = {"name": name, "namespace": "shop", "labels": {SERVICE_NAME_LABEL: "rating"}}
+        item = {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints}
+        slices.take("MODIFIED", item)
+
+    http = {"name": "http", "port": 8080}
+    packed("one", [http], *"abcd")
+    packed("two", [http], *"efgh")
+    scene.reconcile()
+    both = [http, {"name": "metrics", "port": 9090}]
+    packed("one", both, *"efab")
+    if spec:
+        assert [change.action for change in scene.reconcile()] == [Action.DEREGISTER] * 2
+        return
+    assert scene.reconcile() == []
+    assert scene.result.held_back is not None
+    packed("two", both, *"cdgh")
+    assert scene.reconcile() == []
+    assert scene.result.held_back is None
+    packed("one", [http], *"efab", e=TERMINATING, f={"ready": False})
+    scene.reconcile()
+    packed("one", [http], *"fa", f={"ready": False})
+    assert [(change.action, change.instance.status) for change in scene.reconcile()] == []
+    states = {one.instance_id[0]: one.status for one in scene.told.registry.view.known()}
+    assert states == {**dict.fromkeys("abcdgh", Status.UP), "f": Status.DOWN}
 
 
 @pytest.mark.parametrize("keeps", ["UnknownEureka", "in doubt"])
