@@ -1,4 +1,4 @@
-"""What a replica begins and ends as its Lease comes and goes; and another operator of our name, by its Lease."""
+"""What a replica begins and ends as its Lease comes and goes; and another operator that has our name."""
 
 from __future__ import annotations
 
