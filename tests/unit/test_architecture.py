@@ -32,6 +32,16 @@ FRAGMENT = re.compile(r'^ *r?"""(Of|As many|So does|So often|Likewise)\b', re.MU
 """How a docstring begins that is half a sentence, whose subject is the name above it."""
 
 
+BESIDE_THE_PACKAGE = {"bench": "bench", "docs": "scripts", "faults": "tests/faults", "lab": "lab"}
+"""Folders of the unit tests that are about none of the package's, and what they are about."""
+
+OF_NO_MODULE = {
+    "docs/test_syncer_page.py": "holds a page that nothing writes",
+    "operator/mirror/test_fixed_point.py": "has syncers and mirrors of two clusters together",
+    "operator/test_bounded_memory.py": "has all that an operator remembers",
+}
+"""Test modules in these folders that are about no module alone, and why not."""
+
 POINTING = re.compile(
     r"(((How|When|Where|Whether|Why) )?(it|they|those|these|this(?= (may|one|with|as|and)))\b(?!:)"
     r"|Its\b|Their\b|As\b|By\b|With(out)?\b|(On|In|From)\b"
@@ -92,6 +102,20 @@ def test_no_two_modules_have_one_name() -> None:
     """Whoever searches for a file finds one."""
     counts = Counter(path.name for path in MODULES if not path.name.startswith("__"))
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_each_test_module_has_the_name_of_what_it_tests() -> None:
+    """Whoever has a module finds its tests; what is beside the folders is about the repository."""
+    unit = ROOT / "tests" / "unit"
+    astray = set()
+    for path in unit.rglob("test_*.py"):
+        room, *within = path.relative_to(unit).parts
+        if within:
+            folder = ROOT / BESIDE_THE_PACKAGE.get(room, f"eurekube_provider/{room}")
+            tested = folder.joinpath(*within).with_name(path.stem.removeprefix("test_"))
+            if not tested.with_suffix(".py").exists() and not tested.is_dir():
+                astray.add(str(path.relative_to(unit)))
+    assert astray == OF_NO_MODULE.keys()
 
 
 def test_no_module_is_longer_than_a_reader_takes_in() -> None:
