@@ -21,7 +21,7 @@ from google.protobuf import any_pb2, empty_pb2
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
+from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider import native_guard
 from eurekube_provider.provider.configuration import PROGRAM_KEYS, Configuration
 from eurekube_provider.provider.differences import detailed
