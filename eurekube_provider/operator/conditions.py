@@ -171,7 +171,7 @@ def report(found: ConditionInput) -> Report:
 
 
 def ended_early(found: ConditionInput) -> Iterator[ConditionFinding]:
-    """Say why."""
+    """Say what ended the reconcile early."""
     if found.failure is not None:
         yield found.failure
 
@@ -320,7 +320,7 @@ READY_RULES: tuple[Callable[[ConditionInput, Problems], Ready | None], ...] = (
     _none_is_up,
     _as_synced,
 )
-"""The first that applies says it."""
+"""The rules of the condition Ready: the first that applies says it."""
 
 
 def _conflicting(found: ConditionInput) -> list[str]:

@@ -84,7 +84,7 @@ _DEFAULT_NAME = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """One provider.
+    """Answers all that the engine asks one provider.
 
     :param engine_address: where the engine takes what is to be shown: it hides a plugin's own output.
     """
