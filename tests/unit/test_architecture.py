@@ -9,6 +9,7 @@ import ast
 import re
 import tomllib
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +32,9 @@ LEANING = re.compile(
 FRAGMENT = re.compile(r'^ *r?"""(Of|As many|So does|So often|Likewise)\b', re.MULTILINE)
 """How a docstring begins that is half a sentence, whose subject is the name above it."""
 
+
+REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?\.?([\w.]+)`")
+"""How a docstring names something of the code."""
 
 BESIDE_THE_PACKAGE = {"bench": "bench", "docs": "scripts", "faults": "tests/faults", "lab": "lab"}
 """Folders of the unit tests that are about none of the package's, and what they are about."""
@@ -188,6 +192,35 @@ def test_no_docstring_of_the_package_points_at_what_it_does_not_name() -> None:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         if (docstring := ast.get_docstring(node)) and POINTING.match(docstring)
     }
+    assert found == set()
+
+
+def identifiers(source: str) -> Iterator[str]:
+    """All names that a module defines, imports or uses."""
+    for node in ast.walk(ast.parse(source)):
+        for field in ("id", "attr", "name", "arg", "asname"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                yield name.rpartition(".")[2]
+
+
+def test_what_a_docstring_names_is_there() -> None:
+    """A name of the code that was changed since would send a reader to nothing."""
+    names = {path: set(identifiers(path.read_text(encoding="utf-8"))) for path in MODULES}
+    every = set[str]().union(*names.values(), (path.stem for path in MODULES))
+    found = set()
+    for path in MODULES:
+        for named in REFERENCE.findall(path.read_text(encoding="utf-8")):
+            first, *within = named.split(".")
+            if first == PACKAGE.name:
+                place = PACKAGE
+                while within and ((place / within[0]).is_dir() or (place / f"{within[0]}.py").is_file()):
+                    place /= within.pop(0)
+                is_there = names.get(place.with_suffix(".py"), set()).issuperset(within)
+            else:
+                is_there = first == "pulumi" or named.rpartition(".")[2] in every
+            if not is_there:
+                found.add(f"{path.relative_to(PACKAGE)}: {named}")
     assert found == set()
 
 
