@@ -13,7 +13,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-faults lint unit explore mutants integration format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
+.PHONY: help setup demo bench test test-faults lint unit explore map mutants integration format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16

@@ -67,7 +67,7 @@ def commands_page() -> str:
     shown = text(blocks_of(status_of(sample_worlds())), plain=True)
     return f"""# The command line
 
-<!-- Written by `make commands` from eurekube_provider/cli and scripts/reference.py; do not edit. -->
+<!-- Written by `make commands` from eurekube_provider/cli and scripts/command_reference.py; do not edit. -->
 
 `kubectl eurekube ...` is the same program as `eurekube ...`.
 

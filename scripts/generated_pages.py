@@ -139,10 +139,11 @@ def conditions_page() -> str:
         "# Conditions and Events\n",
         "<!-- Written by `make reference` from the enumerations of the names; do not edit. -->\n",
         (
-            "`Ready` and `Synced` are always there. Any other condition appears when it first holds. While "
-            "it holds, it is the reason of `Synced`, too. When it is over, it is False with the reason "
-            "`Resolved`. If something is wrong, the message ends with what mends it, and the operator writes "
-            "a warning Event of the same name, once in ten minutes.\n"
+            "`Ready` and `Synced` are always there. Any other condition appears when it first holds. The "
+            "first of those that keep the object from being in sync is the reason of `Synced`, too. When one "
+            "is over, it is False with the reason `Resolved`. If something is wrong, the message ends with "
+            "what mends it, and the operator writes a warning Event of the same name, once in ten minutes; "
+            "none of a syncer's pause, nor of what passes by itself.\n"
         ),
     ]
     for kind, page, remedies, tables in _STATUSES:

@@ -18,6 +18,7 @@ from eurekube_provider.automation.discovery import (
     DiscoveryChange,
 )
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import counted
 
 LARGEST = 60_000
 """Characters. GitHub refuses a comment of more than 65,536."""
@@ -63,7 +64,8 @@ def comment(summary: Discovery) -> str:
 def drift_report(summary: Discovery) -> str:
     """Write what was changed without the stack."""
     count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
-    said = f"**{_counted(count, 'difference')}** between the stack and what is there." if count else ""
+    told = counted(count, "difference", grouped=True)
+    said = f"**{told}** between the stack and what is there." if count else ""
     return _fitted(summary, "Drift", said or _no_drift(summary), found=True)
 
 
@@ -129,26 +131,23 @@ def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found:
     for each in summary.applications:
         yield from _folded(each, listed, found=found)
     if summary.other_changes:
-        counted = ", ".join(
-            f"{count} {_NO_NAME.sub('', name)}" for name, count in summary.other_changes.items()
-        )
-        yield f"\nOther resources: {counted}."
+        others = (f"{count} {_NO_NAME.sub('', name)}" for name, count in summary.other_changes.items())
+        yield f"\nOther resources: {', '.join(others)}."
     yield ""
 
 
 def _headline(summary: Discovery) -> str:
     if not summary.applications and not summary.syncers:
         return "Nothing changes in Eureka." if not (summary.has_failed or _is_unsure(summary)) else ""
-    counts = [
-        (sum(len(each.of(kind)) for each in summary.applications), verb) for kind, verb in VERBS.items()
-    ]
-    told = [f"{count:,} {verb}{'s' if count == 1 else ''}" for count, verb in counts if count]
-    if told:
-        number, _, verb = told[0].partition(" ")
-        told[0] = f"{number} {'instance' if number == '1' else 'instances'} {verb}"
+    told: list[str] = []
+    for kind, verb in VERBS.items():
+        if count := sum(len(each.of(kind)) for each in summary.applications):
+            what = f"{count:,}" if told else counted(count, grouped=True)
+            told.append(f"{what} {verb}{'s' if count == 1 else ''}")
     if summary.syncers:
-        told.append(_counted(len(summary.syncers), "syncer changes", "syncers change"))
-    applications = _counted(len(summary.applications), "application")
+        verb = "changes" if len(summary.syncers) == 1 else "change"
+        told.append(f"{counted(len(summary.syncers), 'syncer', grouped=True)} {verb}")
+    applications = counted(len(summary.applications), "application", grouped=True)
     return f"**{', '.join(told)}**" + (f" in {applications}." if summary.applications else ".")
 
 
@@ -219,7 +218,3 @@ def _details(change: DiscoveryChange) -> str:
         for name, (old, new) in change.details.items()
     ]
     return f" ({', '.join(told)})" if told else ""
-
-
-def _counted(count: int, one: str, several: str = "") -> str:
-    return f"{count:,} {one if count == 1 else several or f'{one}s'}"

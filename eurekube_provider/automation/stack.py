@@ -24,7 +24,7 @@ from eurekube_provider.automation.locks import Busy, ProcessRecords, holders, re
 from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, StackRun
 from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity
+from eurekube_provider.core.stack_identity import PROJECT_FILES, stack_identity
 
 _WRITING = (StackOperation.UP, StackOperation.REFRESH)
 _NOISE = ("update failed", "preview failed", "refresh failed", "resource registration failed")

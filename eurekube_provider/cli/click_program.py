@@ -106,7 +106,7 @@ def _metavar_of(action: argparse.Action) -> str:
 )
 @click.version_option(__version__, prog_name="eurekube", message="%(prog)s %(version)s")
 def program() -> None:
-    """Everything is a command."""
+    """The program itself does nothing: everything is a command of it."""
 
 
 def run_program(words: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
+from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.registrations.connections import NAMESPACE
 from eurekube_provider.stateless.render import Rendered, render

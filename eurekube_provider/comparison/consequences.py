@@ -17,7 +17,7 @@ EVICTION_SECONDS = 60
 
 
 class Event(StrEnum):
-    """What may happen."""
+    """What may happen to an instance, or to whoever keeps it."""
 
     POD_DELETED = "its pod is deleted"
     SYNCER_DELETED = "its syncer is deleted"

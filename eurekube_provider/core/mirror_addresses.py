@@ -39,7 +39,7 @@ class JudgedAddress:
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """What may be mirrored.
+    """The policy of which addresses may be mirrored.
 
     :ivar allowed: the operator's networks; nothing is allowed without one.
     :ivar cluster: networks of the cluster itself: of its Services and its pods.

@@ -16,7 +16,7 @@ from eurekube_provider.core.mirror_endpoints import Mapped, MirrorEndpoint
 
 @dataclass(frozen=True, slots=True)
 class GuardVerdict:
-    """What shall be shown.
+    """The endpoints that a mirror shall show, with those that are kept although Eureka lists them no more.
 
     :ivar held: since when each instance is kept that Eureka does not list, by its id.
     :ivar expired: the ids of those that were kept for long enough, and go now.

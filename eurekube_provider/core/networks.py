@@ -9,7 +9,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Read networks.
+    """Read networks as people write them.
 
     :raises ValueError: one is none; says which, and what would be right.
     """

@@ -73,7 +73,7 @@ class Schedule:
         return max(debounced, self.begun_at + pace.interval_seconds, self.retry_at)
 
     def touched(self, now: float) -> Schedule:
-        """Something may have changed."""
+        """Return the schedule after a moment at which something may have changed."""
         first = now if self.first_touch is None else self.first_touch
         return replace(self, first_touch=first, last_touch=now)
 

@@ -22,9 +22,13 @@ def joined(sentences: Sequence[str], what: str = "more") -> str:
     return "; ".join(sentences[:MOST_JOINED]) + (f"; and {rest} {what}" if rest > 0 else "")
 
 
-def counted(number: int, noun: str = "instance") -> str:
-    """Count what has a plural in s: ``1 instance``, ``2 instances``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def counted(number: int, noun: str = "instance", *, grouped: bool = False) -> str:
+    """Count what has a plural in s: ``1 instance``, ``2 instances``.
+
+    :param grouped: whether thousands are set apart: ``1,000 instances``.
+    """
+    digits = f"{number:,}" if grouped else str(number)
+    return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

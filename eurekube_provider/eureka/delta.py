@@ -28,7 +28,7 @@ NOTHING_HELD: Mapping[Key, Instance] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """One answer.
+    """One answer of ``/apps/delta``: what changed at a server within the last minutes.
 
     :param version: counts the deltas that a server has made since it was started.
     :param counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.

@@ -33,7 +33,7 @@ from eurekube_provider.eureka.request_stats import NO_ANSWER, RequestStats
 from eurekube_provider.eureka.self_preservation import FrontPage, figures_from_page
 from eurekube_provider.eureka.server_status import ServerStatus, status_from_xml
 from eurekube_provider.eureka.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
-from eurekube_provider.runtime.collection import without_collection
+from eurekube_provider.runtime.garbage_collection import without_collection
 
 _T = TypeVar("_T")
 

@@ -101,7 +101,7 @@ class StackRenewals:
             self._suggested.clear()
 
     def take(self, listed: Iterable[Instance]) -> None:
-        """Learn from a list of the whole registry; what is new to us is read by :meth:`look`.
+        """Learn from a list of the whole registry; what is new to us is read by :meth:`check`.
 
         A list may be half a minute old, or that of a server which missed a removal.
         """

@@ -38,7 +38,7 @@ class UncachedReads:
         return newest(answers.get(key) for answers in self.by_url.values())
 
     def joined(self, other: UncachedReads) -> UncachedReads:
-        """What both say."""
+        """Put together what these reads and others found."""
         urls = self.by_url.keys() | other.by_url.keys()
         by_url = {url: {**self.by_url.get(url, {}), **other.by_url.get(url, {})} for url in urls}
         return UncachedReads(by_url, {**self.failures, **other.failures})

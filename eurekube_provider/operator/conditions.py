@@ -2,8 +2,9 @@
 
 *Synced* says whether Eureka holds what the syncer wants. *Ready* says whether callers find something that is
 meant to be found: an instance is UP or, scaled to zero, nothing is meant to be. The other conditions are what
-the checks of :data:`CHECKS` find, each by itself: a new one is a function, a line there, and a name in
-:class:`~eurekube_provider.core.condition_types.ConditionType`.
+the checks of :data:`CHECKS` find, each by itself: a new one is a function, a line there, a name in
+:class:`~eurekube_provider.core.condition_types.ConditionType`, and what mends it in
+:data:`~eurekube_provider.core.remedies.REMEDIES`.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def report(found: ConditionInput) -> Report:
 
 
 def ended_early(found: ConditionInput) -> Iterator[ConditionFinding]:
-    """Say why."""
+    """Say what ended the reconcile early."""
     if found.failure is not None:
         yield found.failure
 
@@ -319,7 +320,7 @@ READY_RULES: tuple[Callable[[ConditionInput, Problems], Ready | None], ...] = (
     _none_is_up,
     _as_synced,
 )
-"""The first that applies says it."""
+"""The rules of the condition Ready: the first that applies says it."""
 
 
 def _conflicting(found: ConditionInput) -> list[str]:

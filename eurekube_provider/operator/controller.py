@@ -46,7 +46,7 @@ LONGEST_RECONCILE_SECONDS = 600.0
 
 
 class Controller:
-    """Has the syncers reconciled.
+    """Has the syncers reconciled, each by one worker at a time.
 
     :param registries: by the name that ``spec.eureka`` may give.
     :param sources: they have synced when :meth:`start` is called.

@@ -96,7 +96,7 @@ class MirrorEntry:
 
 
 class Ledger:
-    """Keeps the plans.
+    """Keeps what an operator with ``--dry-run`` or ``--once`` planned and did, and writes it out.
 
     :param is_once: the operator ends once everything was reconciled.
     :param is_dry: no plan is carried out.

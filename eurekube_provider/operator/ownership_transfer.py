@@ -153,7 +153,7 @@ class OwnershipTransfer:
         """Give what others want to them; what may be wanted, as soon as that is known.
 
         :param key: who lets go, and lives on.
-        :param asked: see :attr:`Offered.asked`.
+        :param asked: see :attr:`TransferOffer.asked`.
         """
         if self.are_awaited(key, leaves):
             kept = frozenset((name, one.key) for name, there in leaves.items() for one in there)

@@ -20,7 +20,7 @@ class NameTaken(ConfigurationError):
 
 
 class Permissions:
-    """Asks the operator's configuration."""
+    """Tells by the operator's configuration, and by who was there first, what a syncer may publish."""
 
     def __init__(
         self, settings: Settings, cluster: Cluster, registries: Registries, sources: Sources

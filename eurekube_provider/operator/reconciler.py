@@ -111,7 +111,7 @@ class Reconciler:
             return self._failed(item, error, registries)
 
     def carry_out(self, decided: Decision) -> SyncerResult:
-        """Do it.
+        """Do what was decided.
 
         :raises LeadershipLost: this replica may not change anything any more.
         """

@@ -47,7 +47,7 @@ from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.operator.web.http_server import WebServer, parse_address
 from eurekube_provider.operator.web.routes import Routes
 from eurekube_provider.operator.web.running_operator import RunningOperator
-from eurekube_provider.runtime.collection import settle_down
+from eurekube_provider.runtime.garbage_collection import settle_down
 from eurekube_provider.version import __version__
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from eurekube_provider.core.identity import (
     StackOwner,
     parse_owner,
 )
-from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
+from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
 from eurekube_provider.provider.wire import Path, Received
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection

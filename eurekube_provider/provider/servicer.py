@@ -21,7 +21,7 @@ from google.protobuf import any_pb2, empty_pb2
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.identity import StackOwner
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
+from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider import native_guard
 from eurekube_provider.provider.configuration import PROGRAM_KEYS, Configuration
 from eurekube_provider.provider.differences import detailed
@@ -84,7 +84,7 @@ _DEFAULT_NAME = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
-    """One provider.
+    """Answers all that the engine asks one provider.
 
     :param engine_address: where the engine takes what is to be shown: it hides a plugin's own output.
     """

@@ -36,7 +36,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What the engine sent.
+    """Properties that the engine sent.
 
     :ivar properties: plain, under the names that ``registrations`` has, with
         :data:`~eurekube_provider.registrations.values.UNKNOWN` for what is not known yet.

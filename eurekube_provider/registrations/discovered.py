@@ -13,7 +13,7 @@ from typing import Any
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.verification import require_a_verified_server
+from eurekube_provider.eureka.server_verification import require_a_verified_server
 from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.runtime.extras import needing
 

@@ -11,7 +11,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import RESERVED_PREFIX, SELF_RENEWED, StackOwner, are_of_one_stack
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.verification import require_a_verified_server
+from eurekube_provider.eureka.server_verification import require_a_verified_server
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.application_state import outputs as application_outputs
 from eurekube_provider.registrations.defaults import FIXED

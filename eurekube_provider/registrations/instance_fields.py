@@ -18,7 +18,7 @@ _NO_METADATA = frozenset({INCARNATION_KEY, LEAVING_KEY, ENFORCED_KEY}) | {
 
 
 def instance_of(properties: Mapping[str, Any], status: Status, marks: Mapping[str, str]) -> Instance:
-    """What is asked for.
+    """Make the instance that properties ask for.
 
     :param properties: complete ones of one registration; nothing in them may be unknown.
     """

@@ -36,7 +36,9 @@ class Property:
     :ivar check: makes a value that somebody wrote one shape, or raises
         :class:`~eurekube_provider.registrations.values.BadValue`.
     :ivar told: what a person reads of it.
-    :ivar at: where an :class:`~eurekube_provider.core.model.Instance` has it: a field, or one in a field.
+    :ivar at: where an :class:`~eurekube_provider.core.model.Instance` has it: a field, or one in a field. A
+        key of the metadata may be written there as well, as ``zone`` is: ``property_check`` and ``members``
+        make one of both.
     :ivar type: what a value of it is; the engine makes a float of every number.
     :ivar default: what it is where nothing is given; a state need not hold that.
     :ivar derive: makes the default from what was checked before it and what was given; None for none.

@@ -31,7 +31,7 @@ from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE, Sta
 from eurekube_provider.core.model import EMPTY
 from eurekube_provider.core.objects import STACK_LABEL
 from eurekube_provider.core.quoting import HIDDEN
-from eurekube_provider.core.stackname import DEFAULT_ORGANIZATION
+from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import NAMESPACE, configured_connection, connection_names
 from eurekube_provider.registrations.members import check_members, members

@@ -37,9 +37,10 @@ def _show(change: Change, copy: Copy, *, each: bool) -> int:
     wrong = 1 if failures else 0
     for file, lines in change.files.items():
         note = f"  written by `{change.written[file]}`" if file in change.written else ""
-        if each and not failures and not copy.tried(change.without(file)):
+        if each and lines and not failures and not copy.tried(change.without(file)):
             note, wrong = f"{note}  NO TEST MISSES IT", wrong + 1
-        print(f"  {file:<58} {lines:3} lines{note}", flush=True)
+        count = f"{lines:3} lines" if lines else " " * len("100 lines")
+        print(f"  {file:<58} {count}{note}", flush=True)
     if failures:
         print(f"  ITS TESTS FAIL:\n{failures}")
     return wrong

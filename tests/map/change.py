@@ -68,12 +68,13 @@ class Change:
 
     @property
     def files(self) -> Mapping[str, int]:
-        """The sources, and the files that a command writes."""
+        """The sources, and the files that a command writes, which may have no line of the edits."""
         lines = Counter[str]()
         for edit in self.edits:
             if not edit.file.startswith("tests/"):
                 before = edit.old.splitlines()
                 lines[edit.file] += sum(line not in before for line in edit.new.splitlines())
+        lines.update(dict.fromkeys(self.written, 0))
         return lines
 
     def without(self, file: str) -> Change:

@@ -9,6 +9,7 @@ import ast
 import re
 import tomllib
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +32,19 @@ LEANING = re.compile(
 FRAGMENT = re.compile(r'^ *r?"""(Of|As many|So does|So often|Likewise)\b', re.MULTILINE)
 """How a docstring begins that is half a sentence, whose subject is the name above it."""
 
+
+REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?\.?([\w.]+)`")
+"""How a docstring names something of the code."""
+
+BESIDE_THE_PACKAGE = {"bench": "bench", "docs": "scripts", "faults": "tests/faults", "lab": "lab"}
+"""Folders of the unit tests that are about none of the package's, and what they are about."""
+
+OF_NO_MODULE = {
+    "docs/test_syncer_page.py": "holds a page that nothing writes",
+    "operator/mirror/test_fixed_point.py": "has syncers and mirrors of two clusters together",
+    "operator/test_bounded_memory.py": "has all that an operator remembers",
+}
+"""Test modules in these folders that are about no module alone, and why not."""
 
 POINTING = re.compile(
     r"(((How|When|Where|Whether|Why) )?(it|they|those|these|this(?= (may|one|with|as|and)))\b(?!:)"
@@ -92,6 +106,20 @@ def test_no_two_modules_have_one_name() -> None:
     """Whoever searches for a file finds one."""
     counts = Counter(path.name for path in MODULES if not path.name.startswith("__"))
     assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_each_test_module_has_the_name_of_what_it_tests() -> None:
+    """Whoever has a module finds its tests; what is beside the folders is about the repository."""
+    unit = ROOT / "tests" / "unit"
+    astray = set()
+    for path in unit.rglob("test_*.py"):
+        room, *within = path.relative_to(unit).parts
+        if within:
+            folder = ROOT / BESIDE_THE_PACKAGE.get(room, f"eurekube_provider/{room}")
+            tested = folder.joinpath(*within).with_name(path.stem.removeprefix("test_"))
+            if not tested.with_suffix(".py").exists() and not tested.is_dir():
+                astray.add(str(path.relative_to(unit)))
+    assert astray == OF_NO_MODULE.keys()
 
 
 def test_no_module_is_longer_than_a_reader_takes_in() -> None:
@@ -164,6 +192,35 @@ def test_no_docstring_of_the_package_points_at_what_it_does_not_name() -> None:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         if (docstring := ast.get_docstring(node)) and POINTING.match(docstring)
     }
+    assert found == set()
+
+
+def identifiers(source: str) -> Iterator[str]:
+    """All names that a module defines, imports or uses."""
+    for node in ast.walk(ast.parse(source)):
+        for field in ("id", "attr", "name", "arg", "asname"):
+            name = getattr(node, field, None)
+            if isinstance(name, str):
+                yield name.rpartition(".")[2]
+
+
+def test_what_a_docstring_names_is_there() -> None:
+    """A name of the code that was changed since would send a reader to nothing."""
+    names = {path: set(identifiers(path.read_text(encoding="utf-8"))) for path in MODULES}
+    every = set[str]().union(*names.values(), (path.stem for path in MODULES))
+    found = set()
+    for path in MODULES:
+        for named in REFERENCE.findall(path.read_text(encoding="utf-8")):
+            first, *within = named.split(".")
+            if first == PACKAGE.name:
+                place = PACKAGE
+                while within and ((place / within[0]).is_dir() or (place / f"{within[0]}.py").is_file()):
+                    place /= within.pop(0)
+                is_there = names.get(place.with_suffix(".py"), set()).issuperset(within)
+            else:
+                is_there = first == "pulumi" or every.issuperset((first, *within))
+            if not is_there:
+                found.add(f"{path.relative_to(PACKAGE)}: {named}")
     assert found == set()
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.map.change import DoesNotApply, Edit, changes
+from tests.map.change import ROOT, DoesNotApply, Edit, changes
 from tests.map.copy import Copy
 
 
@@ -29,6 +30,15 @@ def test_a_property_of_an_instance_touches_at_most_four_sources() -> None:
     sources = {change.name: change.sources for change in changes()}
     assert len(sources["instance_property"]) <= 4
     assert list(sources["registry"].values()) == [1]
+
+
+def test_what_a_command_writes_is_there_and_so_is_the_command() -> None:
+    """It is told beside the sources, also where the edits leave it to the command."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for change in changes():
+        assert change.written.keys() <= change.files.keys()
+        assert [file for file in change.written if not (ROOT / file).is_file()] == []
+        assert {f"make {target}" for target in targets} >= set(change.written.values())
 
 
 @pytest.mark.parametrize("times", [0, 2])

@@ -40,7 +40,7 @@ class UnknownTarget(ConfigurationError):
 
 @dataclass(slots=True)
 class TriggerEntry:
-    """One StackRefresh.
+    """One StackRefresh as the leader knows it: what it asks for, how it stands, and when it runs.
 
     :ivar item: the object, with the status that was written last.
     :ivar refresh: None while it cannot work as it is.

@@ -84,7 +84,7 @@ class RunHistory:
 
 
 class Runs:
-    """What runs.
+    """Begins runs of targets on threads of their own, as many side by side as their targets allow.
 
     :param runners: by target.
     :param concurrency: by target; where there is none, a target has a group of its own, and is heavy.
@@ -178,7 +178,7 @@ class Runs:
 
 
 def runner_of(target: Target, access: KubeAccess) -> Runner:
-    """What runs a target."""
+    """Return the function that has a target run, by the kind of the target."""
     way = target.way
     if isinstance(way, PulumiStack):
         return requester(way, access)

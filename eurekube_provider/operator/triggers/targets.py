@@ -19,8 +19,8 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.schedule import Pace
+from eurekube_provider.core.stack_identity import PROJECT_FILES, stack_identity
 from eurekube_provider.core.stack_refresh import StackAction, StackRefresh
-from eurekube_provider.core.stackname import PROJECT_FILES, stack_identity
 from eurekube_provider.eureka.connection import read_secret
 from eurekube_provider.operator.options import (
     HTTP_URL,

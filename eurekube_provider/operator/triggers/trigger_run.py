@@ -40,7 +40,7 @@ class TriggerOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TriggerRun:
-    """What is asked.
+    """One run of a target, as the target is asked for it.
 
     :ivar key: equal for every try of the same thing, also by another replica.
     :ivar attempt: which try, from 1 on.
@@ -61,7 +61,7 @@ class TriggerRun:
 
 @dataclass(frozen=True, slots=True)
 class TriggerResult:
-    """What came of it.
+    """What came of one run of a target.
 
     :ivar message: one sentence.
     :ivar changes: how many resources were treated how, e.g. ``{"create": 2}``; empty where not known.

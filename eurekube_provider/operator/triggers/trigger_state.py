@@ -35,7 +35,7 @@ _SERVED = "the last run began after the last change of the addresses"
 
 @dataclass(frozen=True, slots=True)
 class TriggerState:
-    """What a status says.
+    """What the status of a StackRefresh says.
 
     :ivar is_ready: whether the StackRefresh can work and its last run went well; None before the first one.
     :ivar is_synced: whether the stack was run for the addresses of now.

@@ -42,7 +42,7 @@ _NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for.
+    """What a request asks for.
 
     :param query: the last value of each field.
     :param accept: the header ``Accept``.
@@ -55,7 +55,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is sent back.
+    """What is sent back for a request.
 
     :param policy: the ``Content-Security-Policy``.
     """

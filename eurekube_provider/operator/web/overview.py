@@ -18,7 +18,7 @@ from eurekube_provider.core.registry import Figures, Refused, Registry
 from eurekube_provider.core.syncer import Mode
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import key_of
-from eurekube_provider.operator.triggers.rows import rows
+from eurekube_provider.operator.triggers.refresh_rows import rows
 from eurekube_provider.operator.web.application_view import application_view
 from eurekube_provider.operator.web.operator_troubles import (
     operator_troubles,

@@ -17,7 +17,7 @@ import pytest
 from eurekube_provider.automation.locks import Busy, Holder, ProcessRecords, holders, remove
 from eurekube_provider.automation.processes import is_running
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.stackname import stack_identity
+from eurekube_provider.core.stack_identity import stack_identity
 from lab.workloads import wait_for
 
 REFUSAL = """

@@ -1,4 +1,4 @@
-"""Both worlds as a test has them, in place of servers."""
+"""Both worlds as a test has them, in place of servers; four that are well, ill, without Eureka and silent."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from eurekube_provider.comparison.comparing import KubernetesWorld
 from eurekube_provider.comparison.mirror_explaining import MirrorWorld
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.doctor import worlds_reader
 from eurekube_provider.doctor.worlds_reader import EurekaRead, Worlds
+from tests.unit.comparison.samples import instance, syncer, world
 
 
 class FakeReader:
@@ -51,3 +52,11 @@ def worlds(
 
 
 NO_EUREKA = worlds_reader.NO_EUREKA
+
+WELL = worlds(world(syncer("rating")), {"default": [instance("rating")]})
+ILL = worlds(
+    world(syncer("rating"), syncer("order")),
+    {"default": [instance("rating"), instance("order", 0, Status.DOWN), instance("vm", owner=None)]},
+)
+BLIND = worlds(world(syncer("rating")), {}, missing=(NO_EUREKA,))
+SILENT = Worlds(None, {"default": EurekaRead(error="no answer")}, unread=("Eureka default: no answer",))

@@ -18,6 +18,7 @@ def test_one_thing_has_no_plural(number: int, words: str) -> None:
 def test_other_things_are_counted_alike() -> None:
     """By their noun."""
     assert [counted(number, "server") for number in (1, 3)] == ["1 server", "3 servers"]
+    assert [counted(number, grouped=True) for number in (1, 9999)] == ["1 instance", "9,999 instances"]
 
 
 def test_many_sentences_are_counted() -> None:

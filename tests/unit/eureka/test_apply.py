@@ -1,4 +1,4 @@
-"""Carrying out a plan: what a fake registry is enough for; the rest is proven on real servers."""
+"""Carrying out a plan: on a fake registry, and on servers of the model alone and in batches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.identity import LEAVING_KEY
+from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.eureka.apply import apply, set_status, write
+from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.observer import next_timestamp
@@ -27,6 +28,7 @@ from eurekube_provider.eureka.peers import Peers
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
 from tests.model.wire import Request
+from tests.unit.eureka.model_servers import ONE, URLS, Servers, removed
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.strategies import OURS, THEIRS
 
@@ -358,3 +360,94 @@ def test_a_server_that_lacks_our_mark_is_told_of_it_before_our_status() -> None:
     writes = [each for each in eureka.asked if each in ("register", "set_status")]
     assert writes == ["register", "set_status"]
     assert eureka.held[have.key].is_leaving
+
+
+WAYS = pytest.mark.parametrize("in_a_batch", [False, True], ids=["single", "batch"])
+
+
+@WAYS
+def test_a_removal_ends_the_renewals_first_and_is_sent_to_every_server(
+    in_a_batch: bool, servers: Servers
+) -> None:
+    """One that does not hold it tells none of the others; and a renewal in flight would bring it back."""
+    servers.everywhere(ONE)
+    assert not removed(servers, in_a_batch=in_a_batch)
+    assert servers.holding() == {}
+    changes = [one for one in servers.told if one != "GET"]
+    first = changes.index("leaving")
+    assert changes[first + 1 :] == ["POST" if in_a_batch else "DELETE"] * 3 + ["gone"]
+
+
+@WAYS
+def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) -> None:
+    """It could hit whoever registers it at that moment; it is renewed no more, and looked for later."""
+    assert not removed(servers, in_a_batch=in_a_batch)
+    assert "DELETE" not in servers.told
+    assert not any("Cancel" in what for what in servers.world.trace)
+    assert servers.told[-2:] == ["leaving", "gone"]
+
+
+def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> None:
+    """There is time for that while a server is waited for that does not answer: the look finds theirs."""
+    servers.everywhere(ONE)
+    servers.cluster.down.add(URLS[-1])
+    registry = servers.cluster.servers[URLS[0]].registry
+    held = servers.holding()[URLS[0]].copy()
+    theirs = replace(held, fields={**held.fields, "metadata": {OWNER_KEY: "stack/o/p/s/n"}})
+    comes = iter([True])
+
+    def registers(what: str) -> None:
+        if what.startswith("DELETE") and URLS[1] in what and next(comes, False):
+            registry.register(theirs, replicated=True)
+
+    servers.world.watch = registers
+    assert not removed(servers, in_a_batch=False)
+    assert registry.get(*ONE.key) is theirs
+    assert URLS[1] not in servers.holding()
+
+
+def test_what_a_server_holds_again_is_removed_again(servers: Servers) -> None:
+    """A renewal that was forwarded came after the removal: only a look past the caches tells."""
+    servers.everywhere(ONE)
+    registry = servers.cluster.servers[URLS[0]].registry
+    kept, comes_back = servers.holding()[URLS[0]].copy(), iter([True])
+
+    def forwarded(what: str) -> None:
+        if what.startswith("DELETE") and URLS[0] in what and next(comes_back, False):
+            registry.register(kept, replicated=True)
+
+    servers.world.watch = forwarded
+    assert not removed(servers, in_a_batch=False)
+    assert next(comes_back, None) is None
+    assert servers.holding() == {}
+
+
+@WAYS
+def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bool, servers: Servers) -> None:
+    """As an override, so that it is theirs to clear; nobody finds it UP in between."""
+    servers.lost = Status.OUT_OF_SERVICE
+    if in_a_batch:
+        change_many(servers.peers, [ONE], (), {ONE.key: OURS}, servers)
+    else:
+        apply(plan([ONE], [], OURS), OURS, servers.peers, servers)
+    held = servers.holding().values()
+    assert {(one.status, one.overridden) for one in held} == {("OUT_OF_SERVICE", "OUT_OF_SERVICE")}
+    assert servers.told[-1] == "registered OUT_OF_SERVICE"
+
+
+@WAYS
+def test_what_registered_itself_under_our_id_is_left(in_a_batch: bool, servers: Servers) -> None:
+    """Nobody's mark is not ours: neither is it written over, nor removed."""
+    itself = replace(ONE, metadata={}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
+    servers.everywhere(itself)
+    changed = replace(ONE, port=Port(9090))
+    if in_a_batch:
+        for wanted, leaving in (([changed], []), ([], [ONE])):
+            failed = change_many(servers.peers, wanted, leaving, {ONE.key: OURS}, servers)
+            assert [type(error) for error in failed.values()] == [OwnershipConflict]
+    else:
+        for steps in (plan([changed], [ONE], OURS), plan([], [ONE], OURS)):
+            (failure,) = apply(steps, OURS, servers.peers, servers).failures
+            assert isinstance(failure.error, OwnershipConflict)
+    assert servers.holding().keys() == set(URLS)
+    assert {held.dirty_ms for held in servers.holding().values()} == {itself.last_dirty_timestamp_ms}

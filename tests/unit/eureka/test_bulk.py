@@ -14,8 +14,7 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka import batch
-from eurekube_provider.eureka import fan_out as inquiry_module
+from eurekube_provider.eureka import batch, fan_out
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.bulk import change_many
@@ -26,8 +25,8 @@ from lab.waiting import wait_until
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
 from tests.recording_observer import RecordingObserver
+from tests.unit.eureka.model_servers import ONE, URLS, Servers, removed
 
-URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
 
@@ -53,7 +52,7 @@ class Known(RecordingObserver):
 
 def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of a batch is forwarded: one that is left behind by the others gets it all the same, soon."""
-    monkeypatch.setattr(inquiry_module, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 0.05)
     one = instance(OURS, 1)
     slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
 
@@ -242,7 +241,7 @@ def test_a_server_that_is_left_behind_is_told_nothing_that_was_undone(
     comes_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands take many batches: some are removed, or stand again, before it comes to the last of them."""
-    monkeypatch.setattr(inquiry_module, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 0.05)
     many = [instance(OURS, number) for number in range(batch.MOST_ITEMS // 2 + 1)]
     last, owners = many[-1], {one.key: OURS for one in many}
     slow, held = URLS[1], {url: dict[str, None]() for url in URLS[:2]}
@@ -281,3 +280,36 @@ def test_a_server_that_is_left_behind_is_told_nothing_that_was_undone(
     peers.close()
     wait_until(lambda: threads.issuperset(threading.enumerate()), "the end", 30.0)
     assert (last.instance_id in held[slow]) is comes_back
+
+
+def test_what_a_server_keeps_of_a_batch_is_removed_again(servers: Servers) -> None:
+    """One of several: nobody would forward it to that one."""
+    servers.everywhere(ONE)
+    first, keeps = servers.peers.peers[0], iter([True])
+    send = first.batch
+
+    def batch(items: Sequence[bytes]) -> list[ItemResponse]:
+        if b'"Cancel"' in items[0] and next(keeps, False):
+            return [ItemResponse(200), *send(items[1:])]
+        return send(items)
+
+    with mock.patch.object(first, "batch", batch):
+        assert not removed(servers, in_a_batch=True)
+    assert next(keeps, None) is None
+    assert servers.holding() == {}
+
+
+def test_what_a_server_drops_of_a_batch_is_sent_by_itself(servers: Servers) -> None:
+    """It says 200 all the same, and holds nothing."""
+    first, drops = servers.peers.peers[0], iter([True])
+    send = first.batch
+
+    def batch(items: Sequence[bytes]) -> list[ItemResponse]:
+        if b'"Register"' in items[0] and next(drops, False):
+            return [ItemResponse(200), *send(items[1:])]
+        return send(items)
+
+    with mock.patch.object(first, "batch", batch):
+        assert change_many(servers.peers, [ONE], (), {ONE.key: OURS}, servers) == {}
+    assert next(drops, None) is None
+    assert servers.holding().keys() == set(URLS)

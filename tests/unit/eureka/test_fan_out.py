@@ -10,7 +10,7 @@ import pytest
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.eureka import fan_out as inquiry_module
+from eurekube_provider.eureka import fan_out
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.fan_out import GRACE_SECONDS, patience
@@ -79,7 +79,7 @@ def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
 
 def test_all_that_wait_for_it_wait_together(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Far more questions than it has threads: none of them waits for another one's turn."""
-    monkeypatch.setattr(inquiry_module, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 2.0)
     cluster.hanging = {URLS[2]}
     started = time.monotonic()
     found: list[tuple[set[str], set[str], float]] = []

@@ -1,12 +1,16 @@
-"""Whom a drain asks for."""
+"""Whom a drain asks for, and what an undrain puts back."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.identity import LEAVING_KEY
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.text import MOST_NAME_LETTERS, name_problem
-from eurekube_provider.eureka.status_override import can_be_asked_for
+from eurekube_provider.eureka.status_override import can_be_asked_for, put_back
+from tests.unit.eureka.model_servers import ONE, Servers
 
 
 @pytest.mark.parametrize(("instance_id", "is_asked"), [("a;b", False), ("a%b", False), ("vm 1:8080", True)])
@@ -20,3 +24,35 @@ def test_what_somebody_gave_a_long_id_can_be_drained() -> None:
     long = "x" * (MOST_NAME_LETTERS + 1)
     assert "letters in a URL" in name_problem(long)
     assert can_be_asked_for(Instance("rating", long, "vm", "10.0.0.1", Port(8080)))
+
+
+def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
+    """The operator took it out, and its pod ends; what a person took out is put back."""
+    for metadata, expected in (
+        (ONE.metadata, "UP"),
+        ({**ONE.metadata, LEAVING_KEY: "true"}, "OUT_OF_SERVICE"),
+    ):
+        one = replace(ONE, metadata=metadata, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
+        servers.everywhere(one)
+        for peer in servers.peers.peers:
+            peer.set_status(one, Status.OUT_OF_SERVICE)
+        put_back(servers.peers, [one])
+        assert {held.status for held in servers.holding().values()} == {expected}
+
+
+def test_undrain_waits_for_what_servers_still_tell_each_other(servers: Servers) -> None:
+    """A server that was busy tells the others of an override after it was cleared."""
+    one = replace(ONE, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
+    servers.everywhere(one)
+    for peer in servers.peers.peers:
+        peer.set_status(one, Status.OUT_OF_SERVICE)
+    last = servers.peers.peers[-1]
+
+    def late() -> None:
+        last.set_status(one, Status.OUT_OF_SERVICE)
+
+    servers.cluster.clock.after(700, late)
+    put_back(servers.peers, [one])
+    servers.cluster.clock.advance(5000)
+    held = servers.holding().values()
+    assert {(one.status, one.overridden) for one in held} == {("UP", "UNKNOWN")}

@@ -211,3 +211,13 @@ def test_owners_by_the_names_that_callers_use() -> None:
     for key in ("a", "b"):
         view.gone(("RATING", key))
     assert {"rating", "stars", "best", "other"}.isdisjoint(text for text, _ in held.texts(view))
+
+
+def test_removals_that_no_list_follows_are_forgotten() -> None:
+    """An Eureka may take what is written and give no list."""
+    now = 0.0
+    view = View(lambda: now)
+    for number in range(20_000):
+        now += 1.0
+        view.gone(("RATING", f"pod-{number}"))
+    assert sum(text.startswith("pod-") for text, _ in held.texts(view)) < 3000

@@ -173,7 +173,7 @@ class Told:
         return made
 
     def synced(self, key: SyncerKey, count: int) -> None:
-        """A look that found all in line."""
+        """A reconcile that found all in line."""
         application = key[1].upper()
         self.instances(key, count)
         report = Report(True, "Synced", "all there", application, count, count)
@@ -181,7 +181,7 @@ class Told:
         self.controller.history.count(key, 0.02, failed=False)
 
     def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
-        """A look that found one instance of two taken by somebody."""
+        """A reconcile that found one instance of two taken by somebody."""
         mine, taken = self.instances(key, 2, registered=False)
         self.registry.view.registered(mine)
         other = replace(taken, status=Status.DOWN, metadata={"eurekube.owner": "stack/o/p/s/n"})
@@ -193,7 +193,7 @@ class Told:
         self.controller.history.count(key, 0.02, failed=False)
 
     def braked(self, key: SyncerKey, count: int, seconds: float) -> None:
-        """A look whose removals the brake holds back."""
+        """A reconcile whose removals the brake holds back."""
         there = self.instances(key, count)
         steps = plan([], there, there[0].owner or "")
         why = "all would vanish"

@@ -1,4 +1,4 @@
-"""What an operator remembers of endpoints that are gone: those of some minutes, however many went before."""
+"""What an operator remembers of endpoints that are gone: no more, however many went before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections import Counter
 
 import pytest
 
-from eurekube_provider.core.sliding_window import MOST_COUNTED, SlidingWindow
 from eurekube_provider.eureka import renewals, sweeper
-from eurekube_provider.eureka.view import View
 from eurekube_provider.operator import reconciler, watches
-from eurekube_provider.operator.watches import MOST_REMEMBERED, TerminatingEndpoints
 from tests.unit import held
 from tests.unit.operator.scene import READY, TERMINATING, WEB, Scene
 
@@ -77,26 +74,3 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
     assert scene.renewed() == set(pods)
     assert counts[0].total() > 100  # those that were seen terminating are
     assert counts[1].total() <= 1.05 * counts[0].total(), counts
-
-
-def test_however_many_go_at_once_there_is_a_bound() -> None:
-    """The oldest are forgotten first."""
-    seen = TerminatingEndpoints()
-    window: SlidingWindow[str, int] = SlidingWindow(60.0)
-    names = [f"pod-{number}" for number in range(MOST_REMEMBERED + 5)]
-    gone = [{"targetRef": {"name": name}, "conditions": {"terminating": True}} for name in names]
-    seen.note_slice({"metadata": {"namespace": "shop"}, "endpoints": gone})
-    assert (len(seen), ("shop", "pod-4") in seen, ("shop", "pod-5") in seen) == (MOST_REMEMBERED, False, True)
-    window.note(0.0, "one", range(MOST_COUNTED + 5), range(MOST_COUNTED + 5))
-    assert len(window) == 2 * MOST_COUNTED
-    assert window.recent(0.0, "one", (), ()).left == MOST_COUNTED
-
-
-def test_removals_that_no_list_follows_are_forgotten() -> None:
-    """An Eureka may take what is written and give no list."""
-    now = 0.0
-    view = View(lambda: now)
-    for number in range(20_000):
-        now += 1.0
-        view.gone(("RATING", f"pod-{number}"))
-    assert sum(text.startswith("pod-") for text, _ in held.texts(view)) < 3000

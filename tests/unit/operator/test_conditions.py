@@ -1,4 +1,4 @@
-"""What Ready and Synced say of one look."""
+"""What Ready and Synced say of one reconcile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def failure_report(
 
 
 def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
-    """The report of a look that wanted two instances, UP."""
+    """The report of a reconcile that wanted two instances, UP."""
     wanted = Desired(instances(Status.UP, Status.UP), problems)
     return report(SYNCER, wanted, Plan(), DONE, there, **more)
 
@@ -160,7 +160,7 @@ def test_a_short_lease_is_only_to_be_known() -> None:
 
 
 def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
-    """What Eureka holds is right all the same, also in a look that ended early; unknown is not mended."""
+    """What Eureka holds is right all the same, also where it ended early; unknown is not mended."""
     both = instances(Status.UP, Status.UP)
     one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")
     assert said(one) == (True, "Synced", True, "Synced")

@@ -37,8 +37,8 @@ class Scene:
         transfer = OwnershipTransfer(Cluster("lab", "u"), nothing, nothing)
         self.deletion = Deletion(Cluster("lab", "u"), nothing, nothing, transfer, RELEASE_SECONDS)
 
-    def look(self, now: float, syncer: dict[str, Any] | None = SYNCER) -> None:
-        """Look at the syncer at this time."""
+    def reconcile(self, now: float, syncer: dict[str, Any] | None = SYNCER) -> None:
+        """Reconcile the syncer at this time."""
         self.now = now
         self.left_behind = self.deletion.of(KEY, syncer, self.registries).left_behind
 
@@ -60,32 +60,32 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def test_an_api_that_fails_at_the_release_does_not_begin_the_wait_anew(scene: Scene) -> None:
-    """The next look lets it go."""
-    scene.look(0)
+    """The next reconcile lets it go."""
+    scene.reconcile(0)
     scene.api_fails = True
-    scene.look(RELEASE_SECONDS + 1)
+    scene.reconcile(RELEASE_SECONDS + 1)
     scene.api_fails = False
-    scene.look(RELEASE_SECONDS + 2)
+    scene.reconcile(RELEASE_SECONDS + 2)
     assert scene.released == [RELEASE_SECONDS + 2]
 
 
 @pytest.mark.parametrize("is_away", [False, True])
 def test_a_wait_is_over_with_its_syncer(scene: Scene, is_away: bool) -> None:
     """Another one of the same name waits as long as any."""
-    scene.look(0)
+    scene.reconcile(0)
     scene.is_away = is_away
-    scene.look(1, None)  # its finalizer was removed by hand
+    scene.reconcile(1, None)  # its finalizer was removed by hand
     scene.is_away = True
-    scene.look(10 * RELEASE_SECONDS)
+    scene.reconcile(10 * RELEASE_SECONDS)
     assert (scene.released, scene.left_behind) == ([], "")
 
 
 def test_a_deleted_syncer_waits_for_as_long_as_is_configured(scene: Scene) -> None:
     """What it registered is still to be taken out; then a namespace waits no longer for an Eureka."""
-    scene.look(0)
-    scene.look(RELEASE_SECONDS - 1)
+    scene.reconcile(0)
+    scene.reconcile(RELEASE_SECONDS - 1)
     assert scene.released == []
-    scene.look(RELEASE_SECONDS + 1)
+    scene.reconcile(RELEASE_SECONDS + 1)
     assert scene.released == [RELEASE_SECONDS + 1]
     assert "Eureka could not be asked for 601 s (away)" in scene.left_behind
 

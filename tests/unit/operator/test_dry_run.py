@@ -78,7 +78,7 @@ def test_a_dry_cluster_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 def report(reason: str) -> Report:
-    """What a look found."""
+    """What a reconcile found."""
     is_well = reason == "Synced"
     return Report(is_well, reason, "said so", is_synced=is_well, sync_reason=reason, sync_message="said so")
 
@@ -90,7 +90,7 @@ def told(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_dry_plan_is_kept_and_not_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """The last look counts, since nothing has changed by the one before."""
+    """The last reconcile counts, since nothing has changed by the one before."""
     ledger = Ledger(is_once=True, is_dry=True)
     registry = recorded(ledger)
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_connections_with_the_same_urls_are_kept_apart(capsys: pytest.CaptureFix
 
 
 def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> None:
-    """A syncer may be looked at again before the pass ends: what the first look did is still told."""
+    """A syncer may be reconciled again before the pass ends: what the first reconcile did is still told."""
     ledger = Ledger(is_once=True, is_dry=False, output="json")
     registry = recorded(ledger)
     registry.apply(REGISTER, OWNER)
@@ -178,7 +178,7 @@ MIRROR = ("shop", "review")
 
 @pytest.mark.parametrize("is_dry", [False, True])
 def test_mirrors_are_told_beside_the_syncers(capsys: pytest.CaptureFixture[str], is_dry: bool) -> None:
-    """Each write on a line; of a dry run those of the last look, which would all be done."""
+    """Each write on a line; of a dry run those of the last reconcile, which would all be done."""
     ledger = Ledger(is_once=True, is_dry=is_dry)
     shown = MirrorReport((MirroredService("REVIEW", "review", 1, 1),))
     ledger.note_mirror(MIRROR, shown, ["+ Service review"])

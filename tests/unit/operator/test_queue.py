@@ -1,4 +1,4 @@
-"""The work queue: equal keys merge, and none is looked at twice at once."""
+"""The work queue: equal keys merge, and none is reconciled twice at once."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_later_is_later() -> None:
 
 
 def test_of_several_later_looks_the_earliest_is_kept() -> None:
-    """Or a key that asks for two at each look would be looked at ever more often."""
+    """Or a key that asks for two at each reconcile would be reconciled ever more often."""
     queue: WorkQueue[str] = WorkQueue()
     for delay in (600.0, 0.05, 900.0):
         queue.add_after("a", delay)
@@ -173,7 +173,7 @@ def test_what_changed_last_in_a_pause_comes_first() -> None:
     queue.add("b")
     queue.add("c")
     for key in ("a", "b", "e"):
-        queue.add(key, is_news=False)  # who comes to lead looks at everything
+        queue.add(key, is_news=False)  # who comes to lead reconciles everything
     queue.resume()
     queue.add("a")
     queue.add("d")
@@ -199,7 +199,7 @@ def test_each_lane_has_what_is_its_own() -> None:
 
 
 def test_a_key_that_changes_groups_is_worked_on_once() -> None:
-    """It moves on while it waits, and comes to the others' workers only once its last look has ended."""
+    """It moves on while it waits, and comes to the others' workers only once its last reconcile has ended."""
     groups = {"x": "a"}
     queue: WorkQueue[str] = WorkQueue()
     queue.divide(("a", "b"), lambda key: groups.get(key, "a"))

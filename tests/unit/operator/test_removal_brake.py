@@ -155,7 +155,7 @@ class Crowd:
         (one,) = instances(1)
         return replace(one, instance_id=f"p-{self.made}.shop.bench:app-0:80", metadata=metadata)
 
-    def look(self, number: int, gone: int, come: int = 0) -> bool:
+    def reconcile(self, number: int, gone: int, come: int = 0) -> bool:
         """Take the oldest out and bring others, if the brake lets go; whether it does."""
         before = self.there[number]
         after = [*before[gone:], *(self.instance(number) for _ in range(come))]
@@ -181,10 +181,10 @@ def test_a_steady_replacement_is_not_held(comes_first: bool) -> None:
         crowd.now += 1.0
         for number in range(10 * int(crowd.now) % 100, 10 * int(crowd.now) % 100 + 10):
             one, other = ((0, 1), (1, 0)) if comes_first else ((1, 0), (0, 1))
-            held += not crowd.look(number, *one)
-            held += not crowd.look(number, *other)
+            held += not crowd.reconcile(number, *one)
+            held += not crowd.reconcile(number, *other)
     assert (held, crowd.made) == (0, 500 + 3000)
-    held = sum(not crowd.look(number, 2) for number in range(100))
+    held = sum(not crowd.reconcile(number, 2) for number in range(100))
     assert 25 <= held <= 50  # what does not come back is doubted as ever: 30 % of all may go
 
 
@@ -202,7 +202,7 @@ def test_a_lost_node_costs_as_much_as_there_is() -> None:
         sys.setprofile(called)
         try:
             for number in range(syncers):
-                assert crowd.look(number, 1)
+                assert crowd.reconcile(number, 1)
         finally:
             sys.setprofile(None)
         return count

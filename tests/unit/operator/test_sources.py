@@ -173,14 +173,14 @@ def test_a_syncer_concerns_itself() -> None:
     assert told.syncer(syncer(app="other"), None) == [key]
 
 
-def test_our_own_status_is_no_reason_to_look() -> None:
+def test_our_own_status_is_no_reason_to_reconcile() -> None:
     """A change of status or version comes from ourselves."""
     told = Told()
     told.syncer(None, syncer())
     assert told.syncer(syncer(), {**syncer(resourceVersion="2"), "status": {"desired": 1}}) == []
 
 
-def test_somebody_elses_status_is_a_reason_to_look() -> None:
+def test_somebody_elses_status_is_a_reason_to_reconcile() -> None:
     """What the API server carried out late of a leader that was killed."""
     told = Told()
     told.syncer(None, syncer())

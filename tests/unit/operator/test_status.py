@@ -169,7 +169,7 @@ def test_only_the_newest_is_written() -> None:
 
 
 def test_what_stands_there_already_is_not_written() -> None:
-    """The time of the last look alone is not worth a write."""
+    """The time of the last reconcile alone is not worth a write."""
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.sliding_window import MOST_COUNTED, SlidingWindow
 from eurekube_provider.operator import watches
-from eurekube_provider.operator.watches import REMEMBERED_SECONDS, TerminatingEndpoints
+from eurekube_provider.operator.watches import MOST_REMEMBERED, REMEMBERED_SECONDS, TerminatingEndpoints
 
 
 def terminating(name: str) -> dict[str, Any]:
@@ -42,3 +43,16 @@ def test_a_pod_that_is_back_has_not_left() -> None:
         )
         assert (("shop", "db-0") in remembered) is has_left
     assert ("other", "db-0") not in remembered
+
+
+def test_however_many_go_at_once_there_is_a_bound() -> None:
+    """The oldest are forgotten first."""
+    seen = TerminatingEndpoints()
+    window: SlidingWindow[str, int] = SlidingWindow(60.0)
+    names = [f"pod-{number}" for number in range(MOST_REMEMBERED + 5)]
+    gone = [{"targetRef": {"name": name}, "conditions": {"terminating": True}} for name in names]
+    seen.note_slice({"metadata": {"namespace": "shop"}, "endpoints": gone})
+    assert (len(seen), ("shop", "pod-4") in seen, ("shop", "pod-5") in seen) == (MOST_REMEMBERED, False, True)
+    window.note(0.0, "one", range(MOST_COUNTED + 5), range(MOST_COUNTED + 5))
+    assert len(window) == 2 * MOST_COUNTED
+    assert window.recent(0.0, "one", (), ()).left == MOST_COUNTED

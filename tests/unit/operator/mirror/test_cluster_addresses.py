@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.mirror_addresses import own_addresses
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.operator.mirror.cluster_addresses import (
     OLDEST_SECONDS,
     REFRESH_SECONDS,
     ClusterAddresses,
 )
+from eurekube_provider.operator.watches import trim_service
 
 Object = dict[str, Any]
 
@@ -115,3 +117,10 @@ def test_a_reconcile_waits_for_what_nobody_has_refreshed() -> None:
     services.append(service("10.1.0.2"))
     now[0] += OLDEST_SECONDS
     assert addresses.policy().own == {"10.1.0.1", "10.1.0.2"}
+
+
+def test_both_addresses_of_a_dual_stack_service_are_the_clusters_own() -> None:
+    """Kubernetes before 1.33 has no ServiceCIDRs that would say so."""
+    spec = {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1", "fd00::1"]}
+    service = trim_service({"metadata": {"namespace": "shop", "name": "review"}, "spec": spec})
+    assert own_addresses([service], []) == {"10.0.0.1", "fd00::1"}

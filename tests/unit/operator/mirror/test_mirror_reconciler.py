@@ -18,8 +18,9 @@ from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Key, Port, Status
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
-from eurekube_provider.core.registry import Failing, Unread
+from eurekube_provider.core.registry import Failing, Unread, Well
 from eurekube_provider.kube.access import MIRRORS
+from tests.unit.operator.mirror.others import ChoosyApi
 from tests.unit.operator.mirror.stage import KEY, Api, Stage, instance, one
 
 
@@ -674,3 +675,54 @@ def test_wherever_it_dies_among_writes_all_goes_on_to_be_called(left: int) -> No
     stage.reconcile()
     assert [stage.shows(f"app-{number}-new") for number in range(1, 9)] == called
     assert sum("/services/" in path or "/endpointslices/" in path for path in api.objects) == 16
+
+
+@pytest.mark.parametrize(("status", "count"), [(403, 8), (403, 20), (400, 9), (500, 1), (500, 2)])
+def test_what_is_refused_each_time_starves_no_other(status: int, count: int) -> None:
+    """A full quota, or a webhook that is gone: the last application of the alphabet has its turn, too."""
+    stage = Stage(api=(api := ChoosyApi()), pattern="*", allow=["*"])
+    stage.source.listed = [instance(1, "zeta")]
+    stage.reconcile()
+    names = [f"app-{number:02}" for number in range(count)]
+    api.refused = dict.fromkeys(names, status)
+    stage.source.listed = [instance(2, "zeta"), *(instance(10 + at, name) for at, name in enumerate(names))]
+    stage.source.gone = {("ZETA", "vm-1")}
+    for _ in range(count + 1):
+        with pytest.raises(KubernetesError, match="refused"):
+            stage.reconcile()
+    assert stage.shows("zeta") == {"192.0.2.2": True}
+    api.refused.clear()
+    report = stage.reconcile().report
+    assert report is not None
+    assert [each.service for each in report.services] == [*names, "zeta"]
+
+
+def test_a_mirror_that_is_deleted_alone_leaves_its_services() -> None:
+    """`kubectl delete --cascade=orphan` says so by a finalizer of Kubernetes' own."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["finalizers"].append("orphan")
+    stage.deleted()
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+    assert stage.service() is not None
+    assert stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["finalizers"] == ["orphan"]
+
+
+@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0), Well()])
+@pytest.mark.parametrize("eureka", ["default", "nowhere"])
+def test_a_deleted_mirror_goes_whatever_becomes_of_its_eureka(state: Any, eureka: str) -> None:
+    """Its finalizer would hold up its namespace: nothing of Eureka's is needed to take away what it made."""
+    stage = Stage(application="review")
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.state, stage.source.is_silent = state, True
+    stage.edited(application="review", eureka=eureka)
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+    stage.deleted()
+    stage.reconcile()
+    assert stage.service() is None
+    assert stage.shows() == {}
+    assert stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["finalizers"] == []

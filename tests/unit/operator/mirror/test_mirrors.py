@@ -132,7 +132,7 @@ def scene() -> Iterator[Scene]:
 
 
 def test_nothing_is_written_before_this_replica_leads(scene: Scene) -> None:
-    """Then all is; and each reading of Eureka is a reason to look again."""
+    """Then all is; and each reading of Eureka is a reason to reconcile again."""
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
     wait_until(lambda: scene.mirrors.objects.are_known_of("shop"), "the lists", 10.0)

@@ -20,7 +20,7 @@ from eurekube_provider.kube.access import REFRESHES, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers import triggers as module
-from eurekube_provider.operator.triggers.rows import rows
+from eurekube_provider.operator.triggers.refresh_rows import rows
 from eurekube_provider.operator.triggers.targets import Automation, Target
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult, TriggerRun
 from eurekube_provider.operator.triggers.trigger_state import duration, stamp

@@ -43,7 +43,7 @@ def of(samples: Samples, syncer: str) -> dict[str, float]:
     return {name: value for (name, labels), value in samples.items() if labels == (("syncer", syncer),)}
 
 
-def test_counts_of_a_syncer_are_those_of_its_last_look() -> None:
+def test_counts_of_a_syncer_are_those_of_its_last_reconcile() -> None:
     """Desired, registered, refused, drifted and braked, each with the syncer's name."""
     told = Told()
     told.synced(told.syncer("rating"), 3)
@@ -71,7 +71,7 @@ def test_counts_of_a_syncer_are_those_of_its_last_look() -> None:
     assert results == {"shop/rating": "synced", "shop/order": "problem", "shop/billing": "problem"}
 
 
-def test_failed_looks_are_errors() -> None:
+def test_failed_reconciles_are_errors() -> None:
     """Also the first one, of which nothing else is known."""
     told = Told()
     key = told.syncer("rating")
@@ -80,7 +80,7 @@ def test_failed_looks_are_errors() -> None:
 
 
 def test_labels_of_a_deleted_syncer_disappear() -> None:
-    """Nothing in the page names it any more, whichever comes first: its end or its last look."""
+    """Nothing in the page names it any more, whichever comes first: its end or its last reconcile."""
     told = Told()
     kept, gone, late = (told.syncer(name) for name in ("kept", "gone", "late"))
     for key in (kept, gone, late):

@@ -87,7 +87,7 @@ def test_a_stuck_ticker_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that never ends is a fault of ours, unless Eureka is away and it waits for time-outs."""
+    """A reconcile that never ends is a fault of ours, unless Eureka is away and it waits for time-outs."""
     release = threading.Event()
     monkeypatch.setattr(controller, "LONGEST_RECONCILE_SECONDS", 0.5)
     monkeypatch.setattr(told.reconciler, "decide", lambda *_: release.wait(60) and SyncerResult())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.runtime.collection import MADE_MEANWHILE, settle_down, without_collection
+from eurekube_provider.runtime.garbage_collection import MADE_MEANWHILE, settle_down, without_collection
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Which creation of a registration a removal takes, where its servers are by now, what a failure leaves."""
+"""The life of registrations by both dynamic providers: whose a removal takes, and what a failure leaves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pulumi.dynamic import Config, ConfigureRequest
 from eurekube_provider.core.errors import (
     OwnershipConflict,
     RegistryDenied,
-    RegistryError,
     RegistryRejected,
     RegistryUnreachable,
     SomeFailed,
@@ -26,7 +25,7 @@ from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.properties import INCARNATION, Properties
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
-from eurekube_provider.registrations.servers import PEERS, let_go, saying_the_way_out
+from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
 from eurekube_provider.resources.program_inputs import IN_UPDATE
@@ -35,12 +34,17 @@ from tests.unit.registrations.test_members import ALL
 from tests.unit.registrations.test_properties import LEAST
 
 URL = "http://eureka:8761/eureka"
+
 SPELT = "https://eureka.example.com/eureka"
+
 OTHER = "http://other:8761/eureka"
+
 GONE = "http://gone:8761/eureka"
 
 Provider = InstanceProvider | ApplicationProvider
+
 Kind = tuple[Callable[[], Provider], Properties]
+
 KINDS = pytest.mark.parametrize(
     "kind", [(InstanceProvider, LEAST), (ApplicationProvider, ALL)], ids=["one", "many"]
 )
@@ -245,11 +249,6 @@ def test_another_spelling_drains_nothing_and_another_eureka_is_left(
     assert {each.status for each in other.held.values()} == {Status.UP}
 
 
-def test_what_is_let_go_of_is_told_as_text() -> None:
-    """Whoever registered there chose its name, which a terminal must not obey."""
-    assert let_go("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
-
-
 @KINDS
 def test_the_order_of_urls_changes_nothing(kind: Kind) -> None:
     """A laptop in another zone asks other servers first."""
@@ -273,28 +272,6 @@ def test_a_server_that_is_gone_for_good_is_let_go_of(
     assert "was let go of" in capsys.readouterr().err
     assert run(kind, url=URL, abandonedUrls=f'["{GONE}"]').read("x", state).id == ""
     assert servers.users == {}
-
-
-@pytest.mark.parametrize(
-    "error", [RegistryDenied("answered 401"), RegistryUnreachable("no connection to it")]
-)
-def test_a_removal_says_whose_configuration_it_goes_by(error: RegistryError) -> None:
-    """The engine hands a destroy and a refresh that of the last update, whatever was configured since."""
-    with (
-        pytest.raises(type(error), match="unless they are run with --run-program"),
-        saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
-    ):
-        raise error
-
-
-def test_a_server_that_is_another_one_by_now_can_be_let_go_of() -> None:
-    """Its answers are none of Eureka's."""
-    error = RegistryRejected("list the registry: answered 200 with something that is not JSON")
-    with (
-        pytest.raises(RegistryRejected, match=f"pulumi config set eurekube:abandonedUrls {URL}"),
-        saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
-    ):
-        raise error
 
 
 @KINDS

@@ -1,0 +1,28 @@
+"""Commands run on worlds that a test gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.cli import world_options
+from eurekube_provider.cli.main import main
+from eurekube_provider.doctor.worlds_reader import Worlds
+from tests.unit.cli.worlds import FakeReader
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command on given worlds: its exit code, and what it printed."""
+
+    def ran(found: Worlds, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(world_options, "WorldsReader", FakeReader(found))
+        monkeypatch.delenv("COLUMNS", raising=False)
+        try:
+            code = main(words)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return (code, *capsys.readouterr())
+
+    return ran

@@ -1,0 +1,40 @@
+"""``eurekube instances``: what is listed, by whichever filter."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.worlds import BLIND, ILL, NO_EUREKA
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), ["order", "rating", "vm"]),
+        (("rating",), ["rating"]),
+        (("--status", "down"), ["order"]),
+        (("--kept-by", "itself"), ["vm"]),
+        (("--owner", "cluster/lab/shop/o*"), ["order"]),
+        (("--address", "10.0.0.0"), ["order", "rating", "vm"]),
+        (("--address", "10.0.0.9"), []),
+        (("-n", "shop"), ["order", "rating"]),
+        (("-n", "other"), []),
+    ],
+)
+def test_instances_are_filtered(run: Any, words: tuple[str, ...], expected: list[str]) -> None:
+    """By application, status, keeper, owner, address and namespace; 1 where nothing fits."""
+    code, shown, _ = run(ILL, "instances", *words, "-o", "json")
+    assert [one["application"].lower() for one in json.loads(shown)["instances"]] == expected
+    assert code == (0 if expected else 1)
+    _, shown, _ = run(ILL, "instances", *words)
+    assert shown.splitlines()[-1] == f"{len(expected)} of 3 instances"
+
+
+def test_instances_without_eureka(run: Any) -> None:
+    """There is nothing to list."""
+    code, shown, said = run(BLIND, "instances")
+    assert (code, shown) == (2, "")
+    assert NO_EUREKA in said

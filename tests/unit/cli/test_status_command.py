@@ -1,0 +1,98 @@
+"""``eurekube status``: what it shows, and the codes that it and ``plan`` end with."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from eurekube_provider.doctor.worlds_reader import Worlds
+from tests.unit.cli.worlds import BLIND, ILL, NO_EUREKA, SILENT, WELL, worlds
+from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
+
+
+@pytest.mark.parametrize(
+    ("found", "code"), [(WELL, 0), (ILL, 1), (BLIND, 2), (SILENT, 2)], ids=["well", "ill", "blind", "silent"]
+)
+@pytest.mark.parametrize("command", ["status", "plan"])
+def test_the_exit_code_says_what_was_found(run: Any, found: Worlds, code: int, command: str) -> None:
+    """0 in sync, 1 not; 2 where that cannot be told, and what is missing."""
+    ended, _, said = run(found, command)
+    assert ended == code
+    assert bool(said) == (code == 2)
+
+
+def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
+    """The sum, the trouble, the rows, and what differs, grouped."""
+    _, shown, _ = run(ILL, "status")
+    lines = shown.splitlines()
+    assert lines[0] == ("1 not synced, 1 synced, 1 not compared  ·  cluster lab, Eureka default (2 servers)")
+    assert lines[1:3] == ["  Differs  shop/order", "    1 instance: status: DOWN -> UP"]
+    assert lines[3].startswith("    to mend it: wait half a minute")
+    assert [line.split()[0] for line in lines[5:9]] == ["APPLICATION", "ORDER", "RATING", "VM"]
+    row = "ORDER  syncer shop/order  1/1  0/1  not synced  Differs: 1 instance: status: DOWN -> UP"
+    assert lines[6].split() == row.split()
+    assert "  1 instance: status: DOWN -> UP" in lines
+    _, shown, _ = run(ILL, "status", "--differences")
+    assert "RATING" not in shown
+    code, shown, _ = run(ILL, "status", "rating")
+    assert (code, "ORDER" in shown) == (0, False)
+
+
+def test_status_as_json_has_all_of_it(run: Any) -> None:
+    """The same order, and whole sentences."""
+    code, shown, _ = run(ILL, "status", "-o", "json")
+    found = json.loads(shown)
+    assert code == 1
+    assert [one["application"] for one in found["applications"]] == ["ORDER", "RATING", "VM"]
+    assert found["troubles"][0]["subjects"] == ["shop/order"]
+    assert found["eurekas"] == [{"name": "default", "servers": 2, "instances": 3, "error": ""}]
+
+
+def test_status_has_the_mirrors_beside_the_syncers(run: Any) -> None:
+    """Problems first, in the same words; a trouble like any other; of one application, its own alone."""
+    read = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = worlds(
+        world(syncer("rating")),
+        {"default": [instance("rating")]},
+        mirrors=[
+            mirror("a", mirror_status(read=read), application="review"),
+            mirror("b", mirror_status("ORDER", NameTaken="it is somebody's"), application="order"),
+        ],
+    )
+    code, shown, _ = run(found, "status")
+    lines = shown.splitlines()
+    assert code == 1
+    assert lines[0].startswith("1 synced; mirrors: 1 not synced, 1 synced  ·")
+    assert lines[1] == "  NameTaken  EurekaMirror shop/b"
+    rows = [line for line in lines if "shop/a" in line or line.startswith("ORDER")]
+    assert re.split("  +", rows[0]) == [
+        "ORDER",
+        "shop/b",
+        "order",
+        "1/2",
+        "-",
+        "not synced",
+        "NameTaken: it is somebody's",
+    ]
+    assert rows[1].startswith("REVIEW")
+    assert " s ago " in rows[1]
+    code, shown, _ = run(found, "status", "review", "-o", "json")
+    assert (code, [one["name"] for one in json.loads(shown)["mirrors"]]) == (0, ["a"])
+    _, shown, _ = run(found, "status", "--differences", "-o", "markdown")
+    assert ("ORDER" in shown, "REVIEW" in shown) == (True, False)
+    code, shown, _ = run(found, "status", "rating")
+    assert (code, "MIRROR" in shown) == (0, False)
+
+
+def test_one_world_alone_is_shown_and_the_other_one_missed(run: Any) -> None:
+    """On standard error, so that the output stays what it is."""
+    _, shown, said = run(BLIND, "status")
+    assert "RATING" in shown
+    assert said == f"eurekube status: {NO_EUREKA}\n"
+    code, shown, said = run(SILENT, "status")
+    assert (code, shown) == (2, "")
+    assert "could not read Eureka default: no answer" in said

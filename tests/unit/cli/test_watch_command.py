@@ -1,0 +1,41 @@
+"""``eurekube watch``: what is new is printed, and Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from eurekube_provider.cli import world_options
+from eurekube_provider.cli.main import main
+from tests.unit.cli.worlds import ILL, SILENT, WELL, FakeReader
+
+
+def test_watch_prints_what_is_new(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A look that shows the same as the one before prints nothing."""
+    monkeypatch.setattr(world_options, "WorldsReader", reader := FakeReader(WELL, WELL, ILL))
+    waits: list[float] = []
+    monkeypatch.setattr("eurekube_provider.cli.watch_command.time.sleep", waits.append)
+    assert main(["watch", "--count", "3", "-o", "json"]) == 0
+    found = [json.loads(line)["headline"] for line in capsys.readouterr().out.splitlines()]
+    assert found == ["1 synced", "1 not synced, 1 synced, 1 not compared"]
+    assert (waits, reader.read_times) == ([15.0, 15.0], 3)
+    code, _, said = run(SILENT, "watch", "--count", "1")
+    assert code == 2
+    assert "no answer" in said
+    code, _, said = run(WELL, "watch", "--interval", "1")
+    assert code == 2
+    assert "--interval" in said
+
+
+def test_ctrl_c_ends_a_watch_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is how a watch ends."""
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eurekube_provider.cli.watch_command.time.sleep", interrupted)
+    assert run(WELL, "watch")[0] == 0

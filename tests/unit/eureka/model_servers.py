@@ -1,0 +1,86 @@
+"""Three servers of the model that tell each other nothing, and what an observer is told of changes there."""
+
+from __future__ import annotations
+
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import plan
+from eurekube_provider.eureka.apply import apply
+from eurekube_provider.eureka.bulk import change_many
+from eurekube_provider.eureka.peers import Peers
+from tests.explore.world import World
+from tests.model.cluster import Cluster
+from tests.model.registry import Info
+from tests.unit.strategies import OURS
+
+URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
+
+ONE = Instance("rating", "one", "10.0.0.1", "10.0.0.1", Port(8080), metadata={OWNER_KEY: OURS})
+
+
+class Servers:
+    """Three servers that tell each other nothing, and what an observer is told.
+
+    :ivar told: what it was told, and the requests between.
+    :ivar lost: the status that a person had set over what the servers forgot.
+    """
+
+    peers: Peers
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(URLS)
+        self.cluster.cut = {(one, other) for one in URLS for other in URLS if one != other}
+        self.cluster.clock.advance(3_600_000)
+        self.world = World(self.cluster)
+        self.world.watch = lambda what: self.told.append(what.partition(" ")[0])
+        self.told: list[str] = []
+        self.lost = Status.UNKNOWN
+
+    def everywhere(self, instance: Instance) -> None:
+        """Each of them holds it."""
+        for peer in self.peers.peers:
+            peer.register(instance)
+        self.told.clear()
+
+    def holding(self) -> dict[str, Info]:
+        """Who holds it, and how."""
+        held = {url: self.cluster.servers[url].registry.get(*ONE.key) for url in URLS}
+        return {url: info for url, info in held.items() if info is not None}
+
+    def registered(self, instance: Instance) -> None:
+        self.told.append(f"registered {instance.status}")
+
+    def leaving(self, _: Instance) -> None:
+        self.told.append("leaving")
+
+    def found(self, _: Instance) -> None:
+        self.told.append("found")
+
+    def gone(self, _: Instance) -> None:
+        self.told.append("gone")
+
+    def is_of_another_cluster(self, _: Instance) -> bool:
+        """It is not."""
+        return False
+
+    def is_known(self, _: str) -> bool:
+        """It is not."""
+        return False
+
+    def holds(self, _: tuple[str, str]) -> bool:
+        """It does not."""
+        return False
+
+    def is_new(self, _: tuple[str, str]) -> bool:
+        """It is not."""
+        return False
+
+    def lost_override(self, _: tuple[str, str]) -> Status:
+        return self.lost
+
+
+def removed(servers: Servers, *, in_a_batch: bool) -> object:
+    """Remove it; what did not go well."""
+    if in_a_batch:
+        return change_many(servers.peers, (), [ONE], {ONE.key: OURS}, servers)
+    return apply(plan([], [ONE], OURS), OURS, servers.peers, servers).failures

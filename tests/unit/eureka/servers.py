@@ -1,0 +1,204 @@
+"""The servers of one Eureka, played: restarted, silent or behind a balancer; and a registry made of them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.server_status import ServerStatus
+
+OWNER = "cluster/lab/shop/rating"
+
+STATUS = ServerStatus("0 days 00:01", int(time.time() * 1000) - 60_000, (), 0.0)
+
+
+def instance(name: str) -> Instance:
+    """One of ours."""
+    return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": OWNER})
+
+
+def started_now() -> ServerStatus:
+    """What a server says that was started this moment."""
+    return replace(STATUS, started_timestamp_ms=1 + int(time.time() * 1000), uptime="0 days 00:00")
+
+
+class Told:
+    """What a registry tells."""
+
+    def __init__(self) -> None:
+        self.owners: list[str] = []
+        self.conditions = 0
+
+    def owner_changed(self, owner: str) -> None:
+        """Write it down."""
+        self.owners.append(owner)
+
+    def condition_changed(self) -> None:
+        """Count it."""
+        self.conditions += 1
+
+
+class TwoServers(Peers):
+    """The first one was restarted empty a moment ago; the second one still holds an instance."""
+
+    def __init__(self, held: list[Instance]) -> None:
+        super().__init__(Connection(("http://127.0.0.1:1/eureka", "http://127.0.0.1:2/eureka")))
+        self._held = held
+        self.silent: dict[str, RegistryError] = {}
+        self.lists: list[str] = []
+        """Who was listed by itself."""
+        self.looks = 0
+        """How often the first one was asked since when it runs."""
+        for peer, listed in zip(self.peers, ([], held), strict=True):
+            peer.list_instances = partial(self._list, peer.url, listed)  # type: ignore[method-assign]
+            peer.status = partial(self._status, peer.url)  # type: ignore[method-assign]
+
+    @property
+    def asked_first(self) -> tuple[Peer, ...]:
+        """All but who is silent."""
+        return tuple(peer for peer in self.peers if peer.url not in self.silent)
+
+    def _list(self, url: str, listed: list[Instance]) -> list[Instance]:
+        self.lists.append(url)
+        return listed
+
+    def _status(self, url: str) -> ServerStatus:
+        self.looks += url == self.peers[0].url
+        return STATUS
+
+    def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
+        """What the first one lists."""
+        assert callable(read)
+        return []
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """Whichever holds it."""
+        return next((one for one in self._held if one.key == (application, instance_id)), None)
+
+    def each(
+        self, ask: Callable[[Peer], Any], *, asks_avoided: bool = False, grace_seconds: float | None = None
+    ) -> tuple[dict[str, Any], dict[str, RegistryError]]:
+        """Both answer, but for who is silent."""
+        assert asks_avoided in (True, False) or grace_seconds
+        asked = [peer for peer in self.peers if peer.url not in self.silent]
+        return {peer.url: ask(peer) for peer in asked}, self.silent
+
+
+class Holding(Peers):
+    """Two servers, each with what it holds; ``away`` do not answer."""
+
+    def __init__(self, *held: Instance) -> None:
+        super().__init__(Connection(("http://127.0.0.1:1/eureka", "http://127.0.0.1:2/eureka")))
+        self.held = [{one.key: one for one in held} for _ in self.peers]
+        self.away: set[int] = set()
+        self.reads = 0
+        for number, peer in enumerate(self.peers):
+            peer.read = partial(self.read_at, number)  # type: ignore[method-assign]
+            peer.register = partial(self._register, number)  # type: ignore[method-assign]
+            peer.renew = partial(self._renew, number)  # type: ignore[method-assign]
+            peer.status = partial(self._status, number)  # type: ignore[method-assign]
+
+    def _status(self, number: int) -> ServerStatus:
+        self._answer(number)
+        return older(3600)
+
+    def read_at(self, number: int, application: str, instance_id: str) -> Instance | None:
+        """What one of them holds."""
+        self._answer(number)
+        self.reads += 1
+        return self.held[number].get((application, instance_id))
+
+    def _register(self, number: int, one: Instance) -> None:
+        self._answer(number)
+        for held in self.held:  # it tells the other one
+            held[one.key] = one
+
+    def _renew(self, number: int, one: Instance) -> bool:
+        self._answer(number)
+        return one.key in self.held[number]
+
+    def _answer(self, number: int) -> None:
+        if number in self.away:
+            raise RegistryUnreachable("away")
+
+    def registry(self) -> EurekaRegistry:
+        """A registry, not started."""
+        found = EurekaRegistry(self, Cluster("lab", "u"), "operator", 600.0)
+        found.restarts.notice()
+        return found
+
+
+def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
+    """A stack's, which asks to be renewed."""
+    whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
+    stamp = int((time.time() - written_seconds_ago) * 1000)
+    return replace(instance(name), metadata=whose, last_dirty_timestamp_ms=stamp)
+
+
+def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
+    """What is renewed once this was listed."""
+    registry.resync.learn(list(listed), is_complete=True)
+    registry.stack_renewals.check()
+    return {one.instance_id for one in registry.renewals.held()}
+
+
+def after_a_restart(servers: TwoServers) -> EurekaRegistry:
+    """A registry, not started, that is to notice that the first server was restarted."""
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
+    registry.restarts.notice()
+    again = started_now()
+    servers.peers[0].status = lambda: again  # type: ignore[method-assign]
+    return registry
+
+
+class Balanced(Peers):
+    """One URL, behind which servers answer each in its turn: each its start time, and what it holds."""
+
+    def __init__(self, *servers: ServerStatus) -> None:
+        super().__init__(Connection(("http://127.0.0.1:1/eureka",)))
+        self.servers = list(servers)
+        self.held: list[list[Instance]] = [[] for _ in servers]
+        self.restored: list[Instance] = []
+        self._turns = itertools.count()
+        peer = self.peers[0]
+        peer.status = self._status  # type: ignore[method-assign]
+        peer.read = self._read  # type: ignore[method-assign]
+        peer.register = self.restored.append  # type: ignore[assignment, method-assign]
+
+    def turn(self) -> int:
+        """Which server answers now."""
+        return next(self._turns) % len(self.servers)
+
+    def _status(self) -> ServerStatus:
+        return self.servers[self.turn()]
+
+    def _read(self, application: str, instance_id: str) -> Instance | None:
+        return next((one for one in self.held[self.turn()] if one.key == (application, instance_id)), None)
+
+
+def behind_a_balancer(
+    servers: Balanced, looks: int = 7, follows_another: Callable[[], bool] = lambda: True
+) -> EurekaRegistry:
+    """A registry, not started, that has looked at the servers so often."""
+    registry = EurekaRegistry(
+        servers, Cluster("lab", "u"), "operator", 600.0, follows_another=follows_another
+    )
+    for _ in range(looks):
+        registry.restarts.notice()
+    return registry
+
+
+def older(seconds: float) -> ServerStatus:
+    """What a server says that was started so long before the others."""
+    return replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) - int(1000 * seconds))

@@ -1,0 +1,52 @@
+"""Others beside a mirror: an API server that refuses, and people who change what the mirror has made."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.objects import ATTACH_ANNOTATION
+from tests.unit.operator.mirror.stage import KEY, Api, Object, Stage, one
+
+
+class ChoosyApi(Api):
+    """Refuses to create some objects.
+
+    :ivar refused: the status by the name of a Service, or by the plural of a kind.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: dict[str, int] = {}
+
+    def request(self, method: str, path: str, _: object = None, body: Any = None, **more: object) -> Any:
+        """Carry out a write as Kubernetes does."""
+        if method == "POST":
+            for refused in (body["metadata"]["name"], path.rpartition("/")[2]):
+                if refused in self.refused:
+                    raise KubernetesError("refused", status_code=self.refused[refused])
+        return super().request(method, path, _, body, **more)
+
+
+def changed_by_others(stage: Stage, path: str, **metadata: Any) -> Object:
+    """Change an object's metadata; the watch tells of it."""
+    item = copy.deepcopy(stage.api.objects[path])
+    item["metadata"] |= {"resourceVersion": "99", **metadata}
+    stage.api.objects[path] = item
+    group = stage.objects.slices if "/endpointslices/" in path else stage.objects.services
+    one(group).take("MODIFIED", copy.deepcopy(item))
+    return item
+
+
+def slice_path(stage: Stage) -> str:
+    """Where the only slice is."""
+    (path,) = (path for path in stage.api.objects if "/endpointslices/" in path)
+    return path
+
+
+def opted_in(name: str = "rating") -> Object:
+    """A person's Service to which the mirror may add."""
+    annotations = {ATTACH_ANNOTATION: KEY[1]}
+    metadata = {"namespace": "shop", "name": name, "labels": {}, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"ports": [{"name": "http"}]}}

@@ -1,0 +1,136 @@
+"""What a mirrored Service shows goes on to be called while it moves, is refused, or Eureka is silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.model import Port
+from eurekube_provider.core.registry import Failing, Well
+from tests.unit.operator.mirror.others import ChoosyApi, changed_by_others, slice_path
+from tests.unit.operator.mirror.stage import Stage, instance
+
+
+def test_slices_come_before_a_ports_new_name() -> None:
+    """Where they are refused, the Service keeps the name by which it finds those that it has."""
+    stage = Stage(api=(api := ChoosyApi()), application="review")
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    api.refused = {"endpointslices": 403}
+    stage.edited(application="review", portName="web")
+    with pytest.raises(KubernetesError, match="refused"):
+        stage.reconcile()
+    service = stage.service()
+    assert service is not None
+    assert [each["name"] for each in service["spec"]["ports"]] == ["http"]
+    assert stage.shows() == {"192.0.2.1": True}
+    api.refused.clear()
+    stage.reconcile()
+    assert [each.split("/")[0] for each in stage.api.writes] == [
+        "POST endpointslices",
+        "PATCH services",
+        "DELETE endpointslices",
+    ]
+    assert stage.shows() == {"192.0.2.1": True}
+
+
+def test_an_instance_is_at_its_new_port_before_it_leaves_the_old_one() -> None:
+    """Each port has a slice already, and both change."""
+    stage = Stage()
+    old, new = Port(8080), Port(8081)
+    stage.source.listed = [replace(instance(number), port=old) for number in (1, 2)]
+    stage.source.listed += [replace(instance(3), port=new)]
+    stage.reconcile()
+    paths = {
+        item["ports"][0]["port"]: "/".join(path.split("/")[-2:])
+        for path, item in stage.api.objects.items()
+        if "/endpointslices/" in path
+    }
+    for before, after in ((old, new), (new, old)):
+        stage.source.listed[0] = replace(stage.source.listed[0], port=after)
+        stage.reconcile()
+        assert stage.api.writes == [f"PUT {paths[after.number]}", f"PUT {paths[before.number]}"]
+
+
+def test_others_finalizers_stay_on_a_slice() -> None:
+    """It is replaced as a whole."""
+    stage = Stage()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    path = slice_path(stage)
+    changed_by_others(stage, path, finalizers=["example.com/mine"])
+    stage.source.listed += [instance(2)]
+    stage.reconcile()
+    assert len(stage.shows()) == 2
+    assert stage.api.objects[path]["metadata"]["finalizers"] == ["example.com/mine"]
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "vm.example"])
+def test_what_is_kept_is_refused_as_well(host: str) -> None:
+    """An address that became a pod's own is called no more, though its instance vanished, or its name did."""
+    stage = Stage()
+    stage.addresses["vm.example"] = ("192.0.2.1",)
+    stage.source.listed = [instance(1, address=host)]
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+    stage.addresses.clear()
+    if host == "192.0.2.1":
+        stage.source.listed = []
+    stage.policy = AddressPolicy(stage.policy.allowed, own=frozenset({"192.0.2.1"}))
+    stage.reconcile()
+    assert stage.shows() == {}
+
+
+def test_an_address_with_an_interface_is_refused() -> None:
+    """The API server refuses the whole slice for it, and it would pass for none of the cluster's own."""
+    stage = Stage()
+    stage.source.listed = [instance(1, address="2001:db8::1%eth0"), instance(2, address="2001:db8::2")]
+    assert "names an interface" in stage.problem("AddressRefused")
+    assert stage.shows() == {"2001:db8::2": True}
+
+
+def test_an_instance_with_an_endless_id_is_refused() -> None:
+    """A slice that names it is too large for the API server's store."""
+    stage = Stage()
+    stage.source.listed = [replace(instance(1), instance_id="v" * 1_000_000), instance(2)]
+    assert "has an id of 1000000 characters" in stage.problem("AddressRefused")
+    assert stage.shows() == {"192.0.2.2": True}
+
+
+def test_while_eureka_is_silent_the_time_of_what_vanished_stands_still() -> None:
+    """Eureka may come back empty: who has had no time to register again goes on to be called."""
+    stage = Stage(application="review", holdSeconds=300)
+    stage.source.listed = [instance(1), instance(2)]
+    stage.reconcile()
+    stage.source.listed = [instance(2)]
+    stage.reconcile()
+    stage.source.state = Failing(RegistryUnreachable("no answer"), 0.0)
+    for _ in range(4):
+        stage.now += 100.0
+        stage.reconcile()
+    stage.source.state, stage.source.listed = Well(), []
+    assert stage.reconcile().expired == ()
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True}
+    stage.now += 299.0
+    assert stage.reconcile().expired == ()
+    stage.now += 1.0
+    assert stage.reconcile().expired == ("REVIEW vm-1", "REVIEW vm-2")
+    assert stage.shows() == {}
+
+
+def test_a_name_that_resolves_no_more_is_told_and_keeps_its_addresses() -> None:
+    """What is shown is of the last good answer, however old that is by now."""
+    stage = Stage()
+    stage.source.listed = [instance(1, address="vm-1.example")]
+    stage.addresses["vm-1.example"] = ("192.0.2.1",)
+    assert stage.problem("Unresolvable") == ""
+    stage.failures["vm-1.example"] = "Name or service not known"
+    told = stage.problem("Unresolvable")
+    assert "'vm-1.example'" in told
+    assert "(Name or service not known): the addresses that it had are kept" in told
+    assert stage.shows() == {"192.0.2.1": True}
+    stage.failures.clear()
+    assert stage.problem("Unresolvable") == ""

@@ -1,0 +1,99 @@
+"""The Services of mirrors: whatever others do to one, none that is called goes, and no person's is taken."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.registry import Failing, Unread
+from tests.unit.operator.mirror.others import changed_by_others, opted_in, slice_path
+from tests.unit.operator.mirror.stage import Stage, instance
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("spec", [{"application": "review"}, {"pattern": "*", "allow": ["*"]}])
+def test_a_service_whose_annotation_was_taken_off_stays(spec: dict[str, Any], is_listed: bool) -> None:
+    """It has the annotation again; another Service of its name would have another address."""
+    stage = Stage(**spec)
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    before = changed_by_others(stage, "/api/v1/namespaces/shop/services/review", annotations={})
+    stage.source.listed = [instance(1), instance(2)] if is_listed else []
+    stage.reconcile()
+    after = stage.service()
+    assert after is not None
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert stage.shows() == ({"192.0.2.1": True} | ({"192.0.2.2": True} if is_listed else {}))
+    assert after["metadata"]["annotations"]["eurekube.io/application"] == "REVIEW"
+
+
+def test_a_service_of_which_nothing_tells_the_application_stays() -> None:
+    """With a pattern anybody's name might be meant."""
+    stage = Stage(pattern="*", allow=["*"])
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.listed = []
+    changed_by_others(stage, slice_path(stage), annotations={})
+    changed_by_others(stage, "/api/v1/namespaces/shop/services/review", annotations={})
+    stage.reconcile()
+    assert stage.shows() == {"192.0.2.1": True}
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_another_application_takes_the_service_over(attached: bool) -> None:
+    """Without another address, and without the endpoints of the one before it."""
+    place: dict[str, Any] = {"attachTo": "rating"} if attached else {"serviceName": "rating"}
+    stage = Stage(application="review", **place)
+    if attached:
+        stage.persons["shop", "rating"] = opted_in()
+    stage.source.listed = [instance(1), instance(2, "other")]
+    stage.reconcile()
+    before = copy.deepcopy(stage.service("rating"))
+    stage.edited(application="other", **place)
+    stage.reconcile()
+    after = stage.service("rating")
+    assert (after or {}).get("metadata", {}).get("uid") == (before or {}).get("metadata", {}).get("uid")
+    assert stage.shows("rating") == {"192.0.2.2": True}
+    stage.reconcile()
+    assert stage.api.writes == []
+
+
+@pytest.mark.parametrize(("opts_out", "shows"), [(False, {"192.0.2.1": True}), (True, {})])
+def test_what_was_attached_stays_until_it_has_another_place(opts_out: bool, shows: dict[str, bool]) -> None:
+    """Unless the Service's owner wants it no more."""
+    stage = Stage(application="review", attachTo="rating")
+    stage.persons["shop", "rating"] = opted_in()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.persons["shop", "review"] = {"metadata": {"namespace": "shop", "name": "review", "labels": {}}}
+    if opts_out:
+        stage.persons["shop", "rating"] = {"metadata": {"namespace": "shop", "name": "rating", "labels": {}}}
+    stage.edited(application="review")
+    assert "left alone" in stage.problem("NameTaken")
+    assert stage.shows("rating") == shows
+    del stage.persons["shop", "review"]
+    stage.reconcile()
+    assert (stage.shows("rating"), stage.shows()) == ({}, {"192.0.2.1": True})
+
+
+@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0)])
+def test_a_service_that_opts_out_is_left_though_eureka_is_silent(state: Any) -> None:
+    """The machines may be gone with Eureka, and its owner has them called no more."""
+    stage = Stage(application="review", attachTo="rating")
+    stage.persons["shop", "rating"] = opted_in()
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    stage.source.state = state
+    stage.reconcile()
+    assert stage.shows("rating") == {"192.0.2.1": True}
+    stage.persons.pop(("shop", "rating"))  # not known, which is no word of a person
+    stage.reconcile()
+    assert stage.shows("rating") == {"192.0.2.1": True}
+    service = opted_in()
+    service["metadata"]["annotations"] = {}
+    stage.persons["shop", "rating"] = service
+    stage.reconcile()
+    assert stage.shows("rating") == {}

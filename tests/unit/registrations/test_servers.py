@@ -1,0 +1,37 @@
+"""What an error says of servers that are in no configuration any more, and how they are let go of."""
+
+from __future__ import annotations
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
+from eurekube_provider.registrations.servers import let_go, saying_the_way_out
+
+URL = "http://eureka:8761/eureka"
+
+
+def test_what_is_let_go_of_is_told_as_text() -> None:
+    """Whoever registered there chose its name, which a terminal must not obey."""
+    assert let_go("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
+
+
+@pytest.mark.parametrize(
+    "error", [RegistryDenied("answered 401"), RegistryUnreachable("no connection to it")]
+)
+def test_a_removal_says_whose_configuration_it_goes_by(error: RegistryError) -> None:
+    """The engine hands a destroy and a refresh that of the last update, whatever was configured since."""
+    with (
+        pytest.raises(type(error), match="unless they are run with --run-program"),
+        saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
+    ):
+        raise error
+
+
+def test_a_server_that_is_another_one_by_now_can_be_let_go_of() -> None:
+    """Its answers are none of Eureka's."""
+    error = RegistryRejected("list the registry: answered 200 with something that is not JSON")
+    with (
+        pytest.raises(RegistryRejected, match=f"pulumi config set eurekube:abandonedUrls {URL}"),
+        saying_the_way_out({"url": URL}.get, "default", [URL], is_leaving=True),
+    ):
+        raise error
