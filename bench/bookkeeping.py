@@ -21,7 +21,7 @@ from eurekube_provider.core.plan import plan
 from eurekube_provider.doctor.checks import Requirements, findings_of
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot, attributed
 from eurekube_provider.doctor.workload_checks import Workload
-from eurekube_provider.eureka.view import View
+from eurekube_provider.eureka.registry.view import View
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.removal_brake import Brake

@@ -27,12 +27,12 @@ from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster,
 from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.core.plan import plan
 from eurekube_provider.doctor.reader import read_eureka
-from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.codec import instances_from_json
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.codec import instances_from_json
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application

@@ -13,13 +13,13 @@ from bench.peers.rest_bridge import renew_each, renew_each_in_threads
 from bench.registry import OWNER, instances, renew_many
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import plan
-from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.bulk import renew_and_read
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.renewals import INTERVAL_SECONDS, Renewals
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.registry.renewals import INTERVAL_SECONDS, Renewals
 from lab import Lab
 
 BAR = (

@@ -10,7 +10,7 @@ from bench.harness import Result, Size, show
 from bench.p3_start import NAMESPACE
 from bench.prober import Prober
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab import Lab
 
 BAR = (

@@ -48,9 +48,9 @@ from bench.stacks import (
     Stack,
     install_empty_plugin,
 )
-from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.resources.instance import InstanceProvider
 from lab import Lab
 from lab.listing import listed_at_once

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
 
 OWNER = "cluster/bench/shop/all"
 

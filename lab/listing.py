@@ -16,7 +16,11 @@ import requests
 import urllib3
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.codec import instance_from_json, instances_from_json, instances_from_text
+from eurekube_provider.eureka.protocol.codec import (
+    instance_from_json,
+    instances_from_json,
+    instances_from_text,
+)
 from lab.errors import LabError
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.waiting import wait_until

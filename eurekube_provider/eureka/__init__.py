@@ -1,4 +1,4 @@
-"""All that knows Eureka's wire: JSON, HTTP, its servers, and how to make a plan true there.
+"""Eureka: how to reach it, one operation on all its servers, and the registry that reads and renews.
 
 Facts about the protocol are proven against real servers in tests/contract.
 """

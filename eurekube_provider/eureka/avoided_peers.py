@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Collection
 
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 
 _log = logging.getLogger(__name__)
 

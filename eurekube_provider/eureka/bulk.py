@@ -17,7 +17,6 @@ from typing import TypeVar
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
 from eurekube_provider.core.plan import ChangeError, as_found, same_contents
-from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.observer import (
     Observer,
     came_back,
@@ -27,8 +26,9 @@ from eurekube_provider.eureka.observer import (
     overridden,
     yielding_timestamp,
 )
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.uncached_reads import UncachedReads
 
 _log = logging.getLogger(__name__)

@@ -12,26 +12,26 @@ from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Condition, Figures, RegistryListener
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
-from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.front_pages import FrontPages
-from eurekube_provider.eureka.known_instances import KnownInstances
-from eurekube_provider.eureka.late_write_repair import LateWriteRepair
-from eurekube_provider.eureka.late_writes import LateWrites
-from eurekube_provider.eureka.list_lag import ListLag
-from eurekube_provider.eureka.ownership import Ownership
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.reachability import Reachability
-from eurekube_provider.eureka.recovery import Recovery
-from eurekube_provider.eureka.removal_proofs import RemovalProofs
-from eurekube_provider.eureka.renewals import INTERVAL_SECONDS, Renewals
-from eurekube_provider.eureka.restart_detection import RestartDetection
-from eurekube_provider.eureka.resync import Resync
-from eurekube_provider.eureka.stack_renewals import StackRenewals
-from eurekube_provider.eureka.subscription import Subscription
-from eurekube_provider.eureka.sweeper import Sweeper
+from eurekube_provider.eureka.registry.coalescing import Coalescer
+from eurekube_provider.eureka.registry.front_pages import FrontPages
+from eurekube_provider.eureka.registry.known_instances import KnownInstances
+from eurekube_provider.eureka.registry.late_write_repair import LateWriteRepair
+from eurekube_provider.eureka.registry.late_writes import LateWrites
+from eurekube_provider.eureka.registry.list_lag import ListLag
+from eurekube_provider.eureka.registry.ownership import Ownership
+from eurekube_provider.eureka.registry.reachability import Reachability
+from eurekube_provider.eureka.registry.recovery import Recovery
+from eurekube_provider.eureka.registry.removal_proofs import RemovalProofs
+from eurekube_provider.eureka.registry.renewals import INTERVAL_SECONDS, Renewals
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection
+from eurekube_provider.eureka.registry.resync import Resync
+from eurekube_provider.eureka.registry.stack_renewals import StackRenewals
+from eurekube_provider.eureka.registry.subscription import Subscription
+from eurekube_provider.eureka.registry.sweeper import Sweeper
+from eurekube_provider.eureka.registry.view import View
 from eurekube_provider.eureka.uncached_reads import read_each
-from eurekube_provider.eureka.view import View
 
 APPLY_THREADS = 8
 """How many changes of one kind are under way at once."""

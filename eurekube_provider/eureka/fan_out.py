@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)

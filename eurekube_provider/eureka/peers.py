@@ -23,8 +23,8 @@ from eurekube_provider.eureka.fan_out import FanOut
 from eurekube_provider.eureka.far_side import FarSide, register_at
 from eurekube_provider.eureka.instance_by_server import InstanceByServer, merged
 from eurekube_provider.eureka.observer import next_timestamp
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.topology import Topology
 
 _T = TypeVar("_T")

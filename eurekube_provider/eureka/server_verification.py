@@ -15,8 +15,8 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 
 _verified: WeakSet[Peer] = WeakSet()
 

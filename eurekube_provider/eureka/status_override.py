@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.text import path_problem
-from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
 
 SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0

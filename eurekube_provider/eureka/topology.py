@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 
 _log = logging.getLogger(__name__)
 

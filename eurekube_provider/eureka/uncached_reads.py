@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key, newest
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 
 READS_AT_ONCE = 8
 """To one server; its connections are pooled."""

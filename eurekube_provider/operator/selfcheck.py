@@ -19,8 +19,8 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.eureka.connection import BatchMode
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.rights import (
     CLUSTER,

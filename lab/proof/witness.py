@@ -18,8 +18,8 @@ from urllib.parse import quote
 import requests
 
 from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.eureka.codec import instance_from_json, instances_from_text
-from eurekube_provider.eureka.delta import applied, delta_from_text
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_text
+from eurekube_provider.eureka.protocol.delta import applied, delta_from_text
 from lab.pod import Life
 
 _LOOK_SECONDS = 0.5

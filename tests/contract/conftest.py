@@ -12,8 +12,8 @@ import requests
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND, SpringCloud
 from lab.listing import Key, held_now, wait_listed

@@ -21,8 +21,8 @@ from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable,
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.removal_checks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.provider.native_resource import APPLICATION_KIND
 from eurekube_provider.registrations.desired import DesiredState

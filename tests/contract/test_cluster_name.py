@@ -8,10 +8,10 @@ import pytest
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
 from eurekube_provider.core.registry import Refused, Unread, Well
-from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import wait_listed
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, rating

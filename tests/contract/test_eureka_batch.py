@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.model import Status
-from eurekube_provider.eureka import batch
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import DATA_CENTER, Server, document, item, one, rating
 
 pytestmark = pytest.mark.lab

@@ -20,9 +20,9 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry_fetcher import RegistryFetcher
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab import Lab
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, one

@@ -11,9 +11,9 @@ import pytest
 
 from eurekube_provider.core.model import EurekaLease, Instance, Key, Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry_fetcher import LIST_SECONDS, RegistryFetcher
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.registry.registry_fetcher import LIST_SECONDS, RegistryFetcher
 from lab import Lab
 from lab.listing import LISTED_WITHIN_SECONDS
 from lab.waiting import wait_until

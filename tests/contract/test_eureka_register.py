@@ -13,8 +13,8 @@ import pytest
 from eurekube_provider.core.identity import metadata_key
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.text import MOST_NAME_LETTERS, name_problem, text_problem
-from eurekube_provider.eureka.codec import instance_from_json, instances_from_json
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_json
+from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import DATA_CENTER, Server, document, one, rating
 
 pytestmark = pytest.mark.lab

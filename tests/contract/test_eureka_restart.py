@@ -13,9 +13,9 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import EurekaLease
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
-from eurekube_provider.eureka.restart_detection import running_seconds
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.registry.restart_detection import running_seconds
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND, SpringCloud
 from lab.listing import LISTED_WITHIN_SECONDS

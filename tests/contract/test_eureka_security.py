@@ -9,9 +9,9 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryDenied
 from eurekube_provider.core.model import Status
-from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.eureka import SpringCloud
 from tests.contract.conftest import WAIT_SECONDS, one, rating

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import rating
 
 pytestmark = pytest.mark.lab

@@ -18,11 +18,11 @@ from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
 from eurekube_provider.eureka import apply as module
 from eurekube_provider.eureka import avoided_peers
 from eurekube_provider.eureka.apply import apply, remove, write
-from eurekube_provider.eureka.coalescing import Coalescer
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.sweeper import Sweeper
+from eurekube_provider.eureka.registry.coalescing import Coalescer
+from eurekube_provider.eureka.registry.sweeper import Sweeper
 from lab import Lab
 from lab.listing import listed_now
 from lab.proxy import Proxy

@@ -21,7 +21,7 @@ from pulumi.runtime import rpc
 from eurekube_provider.core.identity import INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.registrations.defaults import completed
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.listing import wait_listed

@@ -8,8 +8,8 @@ import pytest
 
 from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.removal_checks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete

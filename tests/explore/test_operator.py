@@ -224,7 +224,7 @@ def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_sweeper_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is frozen while something is removed would show it to callers when it is back."""
-    monkeypatch.setattr("eurekube_provider.eureka.sweeper.Sweeper.removed", lambda *_: None)
+    monkeypatch.setattr("eurekube_provider.eureka.registry.sweeper.Sweeper.removed", lambda *_: None)
     outcome = Explored(edit("scaled down"), {0: a_server_freezes}, Setup(2)).run()
     assert any("gone from the cluster, and UP" in line for line in outcome.violations)
 

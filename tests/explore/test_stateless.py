@@ -120,5 +120,5 @@ def test_every_single_fault_of_a_drain(servers: int, *, is_back: bool) -> None:
 def test_a_drain_that_lied_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that did not set the status, say, and did not look."""
     monkeypatch.setattr("eurekube_provider.cli.drain_command.unfinished", lambda _: [])
-    monkeypatch.setattr("eurekube_provider.eureka.peer.Peer.set_status", lambda *_: True)
+    monkeypatch.setattr("eurekube_provider.eureka.protocol.peer.Peer.set_status", lambda *_: True)
     assert Drained({}).run()

@@ -20,7 +20,8 @@ from enum import Enum
 from typing import Any
 
 from eurekube_provider.core.errors import DrainInterrupted
-from eurekube_provider.eureka import peer, peers, transport
+from eurekube_provider.eureka import peers
+from eurekube_provider.eureka.protocol import peer, transport
 from eurekube_provider.registrations import cancellation, property_check
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import Checked

@@ -16,7 +16,7 @@ from enum import StrEnum
 from eurekube_provider.core.brake import HOLD_SECONDS
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.eureka.avoided_peers import AVOID_SECONDS
-from eurekube_provider.eureka.sweeper import SWEEP_AFTER_SECONDS
+from eurekube_provider.eureka.registry.sweeper import SWEEP_AFTER_SECONDS
 from eurekube_provider.kube.reflector import LONGEST_DELAY_SECONDS
 from tests.faults.operators import LEASE_SECONDS, RETRY_SECONDS
 

@@ -24,8 +24,8 @@ from eurekube_provider.core.plan import same_contents
 from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import avoided_peers
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.peering import SERVERS, Peering
 from lab.ports import HOST

@@ -26,7 +26,7 @@ import yaml
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, NAMESPACES, PODS, ApiResource
 from lab import Lab
 from lab.kubernetes import Kubernetes

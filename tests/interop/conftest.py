@@ -13,8 +13,8 @@ import pytest
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab import Lab, LabError
 from lab.builds import find_tool
 from lab.eureka import find_java

@@ -1,4 +1,4 @@
-"""What stands in place of `eureka/transport.py`: the same door, and no network behind it."""
+"""What stands in place of `eureka/protocol/transport.py`: the same door, and no network behind it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.transport import EurekaResponse
+from eurekube_provider.eureka.protocol.transport import EurekaResponse
 from tests.model.wire import Request, Response
 
 

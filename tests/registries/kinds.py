@@ -11,10 +11,10 @@ from unittest import mock
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.eureka import peer
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol import peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.waiting import wait_until
 from tests.model import cluster as model
 from tests.model.played_transport import PlayedTransport

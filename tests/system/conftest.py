@@ -17,8 +17,8 @@ import yaml
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now

@@ -19,7 +19,7 @@ import yaml
 
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from eurekube_provider.registrations.names import renamed, snake
 from lab.listing import listed_now

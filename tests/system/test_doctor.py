@@ -16,9 +16,9 @@ import pytest
 
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import EurekaLease, Instance, Port
-from eurekube_provider.eureka import batch
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
 from tests.system.stacks import ROOT, needs_pulumi, own_pulumi
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
 from scripts.sdks import LANGUAGES, build
 from tests.system.stacks import Stack, needs_pulumi, own_pulumi

@@ -23,7 +23,7 @@ import yaml
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
 from lab.workloads import Cluster, wait_for

@@ -17,7 +17,7 @@ import pytest
 
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now, wait_listed
 from lab.proxy import Proxy
 from lab.workloads import wait_for

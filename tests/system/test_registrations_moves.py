@@ -15,7 +15,7 @@ import yaml
 
 from eurekube_provider.core.identity import INCARNATION_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.eureka.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
 from tests.system.shells import (

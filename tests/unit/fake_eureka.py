@@ -9,9 +9,9 @@ from typing import Any, cast
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.request_stats import RequestStats
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.request_stats import RequestStats
 
 Key = tuple[str, str]
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import yaml
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.codec import instance_to_json
+from eurekube_provider.eureka.protocol.codec import instance_to_json
 
 
 class PlayedServers:

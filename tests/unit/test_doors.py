@@ -49,11 +49,11 @@ def privates(source: str) -> Iterator[str]:
     [
         ('monkeypatch.setattr(thing, "_run", None)', ["_run"]),
         (
-            'monkeypatch.setattr("eurekube_provider.eureka.peer._run", None)',
-            ["eurekube_provider.eureka.peer._run"],
+            'monkeypatch.setattr("eurekube_provider.eureka.protocol.peer._run", None)',
+            ["eurekube_provider.eureka.protocol.peer._run"],
         ),
         ('patch.object(Peer, "_request")', ["_request"]),
-        ("from eurekube_provider.eureka.sweeper import Sweeper, _Removal", ["_Removal"]),
+        ("from eurekube_provider.eureka.registry.sweeper import Sweeper, _Removal", ["_Removal"]),
         ('getattr(function, "__defaults__"); monkeypatch.setattr(peer, "read", None)', []),
         ("from tests.mutants import __main__", []),
     ],

@@ -20,7 +20,7 @@ from eurekube_provider.core.errors import KubernetesError, LeadershipLost, Regis
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Key
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.sweeper import SWEEP_AFTER_SECONDS
+from eurekube_provider.eureka.registry.sweeper import SWEEP_AFTER_SECONDS
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.conditions import Report

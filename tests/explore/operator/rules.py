@@ -13,7 +13,7 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy, same_contents
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.eureka.codec import instance_from_json
+from eurekube_provider.eureka.protocol.codec import instance_from_json
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.watches import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS

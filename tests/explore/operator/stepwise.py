@@ -11,8 +11,8 @@ from typing import Any
 from unittest import mock
 
 from eurekube_provider.eureka import peers
-from eurekube_provider.eureka.peer import Peer
-from eurekube_provider.eureka.renewals import Renewals
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.registry.renewals import Renewals
 from tests.explore.operator import world
 from tests.explore.operator.threads import Killed, Process, Scheduler, Task, Waiter
 from tests.model.clock import Clock

@@ -25,8 +25,9 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.eureka import peer, renewals, resync, transport
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.protocol import peer, transport
+from eurekube_provider.eureka.registry import renewals, resync
 from eurekube_provider.kube import elector, events
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import (

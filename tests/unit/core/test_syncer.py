@@ -26,7 +26,7 @@ from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.sliding_window import RecentChanges
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
-from eurekube_provider.eureka.view import View
+from eurekube_provider.eureka.registry.view import View
 from tests.unit import strategies
 from tests.unit.core.test_mapping import (
     CLUSTER,

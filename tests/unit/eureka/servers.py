@@ -14,9 +14,9 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.server_status import ServerStatus
 
 OWNER = "cluster/lab/shop/rating"
 

@@ -23,8 +23,8 @@ from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.observer import next_timestamp
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster
 from tests.model.wire import Request

@@ -14,13 +14,14 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka import batch, fan_out
+from eurekube_provider.eureka import fan_out
 from eurekube_provider.eureka import peers as peers_module
-from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.batch import ItemResponse
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.waiting import wait_until
 from tests.explore.world import World, owned
 from tests.model.cluster import Cluster

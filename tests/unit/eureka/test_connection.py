@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection, read_secret, split_credentials
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 
 SECRET = "pa55-w0rd"
 

@@ -14,9 +14,9 @@ from eurekube_provider.eureka import fan_out
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.fan_out import GRACE_SECONDS, patience
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peer_threads import PeerExecutor
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
 from lab.waiting import wait_until
 
 URLS = tuple(f"http://{name}/eureka" for name in ("one", "two", "three"))

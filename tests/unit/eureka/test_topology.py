@@ -10,9 +10,9 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.eureka import topology as module
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
-from eurekube_provider.eureka.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.server_status import ServerStatus
 
 URL = "http://127.0.0.1:8761/eureka"
 MANY = BATCHES_FROM_LEASES

@@ -13,12 +13,12 @@ from eurekube_provider.cli.drain_command import beyond_reach, left_out
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.instance_by_server import merged
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.eureka.protocol.batch import ItemResponse
+from eurekube_provider.eureka.registry.sweeper import Sweeper
 from eurekube_provider.eureka.status_override import another_is_up, instances_named
-from eurekube_provider.eureka.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, read_each, read_everywhere
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.actual import read_actual
@@ -136,7 +136,7 @@ def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozens
     """Look once at a server for what was removed, as soon as it was."""
     sweeper = Sweeper(cluster, is_registered=lambda _: False)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("eurekube_provider.eureka.sweeper.SWEEP_AFTER_SECONDS", (0.0, 0.0))
+        patched.setattr("eurekube_provider.eureka.registry.sweeper.SWEEP_AFTER_SECONDS", (0.0, 0.0))
         for one in removed:
             sweeper.removed(one, former)
         sweeper.sweep(cluster.servers[0])  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_to_sweep_many_takes_time() -> None:
 
 def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """A removal that was under way may hit it, so that each look at a server has it renewed."""
-    monkeypatch.setattr("eurekube_provider.eureka.sweeper.SWEEP_AFTER_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("eurekube_provider.eureka.registry.sweeper.SWEEP_AFTER_SECONDS", (0.0, 0.0))
     cluster = Cluster()
     cluster.holds(MANY[:2])
     again: list[list[Key]] = []

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import requests
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.codec import instances_from_json
+from eurekube_provider.eureka.protocol.codec import instances_from_json
 from lab.peering import SERVERS
 from lab.ports import HOST, free_ports
 from lab.proxy import Proxy

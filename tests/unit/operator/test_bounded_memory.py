@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from eurekube_provider.eureka import renewals, sweeper
+from eurekube_provider.eureka.registry import renewals, sweeper
 from eurekube_provider.operator import reconciler, watches
 from tests.unit import held
 from tests.unit.operator.scene import READY, TERMINATING, WEB, Scene

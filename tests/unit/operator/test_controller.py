@@ -11,9 +11,9 @@ import pytest
 from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Failing
-from eurekube_provider.eureka import reachability
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.eureka.registry import reachability
+from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.operator import unresponsive
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.controller import WORKERS

@@ -20,8 +20,8 @@ from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.reachability import Reachability
-from eurekube_provider.eureka.restart_detection import RestartDetection
+from eurekube_provider.eureka.registry.reachability import Reachability
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import deletion, ownership_transfer

@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, plan
-from eurekube_provider.eureka.view import View
+from eurekube_provider.eureka.registry.view import View
 from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION, Brake
 
 KEY = ("shop", "rating")

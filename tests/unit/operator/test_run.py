@@ -14,7 +14,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.registry import Well
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.reachability import Reachability
+from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.operator import run as module
 from eurekube_provider.operator.settings import Settings
 from tests.unit.operator.parts import URL, Told

@@ -16,11 +16,11 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.eureka.batch import ItemResponse
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.peer import Peer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.server_status import ServerStatus
+from eurekube_provider.eureka.protocol.batch import ItemResponse
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.server_status import ServerStatus
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.rights import CLUSTER, WORK, election, pulumi_stack
 from eurekube_provider.operator import selfcheck

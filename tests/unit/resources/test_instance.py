@@ -20,7 +20,7 @@ from pulumi.runtime import rpc
 
 import eurekube_provider
 from eurekube_provider.core.plan import same_contents
-from eurekube_provider.eureka.codec import instance_from_json, instance_to_json
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.instance_fields import properties_of
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, OWN

@@ -20,7 +20,7 @@ from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.registry import Condition, Figures, Well
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.syncer_plan import plan_of_syncer
-from eurekube_provider.eureka.codec import instance_to_json, instances_from_json
+from eurekube_provider.eureka.protocol.codec import instance_to_json, instances_from_json
 from eurekube_provider.kube.access import MIRRORS
 from eurekube_provider.operator.index import Index
 from eurekube_provider.operator.mirror.host_names import HostNames

@@ -12,7 +12,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import failure_of
-from eurekube_provider.eureka import renewals
+from eurekube_provider.eureka.registry import renewals
 from eurekube_provider.kube import reflector
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.decision import SyncerResult

@@ -17,7 +17,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Failure, Outcome, plan
-from eurekube_provider.eureka.front_pages import FrontPages
+from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES

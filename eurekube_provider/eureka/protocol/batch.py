@@ -1,0 +1,101 @@
+"""Eureka's peer batches: many heartbeats, registrations or removals in one request.
+
+They are what servers send each other, a hundred times cheaper than single requests. What a batch does is
+not forwarded to other servers, and a register item answers 200 even when the server dropped it.
+
+Source: PeerReplicationResource and ReplicationInstance of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.protocol.codec import encode, instance_from_json, quoted, replica_to_text
+
+T = TypeVar("T")
+
+MOST_ITEMS = 250
+"""How many items one batch has: as many as servers send each other at once."""
+
+OLDEST_TIMESTAMP_MS = 1
+"""A heartbeat as old as this makes a server answer with what it holds (409): a read of many at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResponse:
+    """What became of one item.
+
+    :param status_code: 200; 404 where the server does not hold the instance; 409 where it holds a newer one.
+    :param instance: the newer one.
+    """
+
+    status_code: int
+    instance: Instance | None = None
+
+
+def heartbeat(instance: Instance, timestamp_ms: int | None = None) -> bytes:
+    """The item that renews ``instance``; ``timestamp_ms`` is that of its contents as we know them."""
+    stamp = instance.last_dirty_timestamp_ms if timestamp_ms is None else timestamp_ms
+    # Written by hand, since a cold start and each round of renewals need one of each instance.
+    return (
+        f'{{"action":"Heartbeat","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
+        f'"status":"{instance.status.value}","lastDirtyTimestamp":{"null" if stamp is None else stamp}}}'
+    ).encode()
+
+
+def register(instance: Instance) -> bytes:
+    """The item that makes a server hold ``instance`` as it is here, its overridden status included."""
+    stamp = instance.last_dirty_timestamp_ms
+    return (
+        f'{{"action":"Register","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
+        f'"status":"{instance.status.value}","lastDirtyTimestamp":{"null" if stamp is None else stamp},'
+        f'"instanceInfo":{replica_to_text(instance)}}}'
+    ).encode()
+
+
+def cancel(instance: Instance) -> bytes:
+    """The item that removes ``instance``."""
+    item = {"action": "Cancel", "appName": instance.application, "id": instance.instance_id}
+    return encode(item).encode()
+
+
+def body(items: Iterable[bytes]) -> bytes:
+    """The request's body."""
+    return b'{"replicationList":[' + b",".join(items) + b"]}"
+
+
+def answers(document: Mapping[str, Any]) -> list[ItemResponse]:
+    """Read a response: an answer for each item, in their order."""
+    return [_item_response(entry) for entry in document["responseList"]]
+
+
+def chunks(things: Iterable[T], size: int = MOST_ITEMS) -> Iterator[Sequence[T]]:
+    """Split into as many as a batch may hold."""
+    remaining = iter(things)
+    while chunk := list(islice(remaining, size)):
+        yield chunk
+
+
+_HEARTBEAT = b'{"action":"Heartbeat",'
+
+_HELD: dict[int, ItemResponse] = {200: ItemResponse(200), 404: ItemResponse(404)}
+
+
+def _item_response(entry: Mapping[str, Any]) -> ItemResponse:
+    code, entity = int(entry["statusCode"]), entry.get("responseEntity")
+    if not entity:
+        return _HELD.get(code) or ItemResponse(code)
+    try:
+        return ItemResponse(code, instance_from_json(entity))
+    except InvalidInstance:
+        return ItemResponse(code)
+
+
+def is_renewal(item: bytes) -> bool:
+    """Whether an item only renews, and changes nothing."""
+    return item.startswith(_HEARTBEAT)

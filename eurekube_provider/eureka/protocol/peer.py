@@ -1,0 +1,386 @@
+"""One Eureka server: each method is one request, and says plainly what came back.
+
+Retries nothing but a pooled connection that the server had closed meanwhile: which of several servers to
+ask, and when again, is decided above.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+from eurekube_provider.core.errors import (
+    LeadershipLost,
+    RegistryDenied,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.protocol import batch, transport
+from eurekube_provider.eureka.protocol.batch import ItemResponse
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json, instances_from_text
+from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
+from eurekube_provider.eureka.protocol.error_responses import refusal
+from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER, RequestStats
+from eurekube_provider.eureka.protocol.server_status import ServerStatus, status_from_xml
+from eurekube_provider.eureka.protocol.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
+from eurekube_provider.eureka.self_preservation import FrontPage, figures_from_page
+from eurekube_provider.runtime.garbage_collection import without_collection
+
+_T = TypeVar("_T")
+
+_ACCEPT = {"Accept": "application/json"}
+_SEND = {"Accept": "application/json", "Content-Type": "application/json"}
+_TELL = {**_SEND, "x-netflix-discovery-replication": "true"}
+
+
+class Peer:
+    """One server of an Eureka cluster, with pooled connections that any number of threads may share.
+
+    Every method raises :class:`RegistryUnreachable`, :class:`RegistryDenied` or :class:`RegistryRejected`
+    when the answer is not one that its docstring names.
+
+    :param url: the service URL without credentials, e.g. ``http://eureka-1:8761/eureka``.
+    :param may_write: asked directly before each request that changes something; where it says no, the
+        request is not sent and :class:`LeadershipLost` is raised. Reads and renewals are always sent.
+    """
+
+    def __init__(
+        self, url: str, connection: Connection, may_write: Callable[[], bool] = lambda: True
+    ) -> None:
+        self.url = url
+        self._may_write = may_write
+        self.traffic = RequestStats()
+        self._transport = Transport(url, connection)
+        self.timeout_seconds: float | None = None
+        """Within which each request is answered or given up; None for the connection's time-outs."""
+
+    def __repr__(self) -> str:
+        return f"Peer({self.url!r})"
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self._transport.close()
+
+    def with_timeout(self, timeout_seconds: float) -> Self:
+        """Return a client of this server, over the same connections, that waits no longer than this."""
+        quick = copy.copy(self)
+        quick.timeout_seconds = timeout_seconds
+        return quick
+
+    def register(self, instance: Instance) -> None:
+        """Register ``instance`` or replace its registration, which starts a new Eureka lease.
+
+        The server keeps its own version, silently, where that has a newer ``lastDirtyTimestamp``.
+        """
+        self._post("register", instance, instance_to_json(instance))
+
+    def restore(self, instance: Instance) -> None:
+        """Register ``instance`` where it was forgotten, together with the status that was set over its own.
+
+        A plain :meth:`register` never carries an override, since it would create one anew that a person may
+        have cleared meanwhile.
+        """
+        document = {**instance_to_json(instance), "overriddenStatus": instance.overridden_status.value}
+        self._post("restore", instance, document)
+
+    def tell(self, instance: Instance) -> None:
+        """Register ``instance`` at this server alone, as another server would tell it.
+
+        It keeps no status of its own where the timestamps are the same, and tells nobody.
+        """
+        self._post("tell of", instance, instance_to_json(instance), _TELL)
+
+    def renew(self, instance: Instance) -> bool:
+        """Renew the Eureka lease.
+
+        :returns: False where the server does not hold the instance (404).
+        """
+        return self._is_there("PUT", _path(*instance.key), f"renew {_named(instance)}", _renewal(instance))
+
+    def deregister(self, application: str, instance_id: str) -> bool:
+        """Remove the instance.
+
+        :returns: False where the server did not hold it (404), and then told none of its peers.
+        """
+        what = f"deregister {application} {instance_id}"
+        return self._is_there("DELETE", _path(application, instance_id), what, writes=True)
+
+    def set_status(self, instance: Instance, status: Status) -> bool:
+        """Set a status over the instance's own, e.g. OUT_OF_SERVICE.
+
+        :returns: False where the server does not hold the instance.
+        """
+        path, what = f"{_path(*instance.key)}/status", f"set the status of {_named(instance)} to {status}"
+        return self._is_there("PUT", path, what, {"value": status.value}, writes=True)
+
+    def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
+        """Remove the status that was set over the instance's own, and say which one holds from now on.
+
+        :returns: False where the server does not hold the instance.
+        """
+        path, what = f"{_path(*instance.key)}/status", f"clear the status of {_named(instance)}"
+        return self._is_there("DELETE", path, what, {"value": status.value}, writes=True)
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """Read one instance as the server holds it now, past its caches; None where it holds none."""
+        return self._read(_path(application, instance_id), f"read {application} {instance_id}")
+
+    def find(self, instance_id: str) -> Instance | None:
+        """Read the instance with this id, in whatever application, past the server's caches.
+
+        :returns: None where the server holds none.
+        """
+        return self._read(f"/instances/{_segment(instance_id)}", f"find {instance_id}")
+
+    def _read(self, path: str, what: str) -> Instance | None:
+        response = self._request("GET", path, what, missing=True)
+        if response is None:
+            return None
+        return self._parsed(what, response, lambda text: instance_from_json(json.loads(text)["instance"]))
+
+    def list_instances(self) -> list[Instance]:
+        """List the registry, up to 30 s old: it suggests, and proves nothing.
+
+        What must be fresh is read by instance. A server never forgets which lists it was asked for, by path,
+        regions and Accept, and makes each of them anew every 30 s; so this is the one that every client asks
+        for, and there is no other.
+        """
+        return self.list_unless(b"")[1] or []
+
+    def list_unless(self, fingerprint: bytes) -> tuple[bytes, list[Instance] | None]:
+        """List the whole registry, unless the answer is the one that ``fingerprint`` was given with.
+
+        Servers make their answer once and keep it until something changes, for up to 3 minutes.
+
+        :param fingerprint: empty for none.
+        :returns: the answer's fingerprint, and None where it is the same.
+        """
+        found, read = self.list_unread(fingerprint)
+        return found, None if read is None else read()
+
+    def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
+        """List all instances as :meth:`list_unless` does, but have the answer understood by whoever calls
+        what is returned with its fingerprint.
+        """
+        what = "list the registry"
+        response = self._request("GET", "/apps", what)
+        assert response is not None  # noqa: S101 - only missing=True gives None
+        found = hashlib.sha256(response.raw).digest()
+        if found == fingerprint:
+            return found, None
+        return found, lambda: self._parsed(what, response, lambda text: instances_from_text(text)[0])
+
+    def changes_unless(
+        self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
+    ) -> tuple[bytes, Delta | None] | None:
+        """What changed in the last three minutes, up to 30 s old; the delta that every client asks for.
+
+        :param fingerprint: as in :meth:`list_unless`.
+        :param read: how to read it, by what is known already.
+        :returns: the answer's fingerprint, and None where it is the same; None alone where the server gives
+            no delta that can be read (``eureka.server.disable-delta``, or another kind of server).
+        :raises RegistryUnreachable: no answer came.
+        """
+        what = "read what changed in the registry"
+        response = self._request("GET", "/apps/delta", what, optional=True)
+        if response is None:
+            return None
+        found = hashlib.sha256(response.raw).digest()
+        if found == fingerprint:
+            return found, None
+        try:
+            return found, self._parsed(what, response, read)
+        except RegistryRejected:
+            return None
+
+    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
+        """Have this server carry out :mod:`~eurekube_provider.eureka.protocol.batch` items; it forwards none.
+
+        :param items: at most :data:`~eurekube_provider.eureka.protocol.batch.MOST_ITEMS`.
+        :returns: an answer for each, in their order. That of a register item is always 200.
+        """
+        what = f"send a batch of {len(items)}"
+        writes = not all(map(batch.is_renewal, items))
+        body = batch.body(items)
+        response = self._request("POST", "/peerreplication/batch/", what, data=body, writes=writes)
+        assert response is not None  # noqa: S101 - only missing=True gives None
+        result = self._parsed(what, response, lambda text: batch.answers(json.loads(text)))
+        if len(result) != len(items):
+            raise RegistryRejected(f"{what}: {self.url} answered {len(result)} of them", url=self.url)
+        return result
+
+    def status(self) -> ServerStatus:
+        """What the server says of itself and of its peers."""
+        return self._status({})
+
+    def status_and_close(self) -> ServerStatus:
+        """What the server says of itself and of its peers, over a connection that ends with the answer."""
+        return self._status({"Connection": "close"})
+
+    def _status(self, headers: dict[str, str]) -> ServerStatus:
+        headers = {"Accept": "application/xml", **headers}
+        response = self._request("GET", "/status", "read the server's status", headers=headers)
+        assert response is not None  # noqa: S101 - only missing=True gives None
+        found = status_from_xml(response.text, response.headers.get("Date"))
+        if found is None:
+            raise RegistryRejected(
+                f"read the server's status at {self.url}: the answer is not Eureka's;"
+                " the service URL usually ends with /eureka (or /eureka/v2)",
+                url=self.url,
+            )
+        return found
+
+    def _parsed(self, what: str, response: transport.EurekaResponse, parse: Callable[[bytes], _T]) -> _T:
+        """Read a success; another server's page or JSON is Eureka's error, never one of Python's."""
+        try:
+            with without_collection():
+                return parse(response.content)
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            reason = "something that is not JSON"
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"JSON that is not Eureka's ({type(error).__name__}: {error})"
+        raise RegistryRejected(
+            f"{what}: {self.url} answered {response.status_code} with {reason}:"
+            " is this an Eureka service URL (it usually ends with /eureka)?",
+            url=self.url,
+            status_code=response.status_code,
+        )
+
+    def figures(self) -> FrontPage | None:
+        """What the server's front page says of renewals; None where it cannot be read. Raises nothing."""
+        base = urlsplit(self.url).path.removesuffix("/v2").removesuffix("/eureka")
+        try:
+            response = self._transport.request("GET", f"/{base}/", headers={"Accept": "text/html"})
+        except TransportError:
+            return None
+        return figures_from_page(response.text) if response.status_code == 200 else None
+
+    def _post(
+        self, verb: str, instance: Instance, document: Any, headers: dict[str, str] | None = None
+    ) -> None:
+        path = f"/apps/{_segment(instance.application)}"
+        what = f"{verb} {_named(instance)}"
+        self._request("POST", path, what, json={"instance": document}, headers=headers, writes=True)
+
+    def _is_there(
+        self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
+    ) -> bool:
+        """Send what concerns one instance; False where the server does not hold it."""
+        return self._request(method, path, what, params=params, missing=True, writes=writes) is not None
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        params: dict[str, str] | None = None,
+        json: Any = None,
+        data: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        missing: bool = False,
+        writes: bool = False,
+        optional: bool = False,
+    ) -> transport.EurekaResponse | None:
+        """Send one request.
+
+        :param missing: whether the answer may be 404.
+        :param optional: whether the answer may be any other refusal, by which the server is not judged.
+        :returns: None where it was that.
+        """
+        send = partial(
+            self._transport.request,
+            method,
+            path,
+            params=params,
+            document=json,
+            data=data,
+            headers=headers or (_ACCEPT if json is None and data is None else _SEND),
+            timeout_seconds=self.timeout_seconds,
+        )
+        try:
+            response = self._exchange(method, what, send, missing=missing, writes=writes)
+        except RegistryError as error:
+            if optional and error.status_code is not None:
+                return None
+            if isinstance(error, (RegistryUnreachable, RegistryDenied)):
+                self.traffic.judge(str(error))
+            raise
+        self.traffic.judge()
+        return response
+
+    def _exchange(
+        self,
+        method: str,
+        what: str,
+        send: Callable[[], transport.EurekaResponse],
+        *,
+        missing: bool,
+        writes: bool,
+    ) -> transport.EurekaResponse | None:
+        for attempt in (1, 2):
+            if writes and not self._may_write():
+                raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
+            started = time.monotonic()
+            code = NO_ANSWER
+            self.traffic.begin()
+            try:
+                response = send()
+                code = str(response.status_code)
+            except TlsFailed as error:
+                raise RegistryUnreachable(
+                    f"{what}: the TLS connection to {self.url} failed ({error});"
+                    " check the CA file and the server's certificate, and the client certificate where the"
+                    " server asks for one",
+                    url=self.url,
+                ) from None
+            except TimedOut:
+                raise RegistryUnreachable(
+                    f"{what}: {self.url} did not answer within {time.monotonic() - started:.1f} s",
+                    url=self.url,
+                ) from None
+            except TransportError as error:
+                if attempt == 1 and isinstance(error, Broken):
+                    continue  # a pooled connection that the server had closed; every request is repeatable
+                raise RegistryUnreachable(
+                    f"{what}: no connection to {self.url} ({error});"
+                    " check the URL and whether the server is up",
+                    url=self.url,
+                ) from None
+            finally:
+                self.traffic.count(method, code, time.monotonic() - started)
+            if response.status_code < 300:
+                return response
+            if response.status_code == 404 and missing:
+                return None
+            raise refusal(what, self.url, response)
+        raise AssertionError("unreachable")
+
+
+def _renewal(instance: Instance) -> dict[str, str]:
+    """The query of a renewal: a server that holds older contents answers 404 and gets them anew."""
+    query = {"status": instance.status.value}
+    if instance.last_dirty_timestamp_ms is not None:
+        query["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)
+    return query
+
+
+def _path(application: str, instance_id: str) -> str:
+    return f"/apps/{_segment(application)}/{_segment(instance_id)}"
+
+
+def _segment(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _named(instance: Instance) -> str:
+    return f"{instance.application} {instance.instance_id}"

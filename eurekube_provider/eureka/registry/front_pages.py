@@ -1,0 +1,45 @@
+"""What the servers' front pages show, read only while somebody looks.
+
+A front page lists the whole registry, so that it is not read without need; and never by whoever asks, who
+gets what is known and finds the news with the next request.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.self_preservation import FrontPage
+
+REFRESH_SECONDS = 30.0
+FORGET_SECONDS = 120.0
+
+
+class FrontPages:
+    """The figures of some servers."""
+
+    def __init__(self, peers: Sequence[Peer]) -> None:
+        self._peers = tuple(peers)
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, FrontPage | None]] = {}
+        self._refreshed_at = -REFRESH_SECONDS
+
+    def latest(self, url: str) -> FrontPage | None:
+        """What was read of a server lately; None where it cannot be read, or not yet."""
+        now = time.monotonic()
+        with self._lock:
+            is_old = now - self._refreshed_at >= REFRESH_SECONDS
+            if is_old:
+                self._refreshed_at = now
+            at, figures = self._known.get(url, (now, None))
+        if is_old:
+            threading.Thread(target=self._refresh, name="figures", daemon=True).start()
+        return figures if now - at < FORGET_SECONDS else None
+
+    def _refresh(self) -> None:
+        for peer in self._peers:
+            figures = peer.figures()
+            with self._lock:
+                self._known[peer.url] = (time.monotonic(), figures)

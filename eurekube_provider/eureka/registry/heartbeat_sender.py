@@ -1,0 +1,262 @@
+"""The sender of renewals: one way to the servers, with its own queue, threads and back-off.
+
+A slow server holds up its own sender, and no other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict, deque
+
+from eurekube_provider.core.errors import RegistryError, RegistryRejected
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.registry.lease_table import LeaseEntry, LeaseTable
+from eurekube_provider.runtime.clock import elapsed_seconds
+
+_log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
+
+GATHER_SECONDS = 2.0
+"""So long what a server lacks is gathered while more is asked for, and no longer: it may never be idle."""
+
+MOST_NAMED, NAMED_SECONDS = 10, 600.0
+"""How many instances whose renewals are refused are named in this time."""
+
+_BUSY = (408, 425, 429)
+"""Answers that say of the moment, not of the instance."""
+
+_RENEWED = (200, 409)
+
+
+class HeartbeatSender:
+    """The way to one server, in batches; or, for plain renewals, to whichever server answers.
+
+    :ivar work: wakes this sender's threads and no others, since every thread that wakes for nothing costs as
+        much as a renewal.
+    """
+
+    def __init__(self, table: LeaseTable, peers: Peers, peer: Peer | None) -> None:
+        self.peer = peer
+        self.pending: OrderedDict[Key, float] = OrderedDict()
+        """What is to be renewed, and since when."""
+        self.work = threading.Condition(table.lock)
+        self._table = table
+        self._peers = peers
+        self._lost: list[Instance] = []
+        self._lost_at = 0.0
+        self._prober: int | None = None
+        self._named: deque[float] = deque(maxlen=MOST_NAMED)
+        self._retry_seconds = 0.0
+        self._failing_since = 0.0
+        self._retries_now = False
+
+    def failing_seconds(self) -> float:
+        """For how long nothing has reached the server; 0 while all is well."""
+        return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
+
+    def late_seconds(self) -> float:
+        """For how long what has waited longest is due; the table's lock is held."""
+        return elapsed_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
+
+    def hand(self, due: dict[Key, None]) -> None:
+        """Renew these next; the table's lock is held."""
+        now = elapsed_seconds()
+        for key in due:
+            self.pending.setdefault(key, now)
+        self.work.notify(len(due))
+
+    def retry_now(self) -> None:
+        """Wait for no back-off: the server answers again; the table's lock is held."""
+        self._retries_now = True
+        self.work.notify_all()
+
+    def run(self, most: int) -> None:
+        """Send what is pending until the end; on a thread of its own, or on several."""
+        while (taken := self._take(most)) is not None:
+            try:
+                found = self._send(taken)
+            except RegistryRejected as error:
+                if self.peer is None and error.status_code not in (None, *_BUSY):
+                    self._refused(taken, error)
+                else:
+                    self._failed(taken, error)
+            except RegistryError as error:
+                self._failed(taken, error)
+            except Exception as error:  # noqa: BLE001 - the sender must go on
+                _log.exception("renewals failed")
+                self._failed(taken, error)
+            else:
+                self._sent(taken, found)
+
+    def _take(self, most: int) -> list[LeaseEntry] | None:
+        table = self._table
+        with table.lock:
+            while not table.stopped:
+                if self._retry_seconds and self.pending:
+                    if self._prober is not None:  # one thread finds out when all can go on
+                        self.work.wait()
+                        continue
+                    self._prober = threading.get_ident()
+                    self.work.wait_for(lambda: table.stopped or self._retries_now, self._retry_seconds)
+                    if self._table.stopped:
+                        return None
+                self._retries_now = False
+                taken: list[LeaseEntry] = []
+                while self.pending and len(taken) < most:
+                    key, _ = self.pending.popitem(last=False)
+                    entry = table.entries.get(key)
+                    if entry is not None:
+                        entry.in_flight += 1
+                        entry.turn += 1
+                        taken.append(entry)
+                if taken:
+                    return taken
+                self._probed()
+                self.work.wait()
+            return None
+
+    def _probed(self) -> bool:
+        """Whether this thread was the one that tries while others wait; from now on another may be."""
+        if self._prober != threading.get_ident():
+            return False
+        self._prober = None
+        return True
+
+    def _send(self, entries: list[LeaseEntry]) -> list[batch.ItemResponse]:
+        if self.peer is not None:
+            return self.peer.batch([entry.item for entry in entries])
+        return [
+            batch.ItemResponse(200 if self._peers.renew(entry.instance, entry.turn) else 404)
+            for entry in entries
+        ]
+
+    def _sent(self, entries: list[LeaseEntry], found: list[batch.ItemResponse]) -> None:
+        table = self._table
+        missing: list[Instance] = []
+        newer: list[Instance] = []
+        if self.peer is not None:
+            pairs = zip(entries, found, strict=True)
+            renewed = (entry.instance for entry, answer in pairs if answer.status_code in _RENEWED)
+            self._peers.accepted.note(self.peer.url, renewed)
+        with table.lock:
+            was_away = self._goes_well()
+            for entry, answer in zip(entries, found, strict=True):
+                entry.in_flight -= 1
+                key = entry.instance.key
+                if table.entries.get(key) is not entry:
+                    continue  # removed meanwhile
+                if answer.status_code == 404:
+                    missing.append(entry.instance)
+                    if self.peer is None:
+                        del table.entries[key]
+                elif answer.status_code not in _RENEWED:
+                    self._note_refusal(entry, f"{self.peer} answered {answer.status_code}")
+                else:
+                    entry.is_refused = False
+                    if answer.instance is not None:
+                        newer.append(answer.instance)  # a 409, which renews all the same
+            refused = sum(answer.status_code not in _RENEWED for answer in found)
+            table.count(accepted=len(entries) - refused, missed=refused)
+            table.settled.notify_all()
+        self._tell(missing, newer, was_away=was_away)
+
+    def _gathered(self, missing: list[Instance]) -> list[Instance]:
+        """What to tell of now: nothing while more is about to be asked for.
+
+        A server that lost its memory misses thousands, a few of each application in each batch. Told of
+        batch by batch, they would be registered again in many small steps.
+        """
+        with self._table.lock:
+            now = elapsed_seconds()
+            if not self._lost:
+                self._lost_at = now
+            self._lost += missing
+            if self.peer is not None and self.pending and now - self._lost_at < GATHER_SECONDS:
+                return []
+            lost, self._lost = self._lost, []
+            if self.peer is None:
+                return lost  # nobody renews these any more
+            return [instance for instance in lost if instance.key in self._table.entries]
+
+    def _tell(self, missing: list[Instance], newer: list[Instance], *, was_away: bool) -> None:
+        listener = self._table.listener
+        if listener is None:
+            return
+        try:
+            if was_away and self.peer is not None:
+                listener.answers_again(self.peer)
+            missing = self._gathered(missing)
+            if missing:
+                listener.missing(missing, self.peer)
+            for stored in newer:
+                listener.newer(stored)
+        except RegistryError as error:
+            _log.warning(
+                "what a renewal found waits for the next one to find it again", extra={"error": str(error)}
+            )
+        except Exception:  # noqa: BLE001 - the sender must go on
+            _log.exception("what a renewal found was not looked after")
+
+    def _goes_well(self) -> bool:
+        """The server answers: all may go on; whether it had not. The table's lock is held."""
+        self._probed()
+        was_away, self._retry_seconds = self._retry_seconds > 0, 0.0
+        if was_away:
+            self.work.notify_all()
+        return was_away
+
+    def _refused(self, entries: list[LeaseEntry], error: RegistryError) -> None:
+        """The answer is about these instances: they are renewed again when it is their turn, not before."""
+        table = self._table
+        with table.lock:
+            self._goes_well()
+            for entry in entries:
+                entry.in_flight -= 1
+                self._note_refusal(entry, str(error))
+            table.count(failed=len(entries))
+            table.settled.notify_all()
+
+    def _note_refusal(self, entry: LeaseEntry, error: str) -> None:
+        """Say once that an instance is not renewed; the table's lock is held."""
+        if entry.is_refused or self._table.entries.get(entry.instance.key) is not entry:
+            return
+        entry.is_refused = True
+        now = elapsed_seconds()
+        if len(self._named) == MOST_NAMED and now - self._named[0] < NAMED_SECONDS:
+            return
+        self._named.append(now)
+        _log.warning(
+            "Eureka refuses to renew an instance, which will lapse there",
+            extra={
+                "application": entry.instance.application,
+                "instance": entry.instance.instance_id,
+                "error": error,
+            },
+        )
+
+    def _failed(self, entries: list[LeaseEntry], error: Exception) -> None:
+        table = self._table
+        with table.lock:
+            for entry in entries:
+                entry.in_flight -= 1
+                key = entry.instance.key
+                if table.entries.get(key) is entry:
+                    self.pending.setdefault(key, elapsed_seconds())
+            table.count(failed=len(entries))
+            is_news = self._retry_seconds == 0
+            if is_news:
+                self._failing_since = elapsed_seconds()
+            if self._probed() or is_news:  # what was under way with it tells nothing more
+                self._retry_seconds = min(
+                    max(self._retry_seconds * 2, FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
+                )
+            table.settled.notify_all()
+        if is_news:
+            _log.warning(
+                "renewals fail and are tried again", extra={"count": len(entries), "error": str(error)}
+            )

@@ -1,0 +1,107 @@
+"""Whether one Eureka can be read: what became of the readings so far, and whether its servers are silent.
+
+A reading that fails once says little: it is repeated at once. A server that takes a request and does not
+answer is found out before the time-out is over, since until then the syncers' statuses would say what held
+before.
+"""
+
+from __future__ import annotations
+
+import time
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
+from eurekube_provider.core.registry import Condition, Failing, Refused, Unread, Well
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.request_stats import LONG_SILENCE_SECONDS
+from eurekube_provider.runtime.clock import utc_time
+
+SILENT_AFTER_SECONDS = 1.0
+"""So long no server may answer before those who wait for it are told. Unless none has ever answered, all who
+register there are told only when it is a long silence: rendering a large registry takes its time.
+"""
+
+FAILURES_THAT_LAST = 2
+
+
+class Reachability:
+    """The readings of one Eureka, which one thread at a time makes; any number may ask about them."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._failures = 0
+        self._failing_since = 0.0
+        self._refusal: ConfigurationError | None = None
+        self._failed_at = float("-inf")
+        self.failure: RegistryError | None = None
+        """Why the last reading failed; None where it did not."""
+        self.read_at: float | None = None
+        """Unix time of the last complete reading; None before the first."""
+
+    @property
+    def was_read(self) -> bool:
+        """Whether the registry has been read once: nothing may be removed before."""
+        return self.read_at is not None
+
+    def answered(self) -> bool:
+        """A list came; returns whether the reading before failed."""
+        was_away = self.failure is not None
+        self.failure, self._failures = None, 0
+        return was_away
+
+    def read(self) -> bool:
+        """All that a list said was learned; returns whether it is the first."""
+        is_first = not self.was_read
+        self.read_at = time.time()
+        return is_first
+
+    def failed(self, error: RegistryError) -> bool:
+        """A reading failed; returns whether that lasts from now on."""
+        if self.failure is None:
+            self._failing_since = time.time()
+        self.failure = error
+        self._failed_at = time.monotonic()
+        self._failures += 1
+        return self._failures == FAILURES_THAT_LAST
+
+    def refuse(self, why: ConfigurationError) -> None:
+        """Remember that the registry must not be worked on."""
+        self._refusal = why
+
+    def failed_within(self, seconds: float) -> bool:
+        """Whether a reading failed in this time, or all servers were silent for long at the same time."""
+        if time.monotonic() - self._failed_at < seconds:
+            return True
+        silences = [peer.traffic.silences_within(seconds) for peer in self._peers.peers]
+        # The last of them to fall silent began what they have in common.
+        return any(
+            all(
+                any(began <= last and last + LONG_SILENCE_SECONDS <= ended for began, ended in one)
+                for one in silences
+            )
+            for last in {began for one in silences for began, _ in one}
+        )
+
+    def condition(self) -> Condition:
+        """Whether the registry was read, and answers."""
+        if self._refusal is not None:
+            return Refused(self._refusal)
+        failure = self.failure
+        # For how long none of its servers has answered although it was asked.
+        silence = min((peer.traffic.silence_seconds for peer in self._peers.peers), default=0.0)
+        have_answered = any(peer.traffic.state is not None for peer in self._peers.peers)
+        is_silent = silence >= (LONG_SILENCE_SECONDS if have_answered else SILENT_AFTER_SECONDS)
+        if not self.was_read:
+            return Unread(failure or (self._not_answered(silence) if is_silent else None))
+        if failure is not None and self._failures >= FAILURES_THAT_LAST:
+            return Failing(failure, self._failing_since)
+        if silence >= SILENT_AFTER_SECONDS:
+            return Failing(self._not_answered(silence), time.time() - silence, lasts=is_silent)
+        return Well(failure)
+
+    def _not_answered(self, seconds: float) -> RegistryUnreachable:
+        urls = ", ".join(peer.url for peer in self._peers.peers)
+        since = utc_time(time.time() - seconds)
+        return RegistryUnreachable(
+            f"{urls} was asked and has not answered since {since}: what waits is tried again until it does",
+            url=urls,
+        )

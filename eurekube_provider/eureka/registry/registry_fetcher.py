@@ -1,0 +1,257 @@
+"""The whole registry, read again and again, at the price of what changed.
+
+Ten thousand instances are eight megabytes of JSON, which take longer to be read than everything else that an
+idle operator does. So the list is read once and followed by the deltas that a server tells, as every Java
+client does; a list only suggests, as ever.
+
+List and delta are two answers of a cache, each made anew every half minute, and nobody says when. A delta
+that is older than the list would bring back what the list has not got any more. So a delta counts only where
+it is known to be newer, since another one was answered after the list had been read; or where the one that is
+read right after the list says nothing else. Until then lists are read as before. From then on what is held is
+the registry as it was when the delta was made, which is no older than a list would be.
+
+The list itself is read again in any doubt:
+
+* another server answers, or one that was started since, or nobody knows;
+* nothing was read for so long that the server may have forgotten a change;
+* the delta stays the same for a minute: a server may keep an answer that was made while an instance came, for
+  three minutes or until something else changes;
+* it cannot be read, or its counts do not fit: deltas then rest for some minutes. One that nobody answered is
+  no such doubt at first, since its server may have been away altogether. Once that is back its list is read,
+  then its delta, which tells who left meanwhile. If deltas go unanswered again, they rest;
+* five minutes have passed: counts do not tell one that came from one that went. Nobody waits for that: the
+  list is asked for, then the delta, and what the delta tells is passed on before the list is understood.
+
+Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.delta import Delta, applied
+from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.runtime.clock import elapsed_seconds
+
+LIST_SECONDS = 300.0
+"""How long deltas are followed, or left alone after a doubt, without another list."""
+
+GAP_SECONDS = 120.0
+"""Between two deltas at most: a server keeps changes for 180 s, and an answer may be 30 s old, unless its
+``retention-time-in-m-s-in-delta-queue`` and ``response-cache-update-interval-ms`` say otherwise."""
+
+STILL_SECONDS = 60.0
+"""A delta that stays the same for longer is compared with the list: two rounds of the server's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DeltaCursor:
+    """The place up to which deltas were followed. Times are those before the question.
+
+    :ivar started_ms: when the server was started.
+    :ivar fingerprint: of the last delta, which is ``delta``.
+    :ivar fits: whether what is held is the registry as of that delta; else only the next one is known to be
+        newer than the list.
+    :ivar listed_at: when the list was read; ``read_at`` list or delta; ``moved_at`` when the delta became
+        another one, or was read first.
+    """
+
+    url: str
+    started_ms: int
+    fingerprint: bytes
+    delta: Delta
+    fits: bool
+    listed_at: float
+    read_at: float
+    moved_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _DeferredList:
+    """A list that is still to be understood; a delta was answered after it.
+
+    :ivar asked_at: when it was asked for.
+    """
+
+    fingerprint: bytes
+    understand: Callable[[], list[Instance]]
+    asked_at: float
+
+
+class RegistryFetcher:
+    """What the servers list. For one thread.
+
+    An instance that is listed again as it was stays the same object, so that whoever holds it from an earlier
+    list holds it once.
+    """
+
+    def __init__(self, peers: Peers, clock: Callable[[], float] = elapsed_seconds) -> None:
+        self._peers = peers
+        self._clock = clock
+        self._fingerprint = b""
+        self._held: dict[Key, Instance] = {}
+        self._cursor: _DeltaCursor | None = None
+        self._deltas = DeltaReader()
+        self._deferred: _DeferredList | None = None
+        self._rests_until = self._unanswered_at = -LIST_SECONDS
+        self.removals_seen: Callable[[Iterable[Key]], None] = lambda _: None
+        """Told of what a server says to have been deregistered, each time that it says so; of several servers
+        not of what one evicted: others may have its renewals."""
+
+    def read(
+        self, started_by_url: Mapping[str, int] | None = None, *, in_doubt: bool = True
+    ) -> list[Instance]:
+        """List the registry, from the first server that answers.
+
+        :param started_by_url: when the server at each URL was started, where that is known.
+        :param in_doubt: have the list itself, whatever deltas say.
+        :raises RegistryError: no server answered.
+        """
+        started = started_by_url or {}
+        return self._peers.list_by(lambda peer: self._read(peer, started.get(peer.url), in_doubt=in_doubt))
+
+    def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> list[Instance]:
+        now = self._clock()
+        cursor, self._cursor = self._cursor, None  # unless all goes well
+        self._deferred = None
+        if (
+            cursor is None
+            or in_doubt
+            or (cursor.url, cursor.started_ms) != (peer.url, started_ms)
+            or now - cursor.read_at > GAP_SECONDS
+            or not self._follow_or_list(peer, cursor, now)
+        ):
+            self._take(*peer.list_unless(self._fingerprint))
+            if started_ms is not None and now >= self._rests_until and not in_doubt:
+                self._begin(peer, started_ms, now, cursor)
+        return list(self._held.values())
+
+    @property
+    def has_deferred_list(self) -> bool:
+        """Whether a list was put off, which :meth:`read_deferred_list` has."""
+        return self._deferred is not None
+
+    def read_deferred_list(self) -> list[Instance]:
+        """Understand the list that was put off, and return what is held by it.
+
+        :raises RegistryError: it cannot be understood.
+        """
+        deferred, self._deferred = self._deferred, None
+        cursor, self._cursor = self._cursor, None  # unless all goes well
+        if deferred is not None and cursor is not None:
+            self._take(deferred.fingerprint, deferred.understand())
+            held = applied(self._held, cursor.delta)
+            if held is not None and held != self._held:  # the delta is newer, and was passed on
+                self._held, self._fingerprint = held, b""
+            self._cursor = replace(cursor, fits=held is not None, listed_at=deferred.asked_at)
+        return list(self._held.values())
+
+    def _follow_or_list(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
+        """Have what is held follow the deltas, or the list once it is its time; False where that is in doubt.
+
+        :raises RegistryUnreachable: no answer came.
+        """
+        if now - cursor.listed_at <= LIST_SECONDS:
+            return self._follow(peer, cursor, now)
+        fingerprint, understand = peer.list_unread(self._fingerprint)
+        if understand is None:  # it is the one of five minutes ago
+            self._begin(peer, cursor.started_ms, now, cursor)
+            return True
+        try:
+            follows = self._follow(peer, cursor, now)
+        except RegistryError:
+            self._rest(now)
+            follows = False  # the list was read, which is what counts
+        if follows:
+            self._deferred = _DeferredList(fingerprint, understand, now)
+        else:
+            self._take(fingerprint, understand())
+            if now >= self._rests_until:
+                self._begin(peer, cursor.started_ms, now, cursor)
+        return True
+
+    def _understand(self, text: bytes) -> Delta:
+        return self._deltas.read(text, self._held)
+
+    def _take(self, fingerprint: bytes, instances: list[Instance] | None) -> None:
+        """Hold what a list says; None for what the last one said."""
+        self._deltas.forget()
+        self._fingerprint = fingerprint
+        if instances is not None:
+            before = self._held
+            self._held = {
+                one.key: old if (old := before.get(one.key)) == one and old is not None else one
+                for one in instances
+            }
+
+    def _begin(self, peer: Peer, started_ms: int, now: float, before: _DeltaCursor | None) -> None:
+        """Read the delta that others are compared with, after the list."""
+        try:
+            found = peer.changes_unless(b"", self._understand)
+        except RegistryError:
+            found = None  # the list was read, which is what counts
+        fingerprint, delta = found or (b"", None)
+        if delta is None:
+            self._rest(now)
+            return
+        # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
+        self.removals_seen(key for key in self._left_everywhere(delta) if key not in self._held)
+        is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
+        self._cursor = _DeltaCursor(
+            url=peer.url,
+            started_ms=started_ms,
+            fingerprint=fingerprint,
+            delta=delta,
+            fits=applied(self._held, delta) == self._held,
+            listed_at=now,
+            read_at=now,
+            moved_at=before.moved_at if before is not None and is_same else now,
+        )
+
+    def _follow(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
+        """Have what is held follow the deltas; False where only the list can tell.
+
+        :raises RegistryUnreachable: no answer came.
+        """
+        try:
+            found = peer.changes_unless(cursor.fingerprint, self._understand)
+        except RegistryError:
+            if now - self._unanswered_at < LIST_SECONDS:
+                self._rest(now)
+            self._unanswered_at = now
+            raise
+        if found is None:
+            self._rest(now)
+            return False
+        fingerprint, delta = found
+        if delta is None:
+            if not cursor.fits or now - max(cursor.listed_at, cursor.moved_at) > STILL_SECONDS:
+                return False
+            self._cursor = replace(cursor, read_at=now)
+            return True
+        if now - cursor.moved_at > GAP_SECONDS:
+            return False
+        held = applied(self._held, delta) if delta.version >= cursor.delta.version else None
+        if held is None:
+            self._rest(now)
+            return False
+        self.removals_seen(self._left_everywhere(delta))
+        if held != self._held:
+            self._held, self._fingerprint = held, b""  # what the last list said holds no more
+        self._cursor = replace(
+            cursor, fingerprint=fingerprint, delta=delta, fits=True, read_at=now, moved_at=now
+        )
+        return True
+
+    def _left_everywhere(self, delta: Delta) -> list[Key]:
+        """What of a delta has left every server, as far as one of them knows."""
+        are_several = len(self._peers.peers) > 1
+        return [key for key in delta.gone if not (are_several and key in delta.lapsed)]
+
+    def _rest(self, now: float) -> None:
+        self._rests_until = now + LIST_SECONDS

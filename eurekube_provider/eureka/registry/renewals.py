@@ -1,0 +1,334 @@
+"""Renewals: every Eureka lease that we hold is renewed at least twice a minute.
+
+The server counts on two renewals a minute from each instance whatever its interval says; fewer push the
+whole registry towards self-preservation. Renewals of many instances are spread over the interval. With few
+instances each is one request, which the server forwards; with many they travel in batches, to each server
+by a sender of its own, so that a slow server delays nobody but itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.registry.heartbeat_sender import HeartbeatSender
+from eurekube_provider.eureka.registry.lease_table import HeartbeatListener, LeaseEntry, LeaseTable
+from eurekube_provider.runtime.clock import elapsed_seconds
+
+_log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 25.0
+FIRST_WITHIN_SECONDS = 5.0
+"""What was found at start may be about to lapse: nobody knows when it was renewed last."""
+
+SOON_SECONDS = 2.0
+"""When servers have told each other of what came a moment ago."""
+
+FORWARDED_AFTER_SECONDS = 60.0
+"""A server that batches have not reached for as long gets its renewals from its peers, which may still reach
+it: plain ones, since no batch is forwarded. Its Eureka leases live for 180 s by default."""
+
+LONGEST_TICK_SECONDS = 120.0
+"""A tick may have to ask every server what it is; one that takes longer is stuck."""
+
+TICK_SECONDS = 0.5
+REST_THREADS, MOST_REST_THREADS = 8, 32
+"""The threads of plain renewals: at first, and at most when they fall behind."""
+
+MORE_THREADS_AFTER_SECONDS = 2.0
+"""What is due waits no longer for a thread before there is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenewalCounts:
+    """Renewals since the start, by what became of them."""
+
+    accepted: int
+    missing: int
+    failed: int
+
+
+class Renewals:
+    """Renews what it is given until it is told to stop.
+
+    :param interval_seconds: the longest time between two renewals of one instance.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        listener: HeartbeatListener | None = None,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+    ) -> None:
+        self._peers = peers
+        self._interval = interval_seconds
+        self._table = LeaseTable()
+        self._table.listener = listener
+        self._due: dict[int, set[Key]] = {}
+        self._soon: dict[int, set[Key]] = {}
+        self._tick = self._now()
+        self._ticked_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._is_late = False
+        self._rest = HeartbeatSender(self._table, peers, None)
+        self._senders = [HeartbeatSender(self._table, peers, peer) for peer in peers.peers]
+        self._rest_threads = 0
+        self._threads = [threading.Thread(target=self._run, name="renewals", daemon=True)]
+        self._threads += [self._rest_thread() for _ in range(REST_THREADS)]
+        self._threads += [
+            threading.Thread(
+                target=sender.run, args=(batch.MOST_ITEMS,), name=f"renewals-{number}", daemon=True
+            )
+            for number, sender in enumerate(self._senders)
+        ]
+
+    def tell(self, listener: HeartbeatListener) -> None:
+        """Have ``listener`` look after what renewals find out."""
+        with self._table.lock:
+            self._table.listener = listener
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._ticked_at = time.monotonic()
+        for thread in tuple(self._threads):
+            thread.start()
+
+    def stop(self) -> None:
+        """Renew no more and wait for the renewals in flight; removes nothing from Eureka."""
+        with self._table.lock:
+            self._table.stopped = True
+            for sender in (self._rest, *self._senders):
+                sender.work.notify_all()
+        self._stopped.set()
+        for thread in tuple(self._threads):
+            if thread.is_alive():
+                thread.join()
+
+    def add(self, instance: Instance, *, just_registered: bool) -> None:
+        """Renew ``instance`` from now on, or go on with its new contents; does nothing while standing by.
+
+        :param just_registered: its Eureka lease is fresh, so that a full interval may pass.
+        """
+        with self._table.lock:
+            if self._table.stands_by:
+                return
+            entry = self._table.entries.get(instance.key)
+            if entry is not None:
+                if entry.instance is not instance:
+                    entry.change(instance, self._period(instance))
+                    if entry.due > self._now() + entry.period:  # it promises to renew sooner than before
+                        self._plan(entry, self._now() + entry.period)
+                return
+            entry = self._table.entries[instance.key] = LeaseEntry(instance, self._period(instance))
+            if just_registered:
+                wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
+            else:
+                wait = random.uniform(0, min(entry.period, FIRST_WITHIN_SECONDS / TICK_SECONDS))  # noqa: S311
+                # Once soon, then at a moment of its own, so that all that came at once do not stay together.
+                self._soon.setdefault(self._now() + int(wait), set()).add(instance.key)
+                wait = random.uniform(0, entry.period)  # noqa: S311
+            self._plan(entry, self._now() + max(1, int(wait)))
+
+    def remove(self, key: Key) -> Instance | None:
+        """Renew it no more; when this returns, no renewal of it is in flight.
+
+        :returns: what was renewed.
+        """
+        with self._table.lock:
+            entry = self._table.entries.pop(key, None)
+            while entry is not None and entry.in_flight:
+                self._table.settled.wait()
+            return entry.instance if entry is not None else None
+
+    def stand_by(self) -> None:
+        """Renew nothing until :meth:`resume`; when this returns, no renewal is in flight."""
+        with self._table.lock:
+            self._table.stands_by = True
+            left = list(self._table.entries.values())
+            self._table.entries.clear()
+            self._table.settled.wait_for(lambda: not any(entry.in_flight for entry in left))
+
+    def resume(self) -> None:
+        """Take on renewals again."""
+        with self._table.lock:
+            self._table.stands_by = False
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether somebody else renews."""
+        with self._table.lock:
+            return self._table.stands_by
+
+    def renew_all_now(self, peer: Peer) -> None:
+        """Send every renewal to one server at once: it may have forgotten them all."""
+        in_batches = self._peers.uses_batches(len(self))
+        with self._table.lock:
+            for sender in self._senders if in_batches else [self._rest]:
+                if sender.peer is peer or sender.peer is None:
+                    sender.hand(dict.fromkeys(self._table.entries))
+                    sender.retry_now()
+
+    def renew_soon(self, keys: Iterable[Key]) -> None:
+        """Renew these once more, besides their turns: something may be about to remove them."""
+        with self._table.lock:
+            held = {key for key in keys if key in self._table.entries}
+            if held:
+                self._soon.setdefault(self._now() + int(SOON_SECONDS / TICK_SECONDS), set()).update(held)
+
+    def __contains__(self, key: Key) -> bool:
+        with self._table.lock:
+            return key in self._table.entries
+
+    def get(self, key: Key) -> Instance | None:
+        """What is renewed under this key, as it was written last; None for nothing."""
+        with self._table.lock:
+            entry = self._table.entries.get(key)
+            return entry.instance if entry is not None else None
+
+    def __len__(self) -> int:
+        with self._table.lock:
+            return len(self._table.entries)
+
+    def held(self) -> list[Instance]:
+        """What is renewed."""
+        with self._table.lock:
+            return [entry.instance for entry in self._table.entries.values()]
+
+    def take_due(self) -> dict[Key, None]:
+        """Take what is due now, each with its next turn planned."""
+        with self._table.lock:
+            return self._take_due(self._now())
+
+    def liveness(self) -> list[Liveness]:
+        """The renewing threads; only the one that hands out what is due goes round by itself."""
+        ticker, *senders = self._threads
+        age = time.monotonic() - self._ticked_at
+        return liveness_of([ticker], age, LONGEST_TICK_SECONDS) + liveness_of(senders)
+
+    @property
+    def late_seconds(self) -> float:
+        """For how long the renewal is due that has waited longest; more than the interval is too late."""
+        with self._table.lock:
+            return max(sender.late_seconds() for sender in (self._rest, *self._senders))
+
+    @property
+    def refused(self) -> int:
+        """How many instances Eureka refused to renew when it was asked last."""
+        with self._table.lock:
+            return sum(entry.is_refused for entry in self._table.entries.values())
+
+    @property
+    def counts(self) -> RenewalCounts:
+        """How the renewals went so far, on every server together."""
+        with self._table.lock:
+            return RenewalCounts(self._table.accepted, self._table.missed, self._table.failed)
+
+    @property
+    def last_minute(self) -> int:
+        """Renewals accepted within the last 60 seconds, on every server together."""
+        with self._table.lock:
+            return self._table.last_minute()
+
+    def _run(self) -> None:
+        """Hand out what is due, tick by tick."""
+        while True:
+            self._ticked_at = time.monotonic()
+            in_batches = self._uses_batches()  # may ask the servers: no lock is held
+            with self._table.lock:
+                if self._table.stopped:
+                    return
+                due = self._take_due(self._now())
+                if due:
+                    for sender in self._senders_for(in_batches=in_batches):
+                        sender.hand(due)
+                self._keep_up()
+            self._stopped.wait(TICK_SECONDS - elapsed_seconds() % TICK_SECONDS)
+
+    def _take_due(self, now: int) -> dict[Key, None]:
+        """Take what is due, after a sleep of the machine all of it, and spread it anew; the lock is held."""
+        if now - self._tick > self._interval / TICK_SECONDS:
+            _log.warning(
+                "time jumped: what was missed is renewed at once",
+                extra={"seconds": round((now - self._tick) * TICK_SECONDS)},
+            )
+        self._tick = now
+        due: dict[Key, None] = {}
+        for tick in [tick for tick in self._soon if tick <= now]:
+            due.update(dict.fromkeys(self._soon.pop(tick)))
+        for tick in [tick for tick in self._due if tick <= now]:
+            for key in self._due.pop(tick):
+                entry = self._table.entries.get(key)
+                if entry is not None and entry.due == tick:
+                    due[key] = None
+                    following = tick + entry.period
+                    if following <= now:
+                        following = now + random.randint(1, entry.period)  # noqa: S311 - jitter, no secret
+                    self._plan(entry, following)
+        return due
+
+    def _rest_thread(self) -> threading.Thread:
+        self._rest_threads += 1
+        name = f"renewals-rest-{self._rest_threads - 1}"
+        return threading.Thread(target=self._rest.run, args=(1,), name=name, daemon=True)
+
+    def _keep_up(self) -> None:
+        """Have another thread where plain renewals wait for one, and say so when all of them are too few; the
+        table's lock is held. A server that does not answer is none of it: that is said by its sender.
+        """
+        senders = [sender for sender in (self._rest, *self._senders) if not sender.failing_seconds()]
+        late = max((sender.late_seconds() for sender in senders), default=0.0)
+        waits = self._rest.late_seconds() if self._rest in senders else 0.0
+        if waits > MORE_THREADS_AFTER_SECONDS and self._rest_threads < MOST_REST_THREADS:
+            thread = self._rest_thread()
+            self._threads.append(thread)
+            thread.start()
+        if late > self._interval and not self._is_late:
+            self._is_late = True
+            _log.warning(
+                "renewals fall behind: Eureka answers too slowly for so many, and instances may lapse",
+                extra={
+                    "seconds": round(late),
+                    "waiting": max(len(sender.pending) for sender in senders),
+                    "instances": len(self._table.entries),
+                    "hint": "name every Eureka server by a URL of its own, so that batches can be used",
+                },
+            )
+        elif self._is_late and late < self._interval / 2:
+            self._is_late = False
+            _log.warning("renewals are in time again")
+
+    def _uses_batches(self) -> bool:
+        try:
+            return self._peers.uses_batches(len(self))
+        except Exception:  # noqa: BLE001 - whatever a server said, renewals must go on
+            _log.exception("not known whether batches can be used, renewing one by one")
+            return False
+
+    def _senders_for(self, *, in_batches: bool) -> list[HeartbeatSender]:
+        """Where to send what is due."""
+        if not in_batches:
+            return [self._rest]
+        is_cut_off = any(sender.failing_seconds() > FORWARDED_AFTER_SECONDS for sender in self._senders)
+        return [*self._senders, self._rest] if is_cut_off else self._senders
+
+    def _period(self, instance: Instance) -> int:
+        """The ticks between two renewals: more often than promised does no harm, less often could."""
+        return max(1, int(min(self._interval, instance.lease.renewal_interval_seconds) / TICK_SECONDS))
+
+    def _plan(self, entry: LeaseEntry, tick: int) -> None:
+        entry.due = tick
+        self._due.setdefault(tick, set()).add(entry.instance.key)
+
+    @staticmethod
+    def _now() -> int:
+        return int(elapsed_seconds() / TICK_SECONDS)

@@ -1,0 +1,179 @@
+"""Finds out that an Eureka server was restarted, and so has forgotten what it held.
+
+Behind one URL there may be several servers, by a load balancer or a Kubernetes Service: each answer may come
+from another one, with another start time. So a restart is a start time that was not seen at its URL lately,
+of a server that has not run for longer than we know the URL.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.server_status import ServerStatus
+
+_log = logging.getLogger(__name__)
+
+MEMORY_SECONDS = 120.0
+"""How long after a server's restart a missing registration is put down to its lost memory."""
+
+LATELY_SECONDS = 600.0
+"""A server that has run for longer than this, and since before the last reading, was not restarted just now:
+a load balancer has only now sent us there."""
+
+READS_BEHIND_BALANCER = 6
+"""How many connections are made behind a balancer: of two servers all reach the same one once in 32 times."""
+
+ROUNDING_SECONDS = 2.0
+"""A server tells the time in whole seconds."""
+
+_UPTIME = re.compile(r"(\d+) days? (\d+):(\d+)")
+
+
+def running_seconds(status: ServerStatus, now: float) -> float | None:
+    """For how long the server has run, by its own clock; None where it does not say.
+
+    :param now: Unix time by our clock.
+    """
+    if status.started_timestamp_ms is None:
+        return None
+    seconds = now + (status.clock_ahead_seconds or 0.0) - status.started_timestamp_ms / 1000
+    uptime = _UPTIME.fullmatch(status.uptime)
+    if uptime is not None:  # of its process, in whole minutes: right even where a proxy wrote the date
+        days, hours, minutes = map(int, uptime.groups())
+        seconds = min(seconds, ((days * 24 + hours) * 60 + minutes + 1) * 60.0)
+    return max(seconds, 0.0)
+
+
+@dataclass(slots=True)
+class StartTimes:
+    """The start times that were seen at one URL. All times but those are by the monotonic clock.
+
+    :ivar seen_at: when each start time was seen last.
+    """
+
+    first_read_at: float | None = None
+    last_read_at: float = 0.0
+    seen_at: dict[int, float] = field(default_factory=dict)
+
+    def take(self, started_ms: int, running_seconds: float, now: float) -> bool:
+        """Learn from an answer; returns whether it is that of a server that was restarted."""
+        is_news = started_ms not in self.seen_at
+        is_restart = (
+            is_news
+            and self.first_read_at is not None
+            and running_seconds <= now - self.first_read_at
+            and running_seconds <= max(LATELY_SECONDS, now - self.last_read_at + ROUNDING_SECONDS)
+        )
+        if self.first_read_at is None:
+            self.first_read_at = self.last_read_at = now
+        # By the last reading, not by now: while nobody answers, nothing is forgotten.
+        since = self.last_read_at - LATELY_SECONDS
+        self.seen_at = {start: at for start, at in self.seen_at.items() if at >= since}
+        self.seen_at[started_ms] = self.last_read_at = now
+        return is_restart
+
+
+class RestartDetection:
+    """Detects restarts of the servers of one Eureka; any number of threads may share it.
+
+    :param restarted: called with the URL's client when a server there was restarted since it was asked first.
+    """
+
+    def __init__(self, peers: Peers, restarted: Callable[[Peer], None]) -> None:
+        self._peers = peers
+        self._restarted = restarted
+        self._lock = threading.Lock()
+        self._starts_by_url: dict[str, StartTimes] = {}
+        self._runs_since: dict[str, float] = {}
+        self._seen_at = -MEMORY_SECONDS
+
+    @property
+    def started_by_url(self) -> Mapping[str, int]:
+        """When the server that was started last at each URL was, in milliseconds by its own clock; those that
+        said so.
+        """
+        with self._lock:
+            return {url: max(starts.seen_at) for url, starts in self._starts_by_url.items()}
+
+    def runs_for(self, url: str) -> float | None:
+        """For how many seconds the server at ``url`` has run, by its own clock; None where it said none."""
+        with self._lock:
+            since = self._runs_since.get(url)
+        return None if since is None else time.monotonic() - since
+
+    @property
+    def servers_behind(self) -> int:
+        """How many servers have answered at one URL lately, at most; 1 but behind a load balancer, or for a
+        while after a restart.
+        """
+        with self._lock:
+            return max((len(starts.seen_at) for starts in self._starts_by_url.values()), default=1)
+
+    def has_memory(self, url: str) -> bool:
+        """Whether one server alone has answered at ``url`` lately, so that it was not restarted either: what
+        it lacks it has not forgotten.
+        """
+        with self._lock:
+            return url in self._starts_by_url and len(self._starts_by_url[url].seen_at) == 1
+
+    @property
+    def lost_memory(self) -> bool:
+        """Whether what is missing may have been forgotten, and not removed."""
+        return time.monotonic() - self._seen_at < MEMORY_SECONDS
+
+    def notice(self, grace_seconds: float | None = None, *, ends_connections: bool = False) -> frozenset[str]:
+        """Ask at each URL since when the server runs. Raises nothing.
+
+        :param ends_connections: close each connection behind the answer: a balancer may send the next one to
+            another server.
+        :param grace_seconds: as for :meth:`~eurekube_provider.eureka.peers.Peers.each`.
+        :returns: the URLs at which it was said.
+        """
+        told: set[str] = set()
+        statuses, _ = self._peers.each(
+            lambda peer: peer.status_and_close() if ends_connections else peer.status(),
+            asks_avoided=True,
+            grace_seconds=grace_seconds,
+        )
+        for peer in self._peers.peers:
+            status = statuses.get(peer.url)
+            seconds = running_seconds(status, time.time()) if status is not None else None
+            if status is None or status.started_timestamp_ms is None or seconds is None:
+                continue
+            told.add(peer.url)
+            with self._lock:
+                now = time.monotonic()
+                self._runs_since[peer.url] = now - seconds
+                starts = self._starts_by_url.setdefault(peer.url, StartTimes())
+                is_restart = starts.take(status.started_timestamp_ms, seconds, now)
+            if is_restart:
+                self._seen_at = time.monotonic()
+                _log.warning("an Eureka server was restarted", extra={"url": peer.url})
+                self._restarted(peer)
+        return frozenset(told)
+
+    def detect_behind_balancer(self) -> None:
+        """Find out whether there are several servers behind a URL: a balancer of connections, as a Service of
+        Kubernetes is, sends all that goes over one that is kept open to the same server. Raises nothing.
+        """
+        for _ in range(READS_BEHIND_BALANCER):
+            if self.servers_behind > 1:
+                break
+            self.notice(ends_connections=True)
+
+    def notice_all(self) -> frozenset[str]:
+        """Do :meth:`notice` so often that a balancer has sent us to each server, unless one was restarted."""
+        servers = self.servers_behind
+        told: frozenset[str] = frozenset()
+        for _ in range(servers + 1 if servers > 1 else 1):
+            if self.lost_memory:
+                break
+            told = self.notice()
+        return told

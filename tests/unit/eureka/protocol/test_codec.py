@@ -1,0 +1,308 @@
+"""Eureka's JSON to the model and back, with the oddities of real servers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.model import EMPTY, DataCenter, EurekaLease, Instance, Port, Status
+from eurekube_provider.eureka.protocol.codec import (
+    instance_from_json,
+    instance_to_json,
+    instances_from_json,
+    instances_from_text,
+    replica_to_text,
+)
+from tests.unit.strategies import instances, json_values, texts
+
+DOCUMENT: dict[str, Any] = {
+    "instanceId": "rating-1",
+    "app": "RATING",
+    "hostName": "10.0.0.1",
+    "ipAddr": "10.0.0.1",
+    "status": "UP",
+    "port": {"$": 8080, "@enabled": "true"},
+}
+
+
+def read(**fields: Any) -> Instance:
+    """The document of a plain instance, with these fields instead."""
+    return instance_from_json({**DOCUMENT, **fields})
+
+
+def listing(*entries: Any) -> dict[str, Any]:
+    """A list of one application."""
+    return {"applications": {"application": [{"name": "RATING", "instance": list(entries)}]}}
+
+
+@given(instances)
+def test_round_trip(instance: Instance) -> None:
+    """What is sent is what is read back, but for the two fields that are the server's."""
+    sent = json.loads(json.dumps(instance_to_json(instance)))
+    expected = replace(instance, overridden_status=Status.UNKNOWN, last_updated_timestamp_ms=None)
+    assert instance_from_json(sent) == expected
+
+
+def test_the_end_of_a_lease_is_read_and_makes_no_other_instance() -> None:
+    """A server names it the last renewal; it moves with each renewal, and nothing has changed then."""
+    renewed = read(leaseInfo={"durationInSecs": 90, "lastRenewalTimestamp": 1700000090000})
+    assert renewed.lease_ends_ms == 1700000090000
+    assert renewed == replace(renewed, lease_ends_ms=None) == read()
+    assert read().lease_ends_ms is None
+
+
+@given(instances)
+def test_an_override_is_never_sent(instance: Instance) -> None:
+    """Whatever a server told of an override, registering again never creates one."""
+    document = instance_to_json(instance)
+    assert document["overriddenStatus"] == "UNKNOWN"
+    assert "overriddenstatus" not in document
+
+
+@given(instances)
+def test_ports_and_timestamps_go_in_the_form_that_servers_accept(instance: Instance) -> None:
+    """Ports are objects, and the data centre has its class: anything else is a 400, or lost."""
+    document = instance_to_json(instance)
+    assert {"$", "@enabled"} == document["port"].keys() == document["securePort"].keys()
+    assert {"@class", "name"} <= document["dataCenterInfo"].keys()
+    assert all(isinstance(value, str) for value in document["metadata"].values())
+
+
+@given(st.dictionaries(texts.map(lambda text: f"x-{text}"), json_values, max_size=3))
+def test_unknown_fields_survive(fields: dict[str, Any]) -> None:
+    """A field of a later Eureka is handed back as it came."""
+    assert instance_to_json(read(**fields)).items() >= fields.items()
+
+
+def test_an_unknown_field_never_replaces_a_known_one() -> None:
+    """The model's fields win over whatever was kept unread."""
+    instance = replace(read(), unknown_fields={"status": "DOWN"})
+    assert instance_to_json(instance)["status"] == "UP"
+
+
+@pytest.mark.parametrize("spelling", ["overriddenStatus", "overriddenstatus"])
+def test_both_spellings_of_the_override(spelling: str) -> None:
+    """An override is read in the server's and in the old clients' spelling."""
+    assert read(**{spelling: "OUT_OF_SERVICE"}).overridden_status is Status.OUT_OF_SERVICE
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"$": 80, "@enabled": "true"}, Port(80, enabled=True)),
+        ({"$": 80, "@enabled": "false"}, Port(80, enabled=False)),
+        ({"$": 80, "@enabled": True}, Port(80, enabled=True)),
+        ({"$": 80, "@enabled": False}, Port(80, enabled=False)),
+        ({"$": "80", "@enabled": "TRUE"}, Port(80, enabled=True)),
+        ({"$": 80}, Port(80, enabled=True)),
+        (80, Port(80, enabled=True)),
+        ("80", Port(80, enabled=True)),
+        (None, Port(7001, enabled=True)),
+        ({}, Port(7001, enabled=True)),
+    ],
+)
+def test_ports_in_every_form(value: Any, expected: Port) -> None:
+    """A port is read from an object with either kind of flag, from a number, or is Eureka's default."""
+    assert read(port=value).port == expected
+
+
+def test_secure_port_is_disabled_by_default() -> None:
+    """Where no secure port is said, it is 7002 and nobody calls it."""
+    assert read().secure_port == Port(7002, enabled=False)
+
+
+def test_the_class_of_empty_metadata_is_no_metadata() -> None:
+    """``@class`` says how Java held the map, and is no key of it."""
+    assert read(metadata={"@class": "java.util.Collections$EmptyMap"}).metadata == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(None, {}), ({"a": None}, {"a": ""}), ({"a": 1}, {"a": "1"}), ("x", {})]
+)
+def test_metadata_values_are_text(value: Any, expected: dict[str, str]) -> None:
+    """Metadata maps text to text, whatever a writer put there."""
+    assert read(metadata=value).metadata == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("up", Status.UP), ("", Status.UNKNOWN), ("ODD", Status.UNKNOWN)]
+)
+def test_statuses_in_every_form(value: str, expected: Status) -> None:
+    """A status is read in any case, and one that Eureka does not know is UNKNOWN."""
+    assert read(status=value).status is expected
+
+
+def test_missing_fields_have_eurekas_defaults() -> None:
+    """An instance with a name and a host only is read with the defaults of InstanceInfo."""
+    instance = instance_from_json({"app": "rating", "hostName": "h"})
+    assert instance == Instance(
+        "RATING",
+        "h",
+        "h",
+        "",
+        Port(7001),
+        secure_port=Port(7002, enabled=False),
+        status=Status.UNKNOWN,
+    )
+    assert (instance.lease, instance.data_center) == (EurekaLease(), DataCenter())
+    assert instance.last_dirty_timestamp_ms is None
+
+
+def test_the_host_name_stands_in_for_a_missing_id() -> None:
+    """Old clients send no id: servers take the host name, and so do we."""
+    document = {key: value for key, value in DOCUMENT.items() if key != "instanceId"}
+    assert instance_from_json(document).instance_id == "10.0.0.1"
+
+
+def test_the_address_stands_in_for_a_missing_host_name() -> None:
+    """An instance without a host name is called at its address."""
+    assert read(hostName=None).host_name == "10.0.0.1"
+
+
+def test_timestamps_are_numbers_or_text() -> None:
+    """Servers send timestamps as text, some writers as numbers."""
+    assert read(lastDirtyTimestamp="17").last_dirty_timestamp_ms == 17
+    assert read(lastDirtyTimestamp=17).last_dirty_timestamp_ms == 17
+    assert read(lastDirtyTimestamp="").last_dirty_timestamp_ms is None
+
+
+def test_amazon_data_centers_are_kept() -> None:
+    """What a cloud instance says of its data centre is handed back as it came."""
+    data_center = {
+        "@class": "com.netflix.appinfo.AmazonInfo",
+        "name": "Amazon",
+        "metadata": {"availability-zone": "us-east-1a"},
+    }
+    instance = read(dataCenterInfo=data_center)
+    assert instance.zone == "us-east-1a"
+    assert instance_to_json(instance)["dataCenterInfo"] == data_center
+
+
+@pytest.mark.parametrize("missing", ["app", "instanceId"])
+def test_what_has_no_name_is_no_instance(missing: str) -> None:
+    """Without an application, or without anything to serve as id, the reader says which is missing."""
+    document = {key: value for key, value in DOCUMENT.items() if key not in (missing, "hostName", "ipAddr")}
+    field = {"app": "application", "instanceId": "instance_id"}[missing]
+    with pytest.raises(InvalidInstance, match=field):
+        instance_from_json(document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        listing(DOCUMENT),
+        {"applications": {"application": {"name": "RATING", "instance": DOCUMENT}}},
+        {"application": {"name": "RATING", "instance": [DOCUMENT]}},
+        {"application": {"name": "RATING", "instance": DOCUMENT}},
+    ],
+    ids=["lists", "single objects", "one application", "one application, single object"],
+)
+def test_single_objects_instead_of_lists(document: dict[str, Any]) -> None:
+    """Some writers send one object where a list is meant: both are read."""
+    assert instances_from_json(document) == ([read()], [])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"applications": {"versions__delta": "1", "apps__hashcode": "", "application": []}},
+        {"applications": {}},
+        {"applications": None},
+        {"applications": {"application": {"name": "RATING"}}},
+        {"applications": {"application": [{"name": "RATING", "instance": None}]}},
+    ],
+)
+def test_empty_lists(document: dict[str, Any]) -> None:
+    """A registry without instances is an empty list, however it is written."""
+    assert instances_from_json(document) == ([], [])
+
+
+def test_an_id_with_a_slash_is_reported_and_not_raised() -> None:
+    """One instance that no client could address hides none of the others."""
+    found, unreadable = instances_from_json(listing({**DOCUMENT, "instanceId": "a/b"}, DOCUMENT))
+    assert found == [read()]
+    assert len(unreadable) == 1
+    assert "RATING" in unreadable[0]
+    assert "'a/b'" in unreadable[0]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"port": {"$": "x"}},
+        {"lastDirtyTimestamp": "x"},
+        {"port": {"$": None}},
+        {"leaseInfo": {"durationInSecs": "x"}},
+    ],
+)
+def test_one_broken_instance_hides_none_of_the_others(fields: dict[str, Any]) -> None:
+    """A field with a value that means nothing is reported, and the rest of the list is read."""
+    found, unreadable = instances_from_json(listing({**DOCUMENT, **fields}, DOCUMENT))
+    assert found == [read()]
+    assert len(unreadable) == 1
+
+
+@given(st.lists(instances, max_size=4))
+def test_lists_keep_every_instance(listed: list[Instance]) -> None:
+    """A list is read completely and in order."""
+    found, unreadable = instances_from_json(listing(*map(instance_to_json, listed)))
+    assert [one.key for one in found] == [one.key for one in listed]
+    assert unreadable == []
+
+
+@given(st.lists(instances, max_size=4))
+def test_a_text_is_read_as_its_json(listed: list[Instance]) -> None:
+    """Reading a list while it is parsed gives the same as parsing it first, broken instances included."""
+    document = listing(*map(instance_to_json, listed), {**DOCUMENT, "instanceId": "a/b", "leaseInfo": {}})
+    assert instances_from_text(json.dumps(document).encode()) == instances_from_json(document)
+
+
+def test_metadata_is_never_taken_for_an_instance() -> None:
+    """Metadata may have the keys of an instance: its values are text, and so it stays what it is."""
+    metadata = {"ipAddr": "10.0.0.9", "leaseInfo": "none", "instanceId": "x", "app": "OTHER"}
+    text = json.dumps(listing({**DOCUMENT, "leaseInfo": {}, "metadata": metadata}))
+    found, unreadable = instances_from_text(text)
+    assert (found, unreadable) == ([read(metadata=metadata)], [])
+
+
+def test_empty_instances_share_nothing_that_changes() -> None:
+    """Defaults and equal metadata are shared between instances and can be changed by none."""
+    one, other = read(metadata={"zone": "a"}), read(metadata={"zone": "a"})
+    assert one.metadata is other.metadata
+    for shared in (EMPTY, one.metadata):
+        with pytest.raises(TypeError):
+            shared["x"] = 1  # type: ignore[index]
+
+
+@given(instances)
+def test_a_replica_says_what_a_registration_says(instance: Instance) -> None:
+    """And the overridden status, but no field that we do not know."""
+    plain = instance_to_json(replace(instance, unknown_fields=EMPTY))
+    expected = {**plain, "overriddenStatus": instance.overridden_status.value}
+    assert json.loads(replica_to_text(instance)) == expected
+
+
+def test_texts_are_shared_and_not_kept_for_ever() -> None:
+    """Equal ones are one object, and not in Python's own table, which forgets none in 3.12.0 to 3.12.6."""
+
+    def fresh(word: str) -> str:
+        return "".join(["of-this-test-only-", word])
+
+    one, two = (
+        read(
+            app=fresh("app").upper(), vipAddress=fresh("vip"), metadata={fresh("key"): fresh("value"), **more}
+        )
+        for more in ({}, {"more": "x"})
+    )
+    assert one.application is two.application
+    assert one.vip_address is two.vip_address
+    assert one.metadata[fresh("key")] is two.metadata[fresh("key")]
+    for text in (fresh("app").upper(), fresh("vip"), fresh("key"), fresh("value")):
+        assert sys.intern(text) is text

@@ -1,0 +1,175 @@
+"""Reading deltas at the price of what is new in them: it must come to what reading all of it comes to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka.protocol import delta_reader
+from eurekube_provider.eureka.protocol.delta import Delta, DeltaItem, delta_from_text, delta_item_of
+from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
+from tests.model import wire
+
+Document = dict[str, Any]
+Held = dict[Key, Instance]
+
+
+def item(name: str = "a", application: str = "RATING", **more: Any) -> Document:
+    """An instance in a delta, as a server writes it."""
+    return {
+        "instanceId": name,
+        "hostName": "10.0.0.1",
+        "app": application,
+        "ipAddr": "10.0.0.1",
+        "status": "UP",
+        "leaseInfo": {"durationInSecs": 90, "lastRenewalTimestamp": 1, "evictionTimestamp": 0},
+        "metadata": {},
+        "lastUpdatedTimestamp": "1700",
+        "lastDirtyTimestamp": "1600",
+        "actionType": "ADDED",
+        **more,
+    }
+
+
+def text_of(*items: Document) -> bytes:
+    """A delta of these, an application after the other."""
+    by_name: dict[str, list[Document]] = {}
+    for one in items:
+        by_name.setdefault(one["app"], []).append(one)
+    listed = [{"name": name, "instance": those} for name, those in by_name.items()]
+    applications = {"versions__delta": "7", "apps__hashcode": "UP_1_", "application": listed}
+    return wire.written({"applications": applications}).encode()
+
+
+def following(
+    texts: Sequence[bytes], understand: Callable[[bytes, Mapping[Key, Instance]], Delta]
+) -> list[Delta]:
+    """Each of these, read in turn by who holds what they told so far."""
+    held: Held = {}
+    found = []
+    for text in texts:
+        found.append(understand(text, held))
+        for key, instance in found[-1].changes.items():
+            held.pop(key, None)
+            if instance is not None:
+                held[key] = instance
+    return found
+
+
+@pytest.fixture
+def understood(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the instances of which the text was read."""
+    found: list[str] = []
+
+    def noting(document: Any, held: Mapping[Key, Instance]) -> DeltaItem:
+        found.append(document["instanceId"])
+        return delta_item_of(document, held)
+
+    monkeypatch.setattr(delta_reader, "delta_item_of", noting)
+    return found
+
+
+def test_what_stood_in_the_last_delta_is_not_read_again(understood: list[str]) -> None:
+    """Whatever its lease says by now; what changed is, and what is told for the first time."""
+    renewed = item("b", leaseInfo={"durationInSecs": 90, "lastRenewalTimestamp": 2})
+    second = text_of(item("a"), renewed, item("c", status="DOWN"), item("d"), item("z"))
+    one = DeltaReader()
+    before, after = following([text_of(*map(item, "abcz")), second], one.read)
+    assert understood == ["a", "b", "c", "z", "c", "d"]
+    assert after == delta_from_text(second)
+    assert after.changes["RATING", "b"] is before.changes["RATING", "b"]
+
+
+def test_nothing_is_remembered_of_the_delta_before_the_last(understood: list[str]) -> None:
+    """What is held is what the last one left; memory is that of one delta."""
+    texts = [text_of(item("a"), item("z")), text_of(item("z")), text_of(item("a"), item("z"))]
+    following(texts, DeltaReader().read)
+    assert understood == ["a", "z", "a"]
+
+
+def test_whoever_forgets_reads_all_of_the_next_one(understood: list[str]) -> None:
+    """As after a list, of which other instances are held than those that the delta told."""
+    one = DeltaReader()
+    text = text_of(item("a"))
+    one.read(text, {})
+    one.forget()
+    one.read(text, {})
+    assert understood == ["a", "a"]
+
+
+def test_of_what_is_gone_the_lease_counts() -> None:
+    """It says whether the instance was evicted, and so whether it left: no two are taken for one."""
+    lease = {"durationInSecs": 90, "lastRenewalTimestamp": 1_000_000}
+    left = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 1_000_001})
+    lapsed = item("a", actionType="DELETED", leaseInfo={**lease, "evictionTimestamp": 2_000_000})
+    found = following([text_of(left), text_of(lapsed), text_of(left)], DeltaReader().read)
+    assert [one.lapsed for one in found] == [frozenset(), {("RATING", "a")}, frozenset()]
+
+
+NASTY = ['{"instanceId":"', '"leaseInfo":{', "}", "]}", "\\", '"', "0", "ü", "", "zone-a"]
+"""What somebody may put into an instance's metadata."""
+
+items = st.builds(
+    item,
+    st.sampled_from("abc"),
+    st.sampled_from(["RATING", "ORDER"]),
+    status=st.sampled_from(["UP", "DOWN"]),
+    actionType=st.sampled_from(["ADDED", "MODIFIED", "DELETED"]),
+    lastUpdatedTimestamp=st.sampled_from(["1700", "1701"]),
+    leaseInfo=st.fixed_dictionaries(
+        {"durationInSecs": st.just(90)},
+        optional={
+            "lastRenewalTimestamp": st.sampled_from([1, 10]),
+            "evictionTimestamp": st.sampled_from([0, 1_000_000]),
+        },
+    ),
+    metadata=st.dictionaries(st.sampled_from(["zone", "x"]), st.sampled_from(NASTY)),
+)
+
+
+@settings(deadline=None)  # of others' work on the machine
+@given(st.lists(st.builds(lambda each: text_of(*each), st.lists(items, max_size=6)), min_size=1, max_size=5))
+def test_it_comes_to_what_reading_all_of_it_comes_to(texts: list[bytes]) -> None:
+    """Whatever came before, in whatever order, and whatever stands in the strings."""
+    assert following(texts, DeltaReader().read) == following(texts, delta_from_text)
+
+
+ODD = [
+    text_of(item("a")).replace(b'[{"instanceId"', b'{"instanceId"').replace(b"}]}]", b"}}]"),
+    text_of({key: value for key, value in item("a").items() if key != "instanceId"}),
+    json.dumps(json.loads(text_of(item("a"), item("b")))).encode(),
+    text_of(item("a", metadata={"other": item("b")})),
+    text_of(item("a", other={"instanceId": "b"}), item("c")),
+]
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_what_is_written_otherwise_is_read_as_before(text: bytes) -> None:
+    """One object in place of a list, other spaces and another order, and what only looks like an instance."""
+    assert following([text, text], DeltaReader().read) == following([text, text], delta_from_text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of(item("a"), item("b"))[:-3],
+        text_of(item("a"), item("b")) + b"}",
+        text_of(item("a"), item("b")).replace(b'},{"instanceId"', b'},1,{"instanceId"'),
+        text_of(item("a"), item("b")).replace(b'[{"instanceId"', b'[0,{"instanceId"'),
+        text_of(item("a"), item("b")).replace(b'"actionType":"ADDED"},', b'"actionType":"ADDED"}'),
+        text_of(item("a"), item("b", actionType="ARCHIVED")),
+    ],
+)
+def test_what_cannot_be_read_is_refused(text: bytes) -> None:
+    """Half a delta would leave something standing that is gone; also where most of it was read before."""
+    before = text_of(item("a"), item("b"))
+    with pytest.raises((ValueError, KeyError)):
+        delta_from_text(text)
+    with pytest.raises((ValueError, KeyError)):
+        following([before, text], DeltaReader().read)

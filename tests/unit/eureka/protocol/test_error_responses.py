@@ -1,0 +1,400 @@
+"""An error's sentence stands alone: what was tried, at which server, what came back, what to do next."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from eurekube_provider.core.errors import (
+    ConfigurationError,
+    EurekubeError,
+    InvalidInstance,
+    KubernetesError,
+    LeadershipLost,
+    OwnershipConflict,
+    RegistryDenied,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.kube.access import KubeAccess
+
+SECRET = "pa55-w0rd"
+RATING = Instance("rating", "rating-1", "10.0.0.1", "10.0.0.1", Port(8080))
+
+
+class Answering:
+    """A server that says the same to everybody."""
+
+    def __init__(self, status: int, body: str, headers: dict[str, str], *, hangs_up: bool = False) -> None:
+        self.requests: list[str] = []
+        answering = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                answering.requests.append(f"{self.command} {self.path}")
+                if hangs_up:
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body.encode())))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - the names that http.server calls
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+        self.thread.start()
+        self.address = f"127.0.0.1:{self.server.server_port}"
+        self.url = f"http://{self.address}/eureka"
+        self.peer = Peer(self.url, Connection.parse(f"http://ann:{SECRET}@{self.address}/eureka"))
+
+    def stop(self) -> None:
+        """End it."""
+        self.peer.close()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+Answer = Callable[..., Answering]
+
+
+@pytest.fixture
+def answering() -> Iterator[Answer]:
+    """Start servers that give one answer."""
+    servers: list[Answering] = []
+
+    def start(status: int, body: str = "", hangs_up: bool = False, **headers: str) -> Answering:
+        servers.append(Answering(status, body, headers, hangs_up=hangs_up))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+def said(error: type[RegistryError], ask: Callable[[], object], *words: str) -> RegistryError:
+    """What an error of this kind says: one sentence with these words, and no password."""
+    with pytest.raises(error) as caught:
+        ask()
+    text = str(caught.value)
+    assert [word for word in words if word not in text] == []
+    assert SECRET not in text
+    assert SECRET not in repr(caught.value)
+    assert "\n" not in text
+    return caught.value
+
+
+def test_the_tree() -> None:
+    """Whoever catches the root, or Eureka's errors, catches all of them."""
+    for error in (
+        ConfigurationError,
+        InvalidInstance,
+        RegistryError,
+        OwnershipConflict,
+        LeadershipLost,
+        KubernetesError,
+    ):
+        assert issubclass(error, EurekubeError)
+    for error in (RegistryUnreachable, RegistryDenied, RegistryRejected):
+        assert issubclass(error, RegistryError)
+    assert str(InvalidInstance("port", "too high")) == "port: too high"
+    assert str(InvalidInstance("", "nothing fits")) == "nothing fits"
+
+
+def test_changes_need_permission(answering: Answer) -> None:
+    """Without it no change is sent, in a batch neither; reads and renewals are, as ever."""
+    server = answering(404, "")
+    allowed = [False]
+    peer = Peer(server.url, Connection.parse(server.url), may_write=lambda: allowed[0])
+    changes: list[Callable[[], object]] = [
+        lambda: peer.register(RATING),
+        lambda: peer.restore(RATING),
+        lambda: peer.deregister(*RATING.key),
+        lambda: peer.set_status(RATING, Status.OUT_OF_SERVICE),
+        lambda: peer.clear_status(RATING),
+        lambda: peer.batch([batch.heartbeat(RATING), batch.register(RATING)]),
+        lambda: peer.batch([batch.cancel(RATING)]),
+    ]
+    for change in changes:
+        with pytest.raises(LeadershipLost, match="not sent"):
+            change()
+    assert server.requests == []
+    assert peer.renew(RATING) is False
+    assert peer.read(*RATING.key) is None
+    with pytest.raises(RegistryRejected):
+        peer.batch([batch.heartbeat(RATING)])
+    assert len(server.requests) == 3
+    allowed[0] = True
+    assert peer.deregister(*RATING.key) is False
+    assert server.requests[-1].startswith("DELETE ")
+    peer.close()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_changes_of_the_cluster_need_permission(method: str, answering: Answer) -> None:
+    """Neither a status nor a finalizer nor an Event is written without it; reads are sent, as ever."""
+    server, may_write = answering(200, "{}"), False
+    access = KubeAccess(client.ApiClient(client.Configuration(host=f"http://{server.address}")))
+    guarded = access.guarded(lambda: may_write)
+    assert guarded.get("/version") == {}
+    with pytest.raises(LeadershipLost, match="another replica may lead by now"):
+        guarded.request(method, "/apis/any")
+    may_write = True
+    guarded.request(method, "/apis/any")
+    assert server.requests == ["GET /version", f"{method} /apis/any"]
+
+
+def test_nobody_listens() -> None:
+    """A refused connection names action, instance, server and cause, and says what to check."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        peer = Peer(f"http://{address}/eureka", Connection.parse(f"http://ann:{SECRET}@{address}/eureka"))
+        error = said(
+            RegistryUnreachable,
+            lambda: peer.register(RATING),
+            "register RATING rating-1",
+            f"http://{address}/eureka",
+            "Connection refused",
+            "check the URL",
+        )
+    peer.close()
+    assert "host=" not in str(error)
+    assert (error.url, error.status_code) == (peer.url, None)
+
+
+def test_a_name_that_nobody_knows() -> None:
+    """A host name without an address is said as such."""
+    peer = Peer("http://eureka.invalid/eureka", Connection(("http://eureka.invalid/eureka",)))
+    said(
+        RegistryUnreachable,
+        lambda: peer.renew(RATING),
+        "renew RATING rating-1",
+        "eureka.invalid",
+        "check the URL",
+    )
+    peer.close()
+
+
+def test_a_server_that_is_silent() -> None:
+    """A time-out says how long was waited."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/eureka"
+        peer = Peer(url, Connection((url,), read_timeout_seconds=0.2))
+        said(
+            RegistryUnreachable,
+            lambda: peer.read("RATING", "a"),
+            "read RATING a",
+            url,
+            "did not answer within 0.2 s",
+        )
+        peer.close()
+
+
+def test_a_closed_connection_is_tried_once_more(answering: Answer) -> None:
+    """A server may have closed a pooled connection: every request is sent a second time, not a third."""
+    server = answering(200, hangs_up=True)
+    said(RegistryUnreachable, lambda: server.peer.renew(RATING), "renew RATING rating-1", server.url)
+    assert server.requests == ["PUT /eureka/apps/RATING/rating-1?status=UP"] * 2
+
+
+def test_wrong_credentials(answering: Answer) -> None:
+    """A 401 says where credentials are set."""
+    error = said(
+        RegistryDenied,
+        lambda: answering(401).peer.register(RATING),
+        "register RATING rating-1",
+        "answered 401",
+        "eurekube:password",
+        "EUREKA_PASSWORD",
+    )
+    assert error.status_code == 401
+
+
+def test_csrf(answering: Answer) -> None:
+    """A 403 names the usual causes: CSRF protection, and rights."""
+    server = answering(403)
+    said(
+        RegistryDenied,
+        lambda: server.peer.set_status(RATING, RATING.status),
+        "set the status of RATING rating-1 to UP",
+        f"{server.url} answered 403",
+        "CSRF",
+        "/eureka/**",
+    )
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(answering: Answer, status: int) -> None:
+    """A redirect is said, without its target's credentials, and ours are sent nowhere else."""
+    server = answering(status, Location=f"https://bob:{SECRET}@eureka.example.com/eureka/apps")
+    said(
+        RegistryRejected,
+        server.peer.list_instances,
+        "list the registry",
+        f"answered {status}",
+        "redirects to eureka.example.com/eureka/apps",
+    )
+    assert len(server.requests) == 1
+
+
+def test_a_web_page_instead_of_eureka(answering: Answer) -> None:
+    """A success that is not JSON asks whether the URL is Eureka's."""
+    server = answering(200, "<html>Welcome</html>", **{"Content-Type": "text/html"})
+    said(RegistryRejected, server.peer.list_instances, server.url, "not JSON", "/eureka")
+    said(RegistryRejected, lambda: server.peer.read("A", "b"), server.url, "not JSON")
+    said(RegistryRejected, server.peer.status, server.url, "is not Eureka's")
+
+
+@pytest.mark.parametrize(
+    "body", ["{}", "[]", "null", '"x"', '{"instance": null}', '{"instance": {"app": "A"}}']
+)
+def test_json_that_is_not_eurekas(answering: Answer, body: str) -> None:
+    """A success with other JSON is Eureka's error too, and never one of Python's."""
+    server = answering(200, body, **{"Content-Type": "application/json"})
+    said(RegistryRejected, lambda: server.peer.read("A", "b"), "read A b", server.url)
+
+
+@pytest.mark.parametrize(
+    "body", ["[]", "null", '"x"', '{"applications": 7}', '{"applications": {"application": [7]}}']
+)
+def test_lists_that_are_not_eurekas(answering: Answer, body: str) -> None:
+    """The same holds for a list."""
+    server = answering(200, body, **{"Content-Type": "application/json"})
+    said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(403, ""), (404, ""), (500, ""), (200, ""), (200, "{}"), (200, "<applications/>")]
+)
+def test_a_server_may_have_no_deltas(answering: Answer, status: int, body: str) -> None:
+    """They may be switched off, or unknown there, which is no fault: the list is read instead."""
+    peer = answering(status, body).peer
+    assert peer.changes_unless(b"") is None
+    assert peer.traffic.state is None or peer.traffic.state.is_up
+
+
+def test_a_delta_that_is_not_answered(answering: Answer) -> None:
+    """A server that answers nothing is judged, whatever it was asked for."""
+    peer = answering(200, hangs_up=True).peer
+    with pytest.raises(RegistryUnreachable, match="read what changed in the registry"):
+        peer.changes_unless(b"")
+    assert peer.traffic.state is not None
+    assert not peer.traffic.state.is_up
+
+
+def test_compressed_answers(answering: Answer) -> None:
+    """A body that is said to be compressed and is not is the server's error, in one sentence."""
+    server = answering(200, "{}", **{"Content-Type": "application/json", "Content-Encoding": "gzip"})
+    said(RegistryRejected, server.peer.list_instances, "list the registry", server.url)
+    said(RegistryUnreachable, answering(503, "x", **{"Content-Encoding": "gzip"}).peer.status, "503")
+
+
+def test_the_wrong_path(answering: Answer) -> None:
+    """A 404 where none is meant reminds of the URL's end."""
+    server = answering(404, '{"path":"/apps"}')
+    said(RegistryRejected, server.peer.list_instances, "answered 404", "usually ends with /eureka")
+    said(RegistryRejected, lambda: server.peer.register(RATING), "answered 404", "usually ends with /eureka")
+
+
+def test_a_404_that_is_an_answer(answering: Answer) -> None:
+    """For one instance a 404 only says that there is none."""
+    peer = answering(404).peer
+    assert peer.read("A", "b") is None
+    assert peer.find("b") is None
+    assert [peer.renew(RATING), peer.deregister("A", "b"), peer.clear_status(RATING)] == [False] * 3
+
+
+def test_what_eureka_refused(answering: Answer) -> None:
+    """A 400 repeats what the server said, in one line and not endlessly."""
+    server = answering(400, "Missing\n   dataCenterInfo " + "x" * 1000)
+    error = said(
+        RegistryRejected, lambda: server.peer.register(RATING), "answered 400 (Missing dataCenterInfo"
+    )
+    assert error.status_code == 400
+    assert len(str(error)) < 400
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+def test_a_server_in_trouble(answering: Answer, status: int) -> None:
+    """A 5xx is worth another try, and counts as unreachable."""
+    error = said(RegistryUnreachable, lambda: answering(status).peer.renew(RATING), f"answered {status}")
+    assert error.status_code == status
+
+
+def test_tls_where_there_is_none(answering: Answer) -> None:
+    """A failed TLS handshake says what to check."""
+    address = answering(200).address
+    peer = Peer(f"https://{address}/eureka", Connection.parse(f"https://ann:{SECRET}@{address}/eureka"))
+    said(RegistryUnreachable, lambda: peer.renew(RATING), "TLS", peer.url, "check the CA file")
+    peer.close()
+
+
+def test_credentials_of_the_environment_are_left_alone(
+    answering: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ~/.netrc of the machine never takes the place of what was configured."""
+    server = answering(401)
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login eve password x\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    plain = Peer(server.url, Connection((server.url,)))
+    said(RegistryDenied, lambda: plain.renew(RATING), "answered 401")
+    plain.close()
+    assert len(server.requests) == 1
+
+
+def test_only_a_server_that_is_away_has_a_deputy(answering: Answer) -> None:
+    """A 5xx is asked of the next server; a refusal is an answer, and the next one would say the same."""
+    away, refusing, unasked = answering(503), answering(400, "no"), answering(204)
+    peers = Peers(Connection((away.url, refusing.url, unasked.url)))
+    said(RegistryRejected, lambda: peers.register(RATING), refusing.url)
+    peers.close()
+    assert [len(server.requests) for server in (away, refusing, unasked)] == [1, 1, 0]
+
+
+def test_a_server_that_did_not_answer_is_asked_last(answering: Answer) -> None:
+    """One time-out is enough: for a while the others are asked first."""
+    away, well = answering(503), answering(200)
+    peers = Peers(Connection((away.url, well.url)))
+    assert [peers.renew(RATING) for _ in range(3)] == [True] * 3
+    peers.close()
+    assert [len(server.requests) for server in (away, well)] == [1, 3]
+
+
+def test_no_server_answers(answering: Answer) -> None:
+    """Where all are away the first one's error is told."""
+    first, second = answering(503, "first"), answering(500, "second")
+    peers = Peers(Connection((first.url, second.url)))
+    said(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")
+    said(RegistryUnreachable, lambda: peers.deregister("A", "b"))
+    by_server = peers.read_everywhere("A", "b")
+    peers.close()
+    assert (by_server.found, by_server.is_gone) == (None, False)
+    assert by_server.failures.keys() == {first.url, second.url}

@@ -1,0 +1,97 @@
+"""Whether an instance is new: not while another server, or another replica, may know it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.plan import plan
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.registry import list_lag
+from lab.waiting import wait_until
+from tests.unit.eureka.servers import OWNER, Holding, TwoServers, after_a_restart, instance
+
+
+def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first server had forgotten may stand on the others, a status that a person set included."""
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
+    registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
+    registry.take_over(0)  # nobody reads on: as it is until all are listed
+    assert registry.reachability.was_read
+    assert not registry.instances.is_new(("RATING", "held"))
+    assert not registry.instances.is_new(("RATING", "another"))
+    registry.start()
+    try:
+        wait_until(lambda: registry.instances.is_new(("RATING", "another")), "all to be listed", 30.0)
+        assert not registry.instances.is_new(("RATING", "held"))
+    finally:
+        registry.stop()
+
+
+def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All servers were listed, and what the former leader registered last is in none of the lists yet."""
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 600.0)
+    servers = TwoServers([])
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
+    registry.take_over(0)
+    registry.resync.read()
+    assert servers.lists == [peer.url for peer in servers.peers]
+    assert not registry.instances.is_new(("RATING", "any"))
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
+    registry.take_over(0)
+    registry.resync.read()
+    assert registry.instances.is_new(("RATING", "any"))
+
+
+def test_the_first_leader_of_a_cluster_believes_its_first_list() -> None:
+    """Nobody led before who could have registered what no list shows yet."""
+    registry = EurekaRegistry(
+        TwoServers([]),
+        Cluster("lab", "u"),
+        "operator",
+        600.0,
+        follows_another=lambda: False,
+    )
+    registry.take_over(0)
+    assert registry.instances.is_new(("RATING", "any"))
+
+
+def test_nothing_is_new_while_a_server_may_have_lost_its_memory() -> None:
+    """Its list lacks what stands on the others, and may stand in our place."""
+    registry = after_a_restart(TwoServers([]))
+    registry.reachability.read()
+    assert registry.instances.is_new(("RATING", "any"))
+    registry.restarts.notice()
+    assert not registry.instances.is_new(("RATING", "any"))
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
+    takes_over: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both began when neither had anything registered, so that none was refused; a rebuilt one takes over."""
+    theirs = replace(
+        instance("theirs"), metadata={"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
+    )
+    ours = replace(instance("ours"), metadata={"eurekube.owner": OWNER, "eurekube.cluster-uid": "u"})
+    servers = Holding(theirs, ours)
+    for number, peer in enumerate(servers.peers):
+        gone = partial(lambda number, *key: servers.held[number].pop(key, None) is not None, number)
+        monkeypatch.setattr(peer, "deregister", gone)
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0, check_cluster=not takes_over)
+    registry.reachability.read()
+    registry.renewals.add(theirs, just_registered=True)
+    registry.resync.learn([theirs, ours], is_complete=True)
+    for one in registry.known(owner=OWNER):
+        registry.keep(one)
+    assert (theirs.key in registry.renewals, ours.key in registry.renewals) == (takes_over, True)
+    outcome = registry.apply(plan((), registry.known(owner=OWNER), OWNER), OWNER)
+    left = set() if takes_over else {theirs.key}
+    assert [set(held) for held in servers.held] == [left, left]
+    assert {one.change.instance.key for one in outcome.failures} == left
+    assert all("another cluster of this name" in str(one.error) for one in outcome.failures)

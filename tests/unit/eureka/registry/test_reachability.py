@@ -1,0 +1,151 @@
+"""Whether an Eureka can be read: what is said of readings that fail and of silent servers, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.registry import Failing, Unread, Well
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import request_stats
+from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER
+from eurekube_provider.eureka.registry import reachability
+from eurekube_provider.eureka.registry.reachability import Reachability
+
+AWAY = RegistryUnreachable("away")
+
+
+class Clock:
+    """Both clocks of one machine, which a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 10_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Eureka:
+    """Two servers, of which a test says what they answer and when, as the one who reads sees them."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.peers = Peers(Connection(("http://one/eureka", "http://two/eureka")))
+        self.one, self.two = (peer.traffic for peer in self.peers.peers)
+        self.reachability = Reachability(self.peers)
+        self._clock = clock
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time pass."""
+        self._clock.now += seconds
+
+    def was_read(self) -> None:
+        """A reading goes well."""
+        self.reachability.answered()
+        self.reachability.read()
+
+
+@pytest.fixture
+def eureka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eureka]:
+    """One that was asked for nothing yet."""
+    clock = Clock()
+    stub = SimpleNamespace(monotonic=clock, time=clock, strftime=time.strftime, gmtime=time.gmtime)
+    monkeypatch.setattr(reachability, "time", stub)
+    monkeypatch.setattr(request_stats, "time", stub)
+    made = Eureka(clock)
+    yield made
+    made.peers.close()
+
+
+def test_a_single_reading_that_fails_is_told_and_judged_by_nobody(eureka: Eureka) -> None:
+    """Who looks sees why it failed at once; syncers say so only when the next one fails as well."""
+    assert eureka.reachability.condition() == Unread()
+    assert not eureka.reachability.failed(AWAY)
+    assert eureka.reachability.condition() == Unread(AWAY)
+    eureka.was_read()
+    assert eureka.reachability.condition() == Well()
+    since = 10_000.0
+    assert not eureka.reachability.failed(AWAY)
+    assert eureka.reachability.condition() == Well(AWAY)
+    eureka.pass_seconds(2.0)
+    assert eureka.reachability.failed(AWAY)
+    assert eureka.reachability.condition() == Failing(AWAY, since)
+    assert not eureka.reachability.failed(AWAY)
+    eureka.was_read()
+    assert eureka.reachability.condition() == Well()
+
+
+def test_servers_that_take_requests_and_do_not_answer_are_told_before_the_time_out(eureka: Eureka) -> None:
+    """To who waits after a second, to all after three; and nobody as long as another server answers."""
+    for server in (eureka.one, eureka.two):
+        server.judge()
+    eureka.was_read()
+    eureka.one.begin()
+    eureka.pass_seconds(10.0)
+    assert eureka.reachability.condition() == Well()
+    eureka.two.begin()
+    told = []
+    for _ in range(5):
+        eureka.pass_seconds(0.9)
+        condition = eureka.reachability.condition()
+        told.append(condition.lasts if isinstance(condition, Failing) else None)
+    assert told == [None, False, False, True, True]
+    eureka.one.count("GET", "200", 14.5)
+    assert eureka.reachability.condition() == Well()
+
+
+@pytest.mark.parametrize("seconds", [50.0, 0.0])
+def test_what_is_missing_after_all_were_silent_together_may_be_forgotten(
+    eureka: Eureka, seconds: float
+) -> None:
+    """Nobody could renew then; also where one of them was silent again since, by itself."""
+    eureka.was_read()
+    eureka.one.begin()
+    eureka.pass_seconds(5.0)
+    eureka.two.begin()
+    eureka.pass_seconds(2.9)
+    assert not eureka.reachability.failed_within(120.0)
+    eureka.pass_seconds(0.2)
+    assert eureka.reachability.failed_within(120.0)
+    eureka.one.count("GET", "200", 8.1)
+    eureka.two.count("GET", NO_ANSWER, 3.1)
+    eureka.two.begin()
+    eureka.two.count("GET", "200", 0.1)
+    eureka.pass_seconds(seconds)
+    eureka.one.begin()
+    eureka.pass_seconds(seconds)
+    eureka.one.count("GET", "200", seconds)
+    eureka.pass_seconds(119.9 - 2 * seconds)
+    assert eureka.reachability.failed_within(120.0)
+    eureka.pass_seconds(0.2)
+    assert not eureka.reachability.failed_within(120.0)
+
+
+def test_what_is_missing_after_one_server_was_silent_after_the_other_was_removed(eureka: Eureka) -> None:
+    """Servers that are restarted or busy in turn leave always one that renews, and knows what stands."""
+    eureka.was_read()
+    for server in (eureka.one, eureka.two, eureka.one):
+        server.begin()
+        eureka.pass_seconds(20.0)
+        server.count("PUT", "200", 20.0)
+        assert not eureka.reachability.failed_within(120.0)
+    eureka.two.begin()
+    eureka.pass_seconds(2.0)
+    eureka.one.begin()
+    eureka.pass_seconds(2.0)
+    assert not eureka.reachability.failed_within(120.0)
+
+
+def test_what_is_missing_after_a_reading_failed_may_be_forgotten(eureka: Eureka) -> None:
+    """Whoever could not be read could not be renewed, either."""
+    eureka.was_read()
+    eureka.reachability.failed(AWAY)
+    eureka.was_read()
+    eureka.pass_seconds(119.9)
+    assert eureka.reachability.failed_within(120.0)
+    eureka.pass_seconds(0.2)
+    assert not eureka.reachability.failed_within(120.0)

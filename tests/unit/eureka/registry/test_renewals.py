@@ -1,0 +1,617 @@
+"""Renewals against a registry that can be held up, forgets, and fails."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.model import EurekaLease, Instance, Port
+from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
+from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse, chunks
+from eurekube_provider.eureka.registry import heartbeat_sender
+from eurekube_provider.eureka.registry import renewals as module
+from eurekube_provider.eureka.registry.renewals import Renewals
+from eurekube_provider.runtime.clock import elapsed_seconds
+from lab.waiting import wait_until
+
+WAIT_SECONDS = 10
+Key = tuple[str, str]
+
+
+def instance(number: int = 1, renewal_interval_seconds: int = 30) -> Instance:
+    """An instance of its own key."""
+    return Instance(
+        "rating",
+        f"rating-{number}",
+        "10.0.0.1",
+        "10.0.0.1",
+        Port(8080),
+        lease=EurekaLease(renewal_interval_seconds, 90),
+        last_dirty_timestamp_ms=1,
+    )
+
+
+class FakePeer:
+    """A server that takes batches."""
+
+    def __init__(self, url: str, of: FakePeers) -> None:
+        self.url = url
+        self.sizes: list[int] = []
+        self.away = False
+        self._of = of
+
+    def __repr__(self) -> str:
+        return self.url
+
+    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
+        """Take heartbeats, one answer for each."""
+        if self.away:
+            raise RegistryUnreachable(f"{self.url} is away", url=self.url)
+        self.sizes.append(len(items))
+        return [self._of.answer((item["appName"], item["id"]), self) for item in map(json.loads, items)]
+
+
+class FakePeers:
+    """What renewals use of Peers: plain renewals to any server, or batches to each."""
+
+    def __init__(self, urls: Sequence[str] = ("http://one/eureka",), *, batches: bool = False) -> None:
+        self.peers = tuple(FakePeer(url, self) for url in urls)
+        self.batches = batches
+        self.renewed: Counter[Key] = Counter()
+        self.accepted = AcceptedRenewals()
+        self.turns: list[int] = []
+        self.by_peer: Counter[tuple[str, Key]] = Counter()
+        self.times: dict[Key, list[float]] = {}
+        self.forgotten: set[Key] = set()
+        self.stored: dict[Key, Instance] = {}
+        self.error: Exception | None = None
+        self.errors: dict[Key, Exception] = {}
+        self.tries: Counter[Key] = Counter()
+        self.seconds = 0.0
+        self.most_at_once = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.over = threading.Event()
+        self.waiting = 0
+        self._lock = threading.Lock()
+
+    def uses_batches(self, _leases: int) -> bool:
+        """Whether batches are used."""
+        return self.batches
+
+    def renew(self, renewed: Instance, turn: int) -> bool:
+        """Take a plain renewal; 404 for what was forgotten."""
+        self.turns.append(turn)
+        return self.answer(renewed.key, None).status_code != 404
+
+    def answer(self, key: Key, peer: FakePeer | None) -> ItemResponse:
+        """What became of one renewal."""
+        with self._lock:
+            self.waiting += 1
+            self.most_at_once = max(self.most_at_once, self.waiting)
+            self.tries[key] += 1
+        self.over.wait(self.seconds)
+        self.gate.wait(WAIT_SECONDS)
+        with self._lock:
+            self.waiting -= 1
+            if self.error:
+                raise self.error
+            if key in self.errors:
+                raise self.errors[key]
+            self.renewed[key] += 1
+            self.times.setdefault(key, []).append(elapsed_seconds())
+            if peer:
+                self.by_peer[peer.url, key] += 1
+            if key in self.forgotten:
+                return ItemResponse(404)
+            if key in self.stored:
+                return ItemResponse(409, self.stored[key])
+            return ItemResponse(200)
+
+
+class Listening:
+    """Who is told of what renewals find out."""
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[Instance, Any]] = []
+        self.told: list[int] = []
+        self.newer_ones: list[Instance] = []
+        self.again: list[Any] = []
+        self.error: Exception | None = None
+
+    def missing(self, instances: Sequence[Instance], peer: Any) -> None:
+        """Remember it, or fail."""
+        self.lost += [(one, peer) for one in instances]
+        self.told.append(len(instances))
+        if self.error:
+            raise self.error
+
+    def newer(self, stored: Instance) -> None:
+        """Remember it."""
+        self.newer_ones.append(stored)
+
+    def answers_again(self, peer: Any) -> None:
+        """Remember it."""
+        self.again.append(peer)
+
+
+Start = Callable[..., Renewals]
+
+
+@pytest.fixture
+def listener() -> Listening:
+    """Who listens."""
+    return Listening()
+
+
+@pytest.fixture
+def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Start renewals in which a tick is a hundredth of a second."""
+    monkeypatch.setattr(module, "TICK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "FIRST_WITHIN_SECONDS", 0.1)
+    monkeypatch.setattr(heartbeat_sender, "FIRST_RETRY_SECONDS", 0.02)
+    running: list[tuple[Renewals, FakePeers]] = []
+
+    def started(peers: FakePeers, interval_seconds: float = 0.2) -> Renewals:
+        renewals = Renewals(peers, listener, interval_seconds=interval_seconds)  # type: ignore[arg-type]
+        running.append((renewals, peers))
+        renewals.start()
+        return renewals
+
+    yield started
+    for renewals, peers in running:
+        peers.gate.set()
+        peers.over.set()
+        renewals.stop()
+
+
+def test_everything_is_renewed_again_and_again(start: Start) -> None:
+    """Each instance is renewed within the interval, whatever came when."""
+    peers = FakePeers()
+    renewals = start(peers)
+    for number in range(20):
+        renewals.add(instance(number), just_registered=number % 2 == 0)
+    wait_until(
+        lambda: len(peers.renewed) == 20 and min(peers.renewed.values()) >= 3, "three rounds", WAIT_SECONDS
+    )
+    assert len(renewals) == 20
+    assert ("RATING", "rating-1") in renewals
+    assert renewals.counts.accepted >= 60
+    assert renewals.last_minute == renewals.counts.accepted
+    assert (renewals.counts.missing, renewals.counts.failed) == (0, 0)
+
+
+def test_what_a_server_forgot_is_told_of_together(start: Start, listener: Listening) -> None:
+    """A server that lost its memory is asked for everything first: what it lacks is told of once."""
+    peers = FakePeers(batches=True)
+    renewals = start(peers, interval_seconds=60.0)
+    count = 3 * MOST_ITEMS
+    for number in range(count):
+        renewals.add(instance(number), just_registered=True)
+        peers.forgotten.add(instance(number).key)
+    renewals.renew_all_now(peers.peers[0])  # type: ignore[arg-type]
+    wait_until(lambda: listener.told, "the 404s", WAIT_SECONDS)
+    assert listener.told == [count]
+    assert {one.key for one, _ in listener.lost} == peers.forgotten
+
+
+def test_the_interval_is_kept(start: Start) -> None:
+    """Between two renewals of one instance there is the interval; the machine may hold up some of them."""
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=0.3)
+    for number in range(10):
+        renewals.add(instance(number), just_registered=False)
+    wait_until(
+        lambda: len(peers.times) == 10 and min(map(len, peers.times.values())) >= 4, "rounds", WAIT_SECONDS
+    )
+    gaps = [after - before for times in peers.times.values() for before, after in pairwise(times)]
+    assert median(gaps) < 0.6
+
+
+def test_everything_is_renewed_twice_a_minute_at_least(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers count on it, whatever an instance promises; fewer push them towards self-preservation."""
+    passed = [elapsed_seconds()]
+    monkeypatch.setattr(module, "elapsed_seconds", lambda: passed[0])
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=module.INTERVAL_SECONDS)
+    often, *others = [instance(number, promised) for number, promised in enumerate((1, 30, 3600))]
+    for one in (often, *others):
+        renewals.add(one, just_registered=True)
+    for half_minute in (1, 2, 3):
+        for _ in range(3):
+            before = peers.renewed[often.key]
+            passed[0] += 9.9
+            wait_until(lambda: peers.renewed[often.key] > before, "the next tick", WAIT_SECONDS)  # noqa: B023
+        wait_until(
+            lambda: min(peers.renewed[one.key] for one in others) >= half_minute,  # noqa: B023
+            "a renewal of each",
+            WAIT_SECONDS,
+        )
+
+
+def test_a_shorter_promise_is_kept(start: Start) -> None:
+    """An instance that promises to renew sooner than the interval is renewed as it promised."""
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=60)
+    renewals.add(instance(renewal_interval_seconds=1), just_registered=True)
+    wait_until(lambda: len(peers.times.get(instance().key, ())) >= 3, "three renewals", WAIT_SECONDS)
+
+
+def test_a_promise_that_becomes_shorter_is_kept(start: Start) -> None:
+    """At once, not only after what was planned by the longer one."""
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=60)
+    renewals.add(instance(renewal_interval_seconds=60), just_registered=True)
+    renewals.add(instance(renewal_interval_seconds=1), just_registered=True)
+    wait_until(lambda: len(peers.times.get(instance().key, ())) >= 2, "two renewals", WAIT_SECONDS)
+
+
+def test_renewals_are_spread(start: Start) -> None:
+    """What was registered at once is not renewed at once."""
+    peers = FakePeers()
+    renewals = start(peers, interval_seconds=1.0)
+    for number in range(100):
+        renewals.add(instance(number), just_registered=True)
+    wait_until(lambda: len(peers.renewed) == 100, "the first round", WAIT_SECONDS)
+    first = sorted(times[0] for times in peers.times.values())
+    assert first[-1] - first[0] > 0.3
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_a_removal_waits_for_its_renewal_in_flight(start: Start, batches: bool) -> None:
+    """When a removal returns no renewal is under way that could bring the instance back."""
+    peers = FakePeers(batches=batches)
+    renewals = start(peers)
+    peers.gate.clear()
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: peers.waiting, "the renewal", WAIT_SECONDS)
+    removed = threading.Event()
+
+    def remove() -> None:
+        renewals.remove(instance().key)
+        removed.set()
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    assert not removed.wait(0.1)
+    peers.gate.set()
+    assert removed.wait(WAIT_SECONDS)
+    remover.join()
+    count = peers.renewed[instance().key]
+    threading.Event().wait(0.5)  # two intervals in which nothing may happen
+    assert peers.renewed[instance().key] == count
+    assert instance().key not in renewals
+
+
+def test_a_removal_of_what_is_not_renewed_returns_at_once(start: Start) -> None:
+    """Nothing to renew is nothing to wait for."""
+    start(FakePeers()).remove(instance().key)
+
+
+def test_what_the_server_does_not_hold_is_told_once(start: Start, listener: Listening) -> None:
+    """A plain renewal that finds nothing (404) is told, and is the last one."""
+    peers = FakePeers()
+    peers.forgotten = {instance().key}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    renewals.add(instance(2), just_registered=False)
+    wait_until(lambda: listener.lost, "the 404", WAIT_SECONDS)  # told of after it was answered, by its thread
+    before = peers.renewed[instance(2).key]
+    wait_until(lambda: peers.renewed[instance(2).key] >= before + 4, "more rounds", WAIT_SECONDS)
+    assert listener.lost == [(instance(), None)]
+    assert peers.renewed[instance().key] == 1
+    assert instance().key not in renewals
+    assert renewals.counts.missing == 1
+
+
+def test_what_came_back_is_renewed_again(start: Start, listener: Listening) -> None:
+    """After it was missing and registered anew, it is renewed as before."""
+    peers = FakePeers()
+    peers.forgotten = {instance().key}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: listener.lost, "the 404", WAIT_SECONDS)
+    peers.forgotten = set()
+    renewals.add(instance(), just_registered=True)
+    wait_until(lambda: renewals.counts.accepted >= 2, "renewals", WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("error", [RegistryUnreachable("away"), RuntimeError("odd")])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_failure_is_retried(start: Start, error: Exception) -> None:
+    """A renewal that fails, however, is tried again soon, and counted."""
+    peers = FakePeers()
+    peers.error = error
+    renewals = start(peers, interval_seconds=60)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: renewals.counts.failed >= 2, "failures", WAIT_SECONDS)
+    peers.error = None
+    wait_until(lambda: renewals.counts.accepted == 1, "the renewal", WAIT_SECONDS)
+    assert instance().key in renewals
+
+
+def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Asking again at once would change nothing; the others go on, and who it is is said once."""
+    peers = FakePeers()
+    peers.errors = {instance().key: RegistryRejected("PUT: answered 400", status_code=400)}
+    renewals = start(peers, interval_seconds=0.4)
+    renewals.add(instance(), just_registered=False)
+    renewals.add(instance(2), just_registered=False)
+    wait_until(lambda: peers.renewed[instance(2).key] >= 5, "five rounds", WAIT_SECONDS)
+    assert 3 <= peers.tries[instance().key] <= peers.renewed[instance(2).key] + 2
+    assert renewals.refused == 1
+    told = [record for record in caplog.records if "refuses to renew" in record.message]
+    assert [vars(record)["instance"] for record in told] == [instance().instance_id]
+    peers.errors = {}
+    wait_until(lambda: peers.renewed[instance().key] and not renewals.refused, "its renewal", WAIT_SECONDS)
+
+
+def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for what it finds; then all go on at once."""
+    monkeypatch.setattr(heartbeat_sender, "FIRST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat_sender, "LONGEST_RETRY_SECONDS", 0.2)
+    peers = FakePeers()
+    peers.error = RegistryUnreachable("away")
+    renewals = start(peers, interval_seconds=60)
+    for number in range(100):
+        renewals.add(instance(number), just_registered=False)
+    wait_until(lambda: renewals.counts.failed, "the first failures", WAIT_SECONDS)
+    threading.Event().wait(0.2)  # those that were under way with it
+    began, before = elapsed_seconds(), peers.tries.total()
+    wait_until(lambda: peers.tries.total() >= before + 5, "five more tries", WAIT_SECONDS)
+    assert elapsed_seconds() - began > 0.6
+    peers.error = None
+    wait_until(lambda: len(peers.renewed) == 100, "all of them", WAIT_SECONDS)
+
+
+def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight at once would be too few for the interval."""
+    monkeypatch.setattr(module, "MORE_THREADS_AFTER_SECONDS", 0.2)
+    peers = FakePeers()
+    peers.seconds = 0.1
+    renewals = start(peers, interval_seconds=1.0)
+    for number in range(120):
+        renewals.add(instance(number), just_registered=True)
+    wait_until(lambda: peers.most_at_once > module.REST_THREADS, "more of them", WAIT_SECONDS)
+    wait_until(lambda: min(peers.renewed.values()) > 2, "more rounds", WAIT_SECONDS)
+    wait_until(lambda: renewals.late_seconds < 1.0, "the end of the delay", WAIT_SECONDS)
+    assert peers.most_at_once <= module.MOST_REST_THREADS
+
+
+def test_who_falls_behind_says_so(
+    start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with how many wait; and once more when all is in time again."""
+    monkeypatch.setattr(module, "MORE_THREADS_AFTER_SECONDS", 60.0)
+    peers = FakePeers()
+    peers.seconds = 0.1
+    renewals = start(peers, interval_seconds=0.4)
+    for number in range(200):
+        renewals.add(instance(number), just_registered=True)
+    wait_until(lambda: renewals.late_seconds > 0.6, "the delay", WAIT_SECONDS)
+    wait_until(lambda: "renewals fall behind" in caplog.text, "the warning", WAIT_SECONDS)
+    peers.seconds = 0.0
+    peers.over.set()
+    wait_until(lambda: "in time again" in caplog.text, "the end of it", WAIT_SECONDS)
+    assert caplog.text.count("renewals fall behind") == 1
+
+
+def test_what_a_server_lacks_is_told_although_there_is_always_more_to_do(
+    start: Start, listener: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sender that is never idle would keep it to itself."""
+    monkeypatch.setattr(heartbeat_sender, "GATHER_SECONDS", 0.1)
+    peers = FakePeers(batches=True)
+    peers.seconds = 0.002
+    peers.forgotten = {instance(number).key for number in range(0, 3000, 100)}
+    renewals = start(peers, interval_seconds=0.2)  # a batch of 250 takes half a second
+    for number in range(3000):
+        renewals.add(instance(number), just_registered=True)
+    wait_until(lambda: renewals.late_seconds, "the work", WAIT_SECONDS)
+    wait_until(lambda: listener.told, "what is missing", WAIT_SECONDS)
+    assert renewals.late_seconds
+
+
+def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) -> None:
+    """Renewals go on when nobody looks after what they found."""
+    listener.error = RuntimeError("odd")
+    peers = FakePeers()
+    peers.forgotten = {instance().key}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    renewals.add(instance(2), just_registered=False)
+    wait_until(lambda: listener.lost and peers.renewed[instance(2).key] >= 3, "more rounds", WAIT_SECONDS)
+
+
+def test_new_contents_are_renewed_from_then_on(start: Start, listener: Listening) -> None:
+    """What is added again under its key goes on with its new contents, once an interval."""
+    peers = FakePeers()
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=True)
+    newer = replace(instance(), last_dirty_timestamp_ms=2)
+    renewals.add(newer, just_registered=True)
+    assert len(renewals) == 1
+    peers.forgotten = {instance().key}
+    wait_until(lambda: listener.lost, "the 404", WAIT_SECONDS)
+    assert listener.lost == [(newer, None)]
+
+
+def test_many_are_renewed_in_batches_on_every_server(start: Start) -> None:
+    """Batches reach each server, and none is larger than servers send each other."""
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    renewals = start(peers)
+    for number in range(600):
+        renewals.add(instance(number), just_registered=False)
+    wait_until(lambda: len(peers.by_peer) == 1200, "all on both", WAIT_SECONDS)
+    sizes = [size for peer in peers.peers for size in peer.sizes]
+    assert max(sizes) <= 250
+    assert len(sizes) < 600
+
+
+def test_a_batch_is_no_larger_than_servers_send_each_other() -> None:
+    """Whatever is split: renewals, registrations or removals."""
+    assert [len(chunk) for chunk in chunks(range(600))] == [250, 250, 100]
+
+
+def test_a_server_that_lacks_one_says_which_server(start: Start, listener: Listening) -> None:
+    """In batches a 404 names its server, and the others' renewals go on."""
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    peers.forgotten = {instance().key}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: {peer for _, peer in listener.lost} == set(peers.peers), "both servers", WAIT_SECONDS)
+    assert instance().key in renewals
+
+
+def test_a_newer_version_is_told(start: Start, listener: Listening) -> None:
+    """A 409 renews all the same, and the version that the server holds is told."""
+    peers = FakePeers(batches=True)
+    stored = replace(instance(), last_dirty_timestamp_ms=7)
+    peers.stored = {instance().key: stored}
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: listener.newer_ones, "the newer version", WAIT_SECONDS)
+    assert listener.newer_ones[0] == stored
+    assert instance().key in renewals
+
+
+def test_a_server_that_is_away_delays_nobody_else(start: Start, listener: Listening) -> None:
+    """Batches to a server that is away are tried again; the other servers' go on, and its return is told."""
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    one, two = peers.peers
+    one.away = True
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: peers.by_peer[two.url, instance().key] >= 3, "renewals on the other", WAIT_SECONDS)
+    assert peers.by_peer[one.url, instance().key] == 0
+    assert renewals.counts.failed >= 1
+    one.away = False
+    wait_until(lambda: peers.by_peer[one.url, instance().key] >= 1, "renewals on the first", WAIT_SECONDS)
+    assert listener.again == [one]
+
+
+def test_renewals_of_one_instance_are_counted(start: Start) -> None:
+    """Plain renewals say which of the instance's they are, so that servers can take turns."""
+    peers = FakePeers()
+    start(peers).add(instance(), just_registered=False)
+    wait_until(lambda: len(peers.turns) > 3, "four renewals", WAIT_SECONDS)
+    assert peers.turns[:4] == [1, 2, 3, 4]
+
+
+def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while plain renewals are sent as well, which the other servers forward to it."""
+    monkeypatch.setattr(module, "FORWARDED_AFTER_SECONDS", 0.5)
+    peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
+    peers.peers[0].away = True
+    renewals = start(peers)
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: peers.turns, "a plain renewal", WAIT_SECONDS)
+    peers.peers[0].away = False
+
+    def are_batches_only() -> bool:
+        plain, batched = len(peers.turns), peers.by_peer[peers.peers[0].url, instance().key]
+        wait_until(
+            lambda: peers.by_peer[peers.peers[0].url, instance().key] > batched + 2, "batches", WAIT_SECONDS
+        )
+        return len(peers.turns) == plain
+
+    wait_until(are_batches_only, "the end of it", WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_all_at_once(start: Start, batches: bool) -> None:
+    """When a server may have forgotten everything, everything is renewed there without waiting."""
+    peers = FakePeers(batches=batches)
+    renewals = start(peers, interval_seconds=600)
+    for number in range(20):
+        renewals.add(instance(number, 600), just_registered=True)
+    assert peers.renewed == {}
+    renewals.renew_all_now(peers.peers[0])  # type: ignore[arg-type]
+    wait_until(lambda: len(peers.renewed) == 20, "all of them", WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_some_soon(start: Start, batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may have been removed by mistake is renewed once besides its turn, and nothing else is."""
+    monkeypatch.setattr(module, "SOON_SECONDS", 0.1)
+    peers = FakePeers(batches=batches)
+    renewals = start(peers, interval_seconds=600)
+    for number in range(3):
+        renewals.add(instance(number, 600), just_registered=True)
+    renewals.renew_soon([instance(1).key, instance(7).key])
+    wait_until(lambda: peers.renewed, "it", WAIT_SECONDS)
+    renewals.renew_soon([instance(2).key])
+    wait_until(lambda: peers.renewed == {instance(1).key: 1, instance(2).key: 1}, "both", WAIT_SECONDS)
+
+
+def test_a_stop_waits_for_what_is_in_flight(start: Start) -> None:
+    """After the stop nothing is renewed any more."""
+    peers = FakePeers()
+    renewals = start(peers)
+    peers.gate.clear()
+    renewals.add(instance(), just_registered=False)
+    wait_until(lambda: peers.waiting, "the renewal", WAIT_SECONDS)
+    stopper = threading.Thread(target=renewals.stop)
+    stopper.start()
+    stopper.join(0.1)
+    assert stopper.is_alive()
+    peers.gate.set()
+    stopper.join(WAIT_SECONDS)
+    assert not stopper.is_alive()
+    assert peers.waiting == 0
+    count = peers.renewed[instance().key]
+    threading.Event().wait(0.3)  # more than an interval in which nothing may happen
+    assert peers.renewed[instance().key] == count
+
+
+def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a sleep all that was missed is renewed at once, and spread over the interval afterwards."""
+    slept = [0.0]
+    awake = elapsed_seconds
+    monkeypatch.setattr(module, "elapsed_seconds", lambda: awake() + slept[0])
+    peers = FakePeers(batches=True)
+    renewals = start(peers, interval_seconds=600)
+    for number in range(50):
+        renewals.add(instance(number, 600), just_registered=True)
+    assert peers.renewed == {}
+    slept[0] = 3600.0
+    wait_until(lambda: len(peers.renewed) == 50, "all of them", WAIT_SECONDS)
+    assert set(peers.renewed.values()) == {1}
+    slept[0] += 300.0
+    wait_until(
+        lambda: renewals.counts.accepted > 50 and not renewals.late_seconds, "some again", WAIT_SECONDS
+    )
+    assert peers.renewed.total() < 95
+
+
+def test_standing_by_ends_every_renewal(start: Start) -> None:
+    """Those in flight included; what is added meanwhile is not renewed, and what is added later is."""
+    peers = FakePeers()
+    renewals = start(peers)
+    renewals.add(instance(1), just_registered=False)
+    peers.gate.clear()
+    wait_until(lambda: peers.waiting, "a renewal in flight", WAIT_SECONDS)
+    thread = threading.Thread(target=renewals.stand_by)
+    thread.start()
+    wait_until(lambda: renewals.stands_by, "the renewals to stand by", WAIT_SECONDS)
+    assert thread.is_alive()
+    peers.gate.set()
+    thread.join(timeout=WAIT_SECONDS)
+    assert not thread.is_alive()
+    before = peers.renewed.copy()
+    renewals.add(instance(2), just_registered=False)
+    assert len(renewals) == 0
+    renewals.resume()
+    renewals.add(instance(3), just_registered=False)
+    wait_until(lambda: peers.renewed[instance(3).key] > 1, "renewals after that", WAIT_SECONDS)
+    assert peers.renewed[instance(1).key] == before[instance(1).key]
+    assert peers.renewed[instance(2).key] == 0

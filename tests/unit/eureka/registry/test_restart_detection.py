@@ -1,0 +1,140 @@
+"""How a server's restart is told from another server behind the same URL, and from a clock that was set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.registry.restart_detection import (
+    LATELY_SECONDS,
+    RestartDetection,
+    StartTimes,
+    running_seconds,
+)
+from lab.waiting import wait_until
+from tests.unit.eureka.servers import Balanced, older, started_now
+
+
+def looked(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
+    """Whoever has looked at the servers some times, and the restarts that it noticed."""
+    restarted: list[Peer] = []
+    restarts = RestartDetection(servers, restarted.append)
+    for _ in range(7):
+        restarts.notice()
+    return restarts, restarted
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_another_server_behind_the_same_url_is_no_restart(count: int) -> None:
+    """However often a load balancer sends us to one or the other."""
+    restarts, restarted = looked(Balanced(*(older(number) for number in range(count))))
+    assert restarted == []
+    assert not restarts.lost_memory
+    assert restarts.servers_behind == count
+
+
+class Sticky(Balanced):
+    """A balancer of connections, of which one is kept open: it leads to one server until it is closed."""
+
+    connections = 0
+
+    def __init__(self, *servers: ServerStatus) -> None:
+        super().__init__(*servers)
+        self.peers[0].status_and_close = self._status_and_close  # type: ignore[method-assign]
+
+    def turn(self) -> int:
+        """Which server answers now."""
+        return self.connections % len(self.servers)
+
+    def _status_and_close(self) -> ServerStatus:
+        answer = self._status()
+        self.connections += 1
+        return answer
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
+    """By who looks for them: all that is asked over one connection goes to one of them."""
+    restarts, restarted = looked(Sticky(*(older(number) for number in range(count))))
+    assert restarts.servers_behind == 1
+    restarts.detect_behind_balancer()
+    assert restarts.servers_behind == min(count, 2)
+    assert restarted == []
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
+def test_for_how_long_a_server_has_run_is_told_by_its_own_clock(ahead: float) -> None:
+    """Ours may be another one."""
+    servers = Balanced(replace(older(-ahead), clock_ahead_seconds=ahead))
+    restarts, _ = looked(servers)
+    (url,) = (peer.url for peer in servers.peers)
+    assert restarts.runs_for("http://another") is None
+    assert 60 <= (restarts.runs_for(url) or 0) < 180
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_restart_behind_a_load_balancer_is_noticed_once(count: int) -> None:
+    """By a start time that nobody had before, whichever of the servers it is."""
+    servers = Balanced(*(older(10 * number) for number in range(count)))
+    restarts, restarted = looked(servers)
+    for number in range(count):
+        servers.servers[number] = started_now()
+        for _ in range(3 * count):
+            restarts.notice()
+        assert restarted == [servers.peers[0]] * (number + 1)
+        assert restarts.lost_memory
+        wait_until(lambda: started_now() != servers.servers[number], "the next millisecond", 1.0)  # noqa: B023
+
+
+def test_a_restart_is_noticed_though_the_clock_was_set_back() -> None:
+    """The new start time is an earlier one: for how long the server has run counts."""
+    starts = StartTimes()
+    assert not starts.take(1_000_000, 3600.0, 0.0)
+    assert starts.take(500_000, 5.0, 60.0)
+
+
+def test_a_server_that_we_are_sent_to_late_was_not_restarted() -> None:
+    """It has run for an hour; that we have known its URL for longer proves nothing."""
+    starts = StartTimes()
+    assert not starts.take(1, 86_400.0, 0.0)
+    assert not starts.take(2, 3600.0, 2.0)
+    assert not starts.take(1, 93_600.0, 7200.0)
+    assert not starts.take(3, 3600.0, 7202.0)
+    assert starts.take(4, 60.0, 7204.0)
+
+
+def test_a_server_that_was_away_for_long_was_restarted_meanwhile() -> None:
+    """However long it has run by the time that we can ask it again; and if it was not, it is known still."""
+    for started, is_restart in ((1, False), (2, True)):
+        starts = StartTimes()
+        starts.take(1, 100.0, 0.0)
+        assert starts.take(started, 3000.0, 7200.0) is is_restart
+        assert not starts.take(started, 3002.0, 7202.0)
+
+
+def test_start_times_are_forgotten() -> None:
+    """Servers that come and go behind one URL leave nothing behind."""
+    starts = StartTimes()
+    for number in range(1000):
+        starts.take(number, 1.0, LATELY_SECONDS * number / 10)
+    assert len(starts.seen_at) < 15
+
+
+@pytest.mark.parametrize(
+    ("uptime", "ahead", "seconds"),
+    [
+        ("0 days 00:01", 0.0, 90.0),
+        ("0 days 00:01", 3600.0, 120.0),  # a proxy with a clock of its own wrote the date
+        ("1 days 02:03", 3600.0, 3690.0),
+        ("0 days 00:01", None, 90.0),
+        ("", 30.0, 120.0),
+        ("0 days 00:00", -200.0, 0.0),
+    ],
+)
+def test_for_how_long_a_server_has_run(uptime: str, ahead: float | None, seconds: float) -> None:
+    """By its own clock, and never longer than its process."""
+    status = ServerStatus(uptime, 1_000_000, (), ahead)
+    assert running_seconds(status, 1_090.0) == seconds

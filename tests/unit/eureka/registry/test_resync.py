@@ -1,0 +1,297 @@
+"""What is read of a registry and when, at a take-over too, and what is learned of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.registry import Refused
+from eurekube_provider.eureka import fan_out
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.registry import list_lag, resync
+from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
+from lab.waiting import wait_until
+from tests.unit.eureka.servers import (
+    OWNER,
+    STATUS,
+    Balanced,
+    Told,
+    TwoServers,
+    after_a_restart,
+    behind_a_balancer,
+    instance,
+    older,
+    started_now,
+)
+
+
+def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at the start, after a failure or a restart, nor from a take-over until the first list that shows
+    everything, nor behind a load balancer.
+    """
+    doubts: list[bool] = []
+    servers, follows = Balanced(older(600)), True
+
+    def read(_: object, started: Mapping[str, int], *, in_doubt: bool) -> list[Instance]:
+        assert list(started) == [servers.peers[0].url]
+        doubts.append(in_doubt)
+        return []
+
+    def doubtful(registry: EurekaRegistry) -> bool:
+        registry.resync.read()
+        return doubts.pop()
+
+    monkeypatch.setattr(RegistryFetcher, "read", read)
+    registry = behind_a_balancer(servers, follows_another=lambda: follows)
+    assert doubtful(registry)
+    assert not doubtful(registry)
+    registry.reachability.failed(RegistryUnreachable("away"))
+    assert doubtful(registry)
+    assert not doubtful(registry)
+    registry.take_over(0)
+    assert doubts.pop()
+    assert doubtful(registry)
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
+    registry.take_over(0)
+    assert doubts.pop()
+    assert not doubtful(registry)
+    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 600.0)
+    follows = False
+    registry.take_over(0)
+    assert doubts.pop()
+    assert not doubtful(registry)
+    servers.servers = [started_now()]
+    assert doubtful(registry)
+    servers = Balanced(older(600), older(700))
+    assert doubtful(behind_a_balancer(servers))
+
+
+def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waits for the news works on them meanwhile. Where there is no such list, nothing waits."""
+    told: list[list[str]] = []
+    owed: list[list[Instance]] = []
+    monkeypatch.setattr(resync, "FIRST_THINGS_SECONDS", 0.0)
+    monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [instance("by-delta")])
+    monkeypatch.setattr(RegistryFetcher, "has_deferred_list", property(lambda _: bool(owed)))
+    monkeypatch.setattr(RegistryFetcher, "read_deferred_list", lambda _: owed.pop())
+    registry = behind_a_balancer(Balanced(older(600)))
+    registry.resync.was_read = lambda: told.append(sorted(one.instance_id for one in registry.known()))
+    registry.resync.read()
+    assert told == [["by-delta"]]
+    owed.append([instance("by-delta"), instance("by-list")])
+    registry.resync.read()
+    assert told == [["by-delta"], ["by-delta"], ["by-delta", "by-list"]]
+    assert owed == []
+
+
+def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As for mirrors; not for syncers alone, which learn of each other by their own writes."""
+    registry = behind_a_balancer(Balanced(older(600)))
+    seldom = registry.resync.interval_seconds
+    assert seldom > resync.FOLLOWED_SECONDS
+
+    def after(*names: str) -> float:
+        registry.resync.learn([instance(name) for name in names], is_complete=True)
+        return registry.resync.interval_seconds
+
+    assert [after("a"), after("a", "b")] == [seldom, seldom]
+    registry.follow(lambda: None)
+    assert after("a") == seldom  # the first that is followed
+    assert after("a") == seldom
+    assert after("a", "c") == resync.FOLLOWED_SECONDS
+    assert after("a", "c") == resync.FOLLOWED_SECONDS
+    monkeypatch.setattr(resync, "AFTER_CHANGE_SECONDS", -1.0)  # it is over
+    assert after("a") == seldom
+
+
+def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
+    """The server that was asked first had lost its memory: what is stale on the others is found, too."""
+    stale = instance("stale")
+    told = Told()
+    registry = EurekaRegistry(TwoServers([stale]), Cluster("lab", "u"), "operator", 600.0)
+    registry.subscription.listener = told
+    registry.start()
+    try:
+        wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
+        registry.take_over(0)
+        wait_until(lambda: OWNER in told.owners, "its owner to be looked at", 30.0)
+        assert registry.view.owned(OWNER) == [stale]
+    finally:
+        registry.stop()
+
+
+def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A removal that a frozen server missed is known to nobody any more when the leader before has ended.
+
+    What a stack removed meanwhile is not taken for registered: renewals would bring it back everywhere.
+    """
+    monkeypatch.setattr(resync, "RESTART_CHECK_SECONDS", 0.02)
+    stale = instance("stale")
+    whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
+    stacks = replace(instance("vm"), metadata=whose)
+    servers, told = TwoServers([stale, stacks]), Told()
+    registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
+    registry.subscription.listener = told
+    away = servers.peers[1]
+    servers.silent = {away.url: RegistryUnreachable("away")}
+
+    def some_looks() -> None:
+        before = servers.looks
+        wait_until(lambda: servers.looks > before + 3, "some looks at the servers", 30.0)
+
+    registry.start()
+    try:
+        wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
+        registry.take_over(0)
+        wait_until(lambda: servers.lists, "a list of all that answer", 30.0)
+        some_looks()
+        assert (told.owners, len(registry.view)) == ([], 0)
+        servers.silent = {}
+        wait_until(lambda: told.owners, "its owner to be looked at", 30.0)
+        assert (told.owners, registry.view.owned(OWNER)) == ([OWNER], [stale])
+        assert stacks.key not in registry.renewals
+        registry.view.gone(stale.key)
+        some_looks()  # once: the sweeper looks after what this replica removes
+        assert told.owners == [OWNER]
+    finally:
+        registry.stop()
+
+
+def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server that is asked first: it is not waited for as long as otherwise, nor asked for the list."""
+    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 30.0)
+    hangs = threading.Event()
+    asked: list[str] = []
+
+    def status(peer: Peer) -> ServerStatus:
+        if peer.url == peers.peers[0].url:
+            hangs.wait(30.0)
+        return STATUS
+
+    def list_unless(peer: Peer, _: bytes) -> tuple[bytes, list[Instance]]:
+        asked.append(peer.url)
+        return b"list", [instance("held")]
+
+    monkeypatch.setattr(Peer, "status", status)
+    monkeypatch.setattr(Peer, "list_unless", list_unless)
+    peers = Peers(Connection(tuple(f"http://{name}/eureka" for name in "abc")), waits_for_all=False)
+    registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
+    started = time.monotonic()
+    try:
+        registry.take_over(0)
+        assert time.monotonic() - started < 10.0
+    finally:
+        hangs.set()
+        peers.close()
+    assert asked == [peers.peers[1].url]
+    assert registry.view.owned(OWNER) == [instance("held")]
+
+
+def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
+    """Another cluster has our name, and a take-over is the first to read: its syncers' instances, of which we
+    have no syncer, would be taken for what deleted ones left behind.
+    """
+    metadata = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
+    told = Told()
+    registry = EurekaRegistry(
+        TwoServers([replace(instance("theirs"), metadata=metadata)]),
+        Cluster("lab", "u"),
+        "operator",
+        600.0,
+        check_cluster=True,
+    )
+    registry.subscription.listener = told
+    registry.take_over(0)
+    assert "in use by another cluster" in str(registry.condition())
+    assert (told.conditions, told.owners, len(registry.view)) == (1, [], 0)
+    assert isinstance(registry.condition(), Refused)
+
+
+def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
+    """Its list is not all there is: somebody else's instance may keep a place, or an address, from us."""
+    servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
+    registry = after_a_restart(servers)
+    registry.start()
+    try:
+        wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
+        assert registry.view.get(foreign) is not None
+    finally:
+        registry.stop()
+
+
+def test_what_nobody_can_be_asked_for_is_kept() -> None:
+    """A server came back empty while the one that holds it does not answer."""
+    servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
+    registry = after_a_restart(servers)
+    registry.take_over(0)
+    assert registry.view.get(foreign) is not None
+    servers.silent = {servers.peers[1].url: RegistryUnreachable("away")}
+    registry.take_over(0)
+    assert registry.view.get(foreign) is not None
+
+
+def test_what_registers_itself_beside_ours_has_us_look() -> None:
+    """Ours was registered before a list showed it; once only, and not for another application."""
+    told = Told()
+    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
+    registry.subscription.listener = told
+    ours, itself = instance("pod"), replace(instance("itself"), metadata={})
+    other = replace(itself, application="other")
+    registry.resync.learn([ours], is_complete=True)
+    for listed, expected in (([ours, other], []), ([ours, other, itself], [ours.owner])):
+        for again in (expected, []):
+            told.owners.clear()
+            registry.resync.learn(listed, is_complete=True)
+            assert told.owners == again
+
+
+def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
+    """Also where only another server tells of it: the one that was listed was restarted a moment ago."""
+    whose = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
+    theirs = replace(instance("theirs"), metadata=whose)
+    ours = replace(theirs, metadata={**whose, "eurekube.cluster-uid": "u"})
+    others = replace(theirs, metadata={**whose, "eurekube.owner": "cluster/other/shop/rating"})
+    for held, is_refused in ((theirs, True), (ours, False), (others, False)):
+        servers, cluster = TwoServers([held]), Cluster("lab", "u")
+        registry = EurekaRegistry(servers, cluster, "operator", 600.0, check_cluster=True)
+        if is_refused:
+            with pytest.raises(ConfigurationError, match="has UID another, this cluster has u"):
+                registry.resync.read()
+        else:
+            registry.resync.read()
+        assert registry.reachability.was_read is not is_refused
+
+
+def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done between two readings is done on the thread that reads."""
+    monkeypatch.setattr(resync, "RESTART_CHECK_SECONDS", 0.02)
+    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
+    rounds: list[int] = []
+
+    def catch_up() -> None:
+        rounds.append(len(rounds))
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(registry.resync, "catch_up", catch_up)
+    registry.start()
+    try:
+        registry.take_over(0)
+        wait_until(lambda: len(rounds) > 2, "the next rounds", 30.0)
+        assert all(loop.is_alive for loop in registry.liveness())
+    finally:
+        registry.stop()

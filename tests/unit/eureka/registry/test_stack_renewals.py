@@ -1,0 +1,162 @@
+"""Which registrations of stacks are renewed: not what was removed, though a list or a server has it still."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryRejected
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka.registry import stack_renewals
+from tests.unit.eureka.servers import Holding, instance, of_a_stack, renewed_after, started_now
+
+
+@pytest.mark.parametrize(("ends_in_seconds", "first"), [(120.0, 250), (-60.0, 600)])
+def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: float, first: int) -> None:
+    """Each look reads a part, that which may lapse first; what would lapse meanwhile is read at once."""
+    ends_ms = round((time.time() + ends_in_seconds) * 1000)
+    many = [replace(of_a_stack(f"i{number}"), lease_ends_ms=ends_ms - number) for number in range(600)]
+    registry = Holding(*many).registry()
+    renewed = renewed_after(registry, *many)
+    assert renewed == {f"i{number}" for number in range(600 - first, 600)}
+    for _ in range(2):
+        registry.stack_renewals.check()
+    assert len(registry.renewals) == 600
+
+
+def test_a_list_that_is_old_brings_back_nothing() -> None:
+    """It was removed since: renewed, it would be restored at the first answer that nobody has it."""
+    gone, stands = of_a_stack("gone"), of_a_stack("stands")
+    assert renewed_after(Holding(stands).registry(), gone, stands) == {"stands"}
+
+
+def test_a_list_of_a_server_that_missed_a_removal_brings_back_nothing() -> None:
+    """It was frozen when a stack removed it at the other one; the leader of today does not know of it."""
+    stale, shared = of_a_stack("stale"), instance("shared")
+    servers = Holding(shared)
+    servers.held[1][stale.key] = stale
+    assert renewed_after(servers.registry(), shared, stale) == set()
+
+
+def test_what_is_known_as_removed_stays_so_where_nothing_shows_any_more_that_servers_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What both held went away since."""
+    monkeypatch.setattr(stack_renewals, "LIST_LAG_SECONDS", -1.0)
+    stale, shared = of_a_stack("stale"), instance("shared")
+    servers = Holding(shared)
+    servers.held[1][stale.key] = stale
+    registry = servers.registry()
+    assert renewed_after(registry, shared, stale) == set()
+    for held in servers.held:
+        held.pop(shared.key, None)
+    assert renewed_after(registry, stale) == set()
+
+
+@pytest.mark.parametrize(("renewed", "stays"), [("lately", set()), ("by nobody for long", {"vm"})])
+def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[str]) -> None:
+    """No operator ran for some minutes: servers forget at their own pace, and the first list is one's own."""
+    end = time.time() + (60.0 if renewed == "lately" else -5.0)
+    left, shared = replace(of_a_stack("vm"), lease_ends_ms=int(end * 1000)), instance("shared")
+    servers = Holding(shared)
+    servers.held[1][left.key] = left
+    assert renewed_after(servers.registry(), shared, left) == stays
+
+
+@pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
+def test_what_was_removed_before_our_eyes_is_not_restored(
+    written_seconds_ago: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when the server that missed the removal answers again, nor when its list is read, nor when it
+    alone answers; but when the stack registers it anew.
+    """
+    stacks, shared = of_a_stack("vm", written_seconds_ago), instance("shared")
+    servers = Holding(shared, stacks)
+    registry = servers.registry()
+    assert renewed_after(registry, shared, stacks) == {"vm"}
+    del servers.held[0][stacks.key]
+    registry.recovery.missing([stacks], None)  # the other one has not answered the renewal
+    assert (registry.renewals.held(), stacks.key in servers.held[0]) == ([], False)
+    passed = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed, time=time.time)
+    monkeypatch.setattr(stack_renewals, "time", clock)
+    for away in (set[int](), {0}):
+        servers.away = away
+        passed += 60.0
+        assert renewed_after(registry, shared, stacks) == set()
+    servers.away = set()
+    again = replace(stacks, last_dirty_timestamp_ms=stacks.written_at_ms + 1)
+    servers.register(again)
+    assert renewed_after(registry, shared, again) == {"vm"}
+
+
+def test_what_may_be_on_its_way_or_forgotten_is_renewed() -> None:
+    """A new one, any where servers share nothing, and any of which a restarted server knows nothing."""
+    new, old, shared = of_a_stack("new", 10.0), of_a_stack("old"), instance("shared")
+    servers = Holding(shared)
+    servers.held[1][new.key] = new
+    assert renewed_after(servers.registry(), shared, new) == {"new"}
+    split = Holding()
+    split.held[1][old.key] = old
+    assert renewed_after(split.registry(), old) == {"old"}
+    restarted = Holding(shared)
+    restarted.held[1][old.key] = old
+    restarted.peers[0].status = started_now  # type: ignore[method-assign]
+    assert renewed_after(restarted.registry(), shared, old) == {"old"}
+
+
+def test_what_is_known_costs_no_read() -> None:
+    """Neither what is renewed, nor for a while what was removed and is listed still."""
+    stacks, gone = [of_a_stack(f"vm-{number}") for number in range(300)], of_a_stack("gone")
+    servers = Holding(*stacks)
+    registry = servers.registry()
+    assert len(renewed_after(registry, *stacks, gone)) == 300
+    reads = servers.reads
+    assert reads == 2 * 301
+    assert len(renewed_after(registry, *stacks, gone)) == 300
+    assert servers.reads == reads
+
+
+def test_only_what_names_this_operator_is_renewed_for_stacks() -> None:
+    """What names another one, or renews itself, is theirs to let lapse."""
+    named = {
+        name: replace(instance(name), metadata={"eurekube.owner": "stack/o/p/s/n", "eurekube.renewer": name})
+        for name in ("operator", "another", "self")
+    }
+    assert renewed_after(Holding(*named.values()).registry(), *named.values()) == {"operator"}
+
+
+def test_one_of_a_stack_that_cannot_be_read_keeps_no_other_from_being_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Anybody may register with a stack's marks, under an id that a server or a proxy refuses to look for."""
+    odd, *others = (of_a_stack(name) for name in ("odd%", "vm-1", "vm-2"))
+    servers = Holding(odd, *others)
+    refuse(servers, odd, monkeypatch)
+    assert renewed_after(servers.registry(), odd, *others) == {"vm-1", "vm-2"}
+
+
+def test_whether_servers_share_is_told_by_what_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever others have registered beside it."""
+    odd, shared, removed = instance("odd%"), instance("shared"), of_a_stack("removed")
+    servers = Holding(odd, shared)
+    servers.held[0][removed.key] = removed
+    refuse(servers, odd, monkeypatch)
+    assert renewed_after(servers.registry(), odd, shared, removed) == set()
+    del servers.held[1][shared.key]
+    assert renewed_after(servers.registry(), odd, shared, removed) == {"removed"}
+
+
+def refuse(servers: Holding, odd: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no server say whether it holds this one."""
+    for number, peer in enumerate(servers.peers):
+
+        def read(*key: str, number: int = number) -> Instance | None:
+            if key == odd.key:
+                raise RegistryRejected("400", status_code=400)
+            return servers.read_at(number, *key)
+
+        monkeypatch.setattr(peer, "read", read)
