@@ -60,13 +60,15 @@ class _Drop:
     :ivar lacking: the servers that held it no more when its renewal missed it: it was removed there.
     """
 
-    written_at_ms: int
+    instance: Instance
     at: float
     lacking: Set[str] = frozenset()
 
-    def is_to_be_read(self, listed: Instance, now: float) -> bool:
-        """Whether a list shows what was registered since, or may be so old no more."""
-        return listed.written_at_ms > self.written_at_ms or now - self.at > LIST_LAG_SECONDS
+    def is_followed_by(self, found: Instance, held: Mapping[str, Instance | None]) -> bool:
+        """Whether it was registered anew since: later, or, by whatever clock, where it had been removed."""
+        is_there_again = any(held.get(url) for url in self.lacking)
+        is_another = is_there_again and found.incarnation != self.instance.incarnation
+        return is_another or found.written_at_ms > self.instance.written_at_ms
 
 
 @dataclass(eq=False, repr=False)
@@ -127,8 +129,10 @@ class StackRenewals:
         for key, instance in ours.items():
             if key in self._renewals:
                 self._renewals.add(instance, just_registered=False)
-            elif key not in dropped or dropped[key].is_to_be_read(instance, now):
-                suggested[key] = instance
+            else:
+                drop = dropped.get(key)  # looked at again once the list may be so old no more
+                if drop is None or drop.is_followed_by(instance, {}) or now - drop.at > LIST_LAG_SECONDS:
+                    suggested[key] = instance
         suggested = dict(sorted(suggested.items(), key=lambda item: _lapses_at(item[1])))
         with self._lock:
             before = self._chunk if self._suggested else NEW_AT_ONCE
@@ -161,10 +165,7 @@ class StackRenewals:
                 return
 
     def _judge_all(self, listed: Sequence[Instance]) -> None:
-        """Renew those that stand; one that nobody may read stops no other.
-
-        :raises RegistryError: no server answered.
-        """
+        """Renew those that stand; one that nobody may read stops no other."""
         try:
             reads = self._read([one.key for one in listed])
         except RegistryRejected as error:
@@ -191,7 +192,7 @@ class StackRenewals:
             return
         with self._lock:
             dropped = self._dropped.get(found.key)
-        is_news = dropped is None or dropped.written_at_ms < found.written_at_ms
+        is_news = dropped is None or dropped.is_followed_by(found, held)
         # What was removed before our eyes stands only on those that missed it, even if they alone answer.
         lacks = self._removed_at(held, ON_ITS_WAY_SECONDS if is_news else 0.0, was_dropped=not is_news)
         if is_news and may_be_evicted(held, time.time()):
@@ -215,9 +216,9 @@ class StackRenewals:
     def _drop(self, instance: Instance, lacking: Set[str] = frozenset()) -> None:
         with self._lock:
             before = self._dropped.get(instance.key)
-            if before is not None and before.written_at_ms == instance.written_at_ms:
+            if before is not None and before.instance.written_at_ms == instance.written_at_ms:
                 lacking |= before.lacking
-            self._dropped[instance.key] = _Drop(instance.written_at_ms, time.monotonic(), lacking)
+            self._dropped[instance.key] = _Drop(instance, time.monotonic(), lacking)
 
     def lost(self, instance: Instance) -> None:
         """A server that held it does not, or none does: restored if one forgot it, else dropped."""

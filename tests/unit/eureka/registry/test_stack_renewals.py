@@ -160,3 +160,25 @@ def refuse(servers: Holding, odd: Instance, monkeypatch: pytest.MonkeyPatch) -> 
             return servers.read_at(number, *key)
 
         monkeypatch.setattr(peer, "read", read)
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["where it was removed", "where the removal was missed"])
+def test_what_is_registered_anew_by_a_clock_that_is_behind_is_renewed(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mark says that it is another one; what missed a removal may hold one from before, too."""
+    ahead, behind = of_a_stack("vm", -600.0), of_a_stack("vm", 10.0)
+    marked = {"eurekube.incarnation": "another"}
+    again = replace(behind, metadata={**behind.metadata, **marked})
+    servers = Holding(ahead, instance("shared"))
+    registry = servers.registry()
+    assert renewed_after(registry, ahead, instance("shared")) == {"vm"}
+    del servers.held[0][ahead.key]
+    del servers.held[1][ahead.key]
+    servers.away = {1}
+    registry.recovery.missing([ahead], None)
+    assert ahead.key not in registry.renewals
+    servers.away = {1 - place}
+    servers.held[place][again.key] = again
+    monkeypatch.setattr(stack_renewals, "LIST_LAG_SECONDS", -1.0)
+    assert renewed_after(registry, again, instance("shared")) == ({"vm"} if place == 0 else set())
