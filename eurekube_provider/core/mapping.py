@@ -24,7 +24,15 @@ from eurekube_provider.core.identity import (
 )
 from eurekube_provider.core.mapping_cache import NOT_MAPPED, MappingCache, SliceMapping
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, Problem, is_ready, is_terminating, qualified, service_of
+from eurekube_provider.core.objects import (
+    Object,
+    Problem,
+    is_packed_by_kubernetes,
+    is_ready,
+    is_terminating,
+    qualified,
+    service_of,
+)
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata
@@ -181,7 +189,7 @@ def _pod_instances(
         instances.pop(instance_id, None)
     if mapped is not None and not reads_pods:
         mapped.keep(where, context, parts, by_zone)
-    ports = [endpoint_slice.get("ports") for endpoint_slice, _ in parts.values()]
+    ports = [one.get("ports") for one, _ in parts.values() if is_packed_by_kubernetes(one)]
     # Else what is not ready is missing, too, and must go at once.
     is_repacked = syncer.not_ready is NotReady.DOWN and any(one != ports[0] for one in ports)
     return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating), is_repacked)

@@ -19,6 +19,9 @@ STACK_LABEL = "eurekube.io/stack"
 MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 """The label by which an EndpointSlice names who writes it."""
 
+SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
+"""Who writes the EndpointSlices of a Service with a selector: Kubernetes itself."""
+
 MIRROR_MANAGER = "mirror.eurekube.io"
 """Who writes the EndpointSlices of an EurekaMirror."""
 
@@ -65,6 +68,11 @@ def is_mirrored(item: Object) -> bool:
     """
     labels = (item.get("metadata") or {}).get("labels") or {}
     return labels.get(MANAGED_BY_LABEL) == MIRROR_MANAGER or MIRROR_LABEL in labels
+
+
+def is_packed_by_kubernetes(endpoint_slice: Object) -> bool:
+    """Whether Kubernetes itself writes an EndpointSlice, and so may pack its endpoints into another one."""
+    return (endpoint_slice["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == SLICE_CONTROLLER
 
 
 def conditions_of(item: Object) -> dict[str, Object]:

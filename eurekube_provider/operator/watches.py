@@ -16,8 +16,11 @@ from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import interned
 from eurekube_provider.core.objects import (
     ATTACH_ANNOTATION,
+    MANAGED_BY_LABEL,
     SERVICE_NAME_LABEL,
+    SLICE_CONTROLLER,
     is_mirrored,
+    is_packed_by_kubernetes,
     is_terminating,
     service_of,
 )
@@ -68,8 +71,11 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
         if kept is None or not _is_all_kept(endpoint, kept):
             kept = _trim_endpoint(endpoint)
         endpoints.append(kept)
+    labels = {SERVICE_NAME_LABEL: service} if service else {}
+    if is_packed_by_kubernetes(endpoint_slice):
+        labels[MANAGED_BY_LABEL] = SLICE_CONTROLLER
     return {
-        "metadata": _with_name(endpoint_slice, labels={SERVICE_NAME_LABEL: service} if service else {}),
+        "metadata": _with_name(endpoint_slice, labels=labels),
         "addressType": endpoint_slice.get("addressType", "IPv4"),
         "ports": endpoint_slice.get("ports") or [],
         "endpoints": endpoints,

@@ -16,7 +16,7 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.core.objects import MANAGED_BY_LABEL, SERVICE_NAME_LABEL, SLICE_CONTROLLER
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -202,11 +202,16 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     assert scene.reconcile() == [], "none of its siblings says that the slices are whole"
 
 
-@pytest.mark.parametrize("spec", [{}, {"notReady": "Remove"}], ids=["Down", "Remove"])
-def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("spec", "manager"),
+    [({}, SLICE_CONTROLLER), ({"notReady": "Remove"}, SLICE_CONTROLLER), ({}, "somebody.example.com")],
+    ids=["Down", "Remove", "of somebody else's"],
+)
+def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any], manager: str) -> None:
     """A Service got another port: Kubernetes writes one slice after the other, each with other endpoints.
 
-    What is not ready is no doubt, and where that is removed nobody can tell the two apart.
+    What is not ready is no doubt, and where that is removed nobody can tell the two apart. Slices that
+    somebody else writes may have different ports for good.
     """
     scene = Scene(**spec)
     (slices,) = scene.told.sources.slices.reflectors
@@ -220,7 +225,8 @@ def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any]) -> N
             }
             for pod in pods
         ]
-        metadata = {"name": name, "namespace": "shop", "labels": {SERVICE_NAME_LABEL: "rating"}}
+        labels = {SERVICE_NAME_LABEL: "rating", MANAGED_BY_LABEL: manager}
+        metadata = {"name": name, "namespace": "shop", "labels": labels}
         item = {"metadata": metadata, "addressType": "IPv4", "ports": ports, "endpoints": endpoints}
         slices.take("MODIFIED", item)
 
@@ -230,7 +236,7 @@ def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any]) -> N
     scene.reconcile()
     both = [http, {"name": "metrics", "port": 9090}]
     packed("one", both, *"efab")
-    if spec:
+    if spec or manager != SLICE_CONTROLLER:
         assert [change.action for change in scene.reconcile()] == [Action.DEREGISTER] * 2
         return
     assert scene.reconcile() == []
