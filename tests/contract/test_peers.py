@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Self
 
@@ -16,7 +17,7 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
 from eurekube_provider.eureka import apply as module
-from eurekube_provider.eureka import avoided_peers
+from eurekube_provider.eureka import avoided_peers, far_side
 from eurekube_provider.eureka.apply import apply, remove, write
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
@@ -128,6 +129,29 @@ def test_a_removal_where_one_server_holds_it_only(peers: Peers, http: requests.S
         assert status == 204
         by_server = peers.deregister(*stray.key)
         assert by_server.is_gone
+
+
+def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
+    single: Lab, three: Lab, app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers that do not name each other: a registration goes to the first alone, and a removal to each."""
+    monkeypatch.setattr(far_side, "LACKS_SECONDS", 0.0)
+    connection = Connection((three.eureka_urls[0], *single.eureka_urls), read_timeout_seconds=WAIT_SECONDS)
+    instance = owned(app)
+    with closing(Peers(connection)) as peers:
+        peers.register(instance)
+        peers.peers[0].set_status(instance, Status.OUT_OF_SERVICE)
+        near, far = held(peers, instance)
+        assert near is not None
+        assert far is None
+        for turn in range(4):
+            assert peers.renew(near, turn)
+        for there in held(peers, instance):
+            assert there is not None
+            assert (there.status, there.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
+            assert there.last_dirty_timestamp_ms == near.last_dirty_timestamp_ms
+        remove(peers, instance)
+        assert held(peers, instance) == [None, None]
 
 
 def test_a_removal_looks_again(peers: Peers, app: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from eurekube_provider.core.identity import Cluster as Identity
+from eurekube_provider.core.model import Status
 from eurekube_provider.core.registry import Well
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -33,6 +34,9 @@ from tests.system.conftest import StartOperator, instances
 from tests.system.test_syncer_fields import Shop
 
 pytestmark = pytest.mark.lab
+
+LISTED_SECONDS = 4.0
+"""Within so long each connection has listed what the other one registered: it is read every second."""
 
 HANGS_SECONDS = 20.0
 """The time-out for who does not answer: what takes less than half of it did not wait for that."""
@@ -77,14 +81,19 @@ class Listener:
 @pytest.fixture
 def controller(lab: Lab, namespace: str, way: Proxy) -> Iterator[Controller]:
     """A controller with the connections ``default`` and ``elsewhere``, on the test's namespace."""
+    there = replace(
+        Connection.parse(f"http://127.0.0.1:{way.port}/eureka"), read_timeout_seconds=HANGS_SECONDS
+    )
+    connections = {"default": Connection.parse(lab.eureka_urls), "elsewhere": there}
+    with leading(lab, namespace, connections) as running:
+        yield running
+
+
+@contextmanager
+def leading(lab: Lab, namespace: str, connections: Mapping[str, Connection]) -> Iterator[Controller]:
+    """A controller that leads, with these connections, on the test's namespace."""
     access = KubeAccess.load(lab.kubeconfig)
     identity = Identity("several", "uid")
-    connections = {
-        "default": Connection.parse(lab.eureka_urls),
-        "elsewhere": replace(
-            Connection.parse(f"http://127.0.0.1:{way.port}/eureka"), read_timeout_seconds=HANGS_SECONDS
-        ),
-    }
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events, statuses = EventRecorder(access, "test", "test"), StatusWriter(access)
     registries = {
@@ -145,6 +154,31 @@ def test_a_syncer_moves_to_another_eureka(
     shop.cluster.delete(SYNCERS, "it", namespace)
     wait_for(lambda: there() == {}, "none left", 60.0)
     wait_for(lambda: cluster.get(SYNCERS, "it", namespace) is None, "the finalizer", 60.0)
+
+
+def test_nothing_is_removed_between_two_connections_to_one_eureka(
+    lab: Lab, cluster: Cluster, eureka: Peers, namespace: str
+) -> None:
+    """Each lists what was registered by the other, and a removal there would be one here."""
+    here = Connection.parse(lab.eureka_urls)
+    shop = Shop(cluster, eureka, namespace)
+    shop.service()
+    shop.slices(shop.endpoint(1), shop.endpoint(2))
+    shop.syncer()
+    with leading(lab, namespace, {"default": here, "again": here}):
+        shop.wait_statuses("UP", "UP")
+        for spec in ({}, {"eureka": "again"}, {"eureka": "default", "metadata": {"color": "red"}}):
+            shop.syncer(**spec)
+            until = time.monotonic() + LISTED_SECONDS
+            while time.monotonic() < until:
+                assert [one.status for one in instances(eureka, shop.app)] == [Status.UP] * 2, spec
+                time.sleep(0.02)
+            shop.wait_condition("Synced", "True", "Synced")
+        shop.slices(shop.endpoint(1))
+        shop.wait_statuses("UP")
+        shop.cluster.delete(SYNCERS, "it", namespace)
+        shop.wait_statuses()
+        wait_for(lambda: cluster.get(SYNCERS, "it", namespace) is None, "the finalizer", 60.0)
 
 
 def test_an_eureka_that_hangs_holds_up_no_other(
