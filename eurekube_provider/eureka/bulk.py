@@ -176,7 +176,7 @@ def _send(
         return all(_is_level(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
 
     def holds(one: Instance) -> bool:
-        """Whether it was not removed since the observer was told."""
+        """Whether an instance was not removed since the observer was told."""
         return observer is None or not is_told.is_set() or observer.holds(one.key)
 
     lacking = [one for one in sent if not stands(one)]

@@ -51,7 +51,7 @@ class FarSide:
             self._since.pop((peer.url, key), None)
 
     def lack(self, peers: Iterable[Peer], instance: Instance) -> None:
-        """These do not hold what another server does; those that did not for long are told. Raises nothing.
+        """Tell servers of an instance that another one holds, if they lacked it for long. Raises nothing.
 
         Of a stack's registration nobody knows whether it was removed there.
         """

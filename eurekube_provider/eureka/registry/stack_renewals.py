@@ -65,7 +65,7 @@ class _Drop:
     lacking: Set[str] = frozenset()
 
     def is_followed_by(self, found: Instance, held: Mapping[str, Instance | None]) -> bool:
-        """Whether it was registered anew since: later, or, by whatever clock, where it had been removed."""
+        """Whether the instance was registered anew: later or, by any clock, where it had been removed."""
         is_there_again = any(held.get(url) for url in self.lacking)
         is_another = is_there_again and found.incarnation != self.instance.incarnation
         return is_another or found.written_at_ms > self.instance.written_at_ms
