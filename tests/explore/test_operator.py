@@ -217,7 +217,7 @@ def test_a_sequence_is_replayed() -> None:
 
 def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endpoints that vanish for some seconds would take the application with them."""
-    monkeypatch.setattr("eurekube_provider.operator.removal_brake.judge", lambda *_: BrakeVerdict(()))
+    monkeypatch.setattr("eurekube_provider.operator.removal_brake.judge", lambda *_, **__: BrakeVerdict(()))
     outcome = Explored(edit("all endpoints vanish and come back"), {}).run()
     assert any("serves, and is gone" in line for line in outcome.violations)
 

@@ -175,7 +175,9 @@ def test_what_another_cluster_of_our_name_registered_is_left_in_a_batch() -> Non
         owners = {one.key: OURS for one in both}
         assert not change_many(peers, both, (), owners, None)
         seen = RecordingObserver()
-        seen.is_of_another_cluster = lambda one: one.instance_id == "0000"  # type: ignore[method-assign]
+        seen.is_of_another_cluster = (  # type: ignore[method-assign]
+            lambda instance: instance.instance_id == "0000"
+        )
         failures = change_many(peers, (), both, owners, seen)
     assert list(failures) == [both[0].key]
     assert [owner_on(cluster, URLS[0], number) for number in (0, 1)] == [OURS, None]

@@ -97,7 +97,7 @@ def test_what_lacks_for_a_moment_is_told_by_others() -> None:
     told: list[str] = []
     near, far = peers.peers
     for peer in peers.peers:
-        peer.register = lambda one: told.append(one.instance_id)  # type: ignore[method-assign]
+        peer.register = lambda instance: told.append(instance.instance_id)  # type: ignore[method-assign]
     side = FarSide(lambda *_: ONE, lambda: True, lambda: now[0])
     side.lack([far], ONE)
     now[0] += LACKS_SECONDS

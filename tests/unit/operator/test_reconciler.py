@@ -240,10 +240,10 @@ def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any], mana
         assert [change.action for change in scene.reconcile()] == [Action.DEREGISTER] * 2
         return
     assert scene.reconcile() == []
-    assert scene.result.held_back is not None
+    assert bool(scene.result.held_back)
     packed("two", both, *"cdgh")
     assert scene.reconcile() == []
-    assert scene.result.held_back is None
+    assert not scene.result.held_back
     packed("one", [http], *"efab", e=TERMINATING, f={"ready": False})
     scene.reconcile()
     packed("one", [http], *"fa", f={"ready": False})
