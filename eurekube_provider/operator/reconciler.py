@@ -175,9 +175,9 @@ class Reconciler:
     def _with_alike(wanted: Wanted, registries: Registries) -> Wanted:
         """Find out which other connections lead to the Eureka that the syncer names. In doubt they do."""
         home, found = wanted.syncer.eureka, dict[str, bool | None]()
-        for name, there in registries.owned(wanted.owner).items() if not wanted.is_open else ():
-            keys = [one.key for one in there if one.key in wanted.keys]
-            if keys and name != home:
+        for name in registries.keys() - {home} if not wanted.is_open else ():
+            there = registries[name].known(owner=wanted.owner)
+            if keys := [one.key for one in there if one.key in wanted.keys]:
                 found[name] = registries.are_alike(home, name, keys)
         alike = frozenset(name for name, answer in found.items() if answer is not False)
         return replace(wanted, alike=alike, is_unsure=None in found.values())
