@@ -139,6 +139,14 @@ class Elector:
             return self._follows_another
 
     @property
+    def is_out_of_reach(self) -> bool:
+        """Whether another one's Lease has expired and the API server does not answer: nobody can take it."""
+        failure = self.failure
+        with self._lock:
+            has_expired = bool(self._lease) and not self._holds and self._expires_at() <= self._clock()
+        return has_expired and failure is not None and (failure.status_code or 500) >= 500
+
+    @property
     def losses(self) -> int:
         """Counts how often we read that another replica holds, or held meanwhile, what we held."""
         with self._lock:

@@ -2,8 +2,10 @@
 
 Without the Lease it changes nothing. What it holds in Eureka it goes on renewing until it has read that
 another replica leads: renewals from several replicas do no harm, and a Kubernetes API that is away for an
-hour must not cost a single registration. Who comes to lead while its copy of the cluster is old, since the
-API was away from it, renews at once and changes nothing before it knows what there is.
+hour must not cost a single registration. If its process ends meanwhile, nobody can take the Lease over: then
+the others renew what they have read in Eureka, until they read who leads. Who comes to lead while its copy of
+the cluster is old, since the API was away from it, renews at once and changes nothing before it knows what
+there is.
 
 Two operators of one name are one operator to Eureka: they own and renew the same instances. A Lease keeps
 them apart only where it is the same one. In a cluster its namespace is the operator's own; from outside it
@@ -59,6 +61,7 @@ class Leadership:
         self._term = 0
         self._taken_over = 0
         self._losses = 0
+        self._renews_for_all = False  # since nobody can lead
         self._closed = False
 
     def may_write(self) -> bool:
@@ -108,10 +111,19 @@ class Leadership:
                 self._losses = losses
                 _log.info("this replica stands by")
         elif not elector.may_write():
-            duties.pause()
+            has_ended = duties.pause()
+            if elector.is_out_of_reach and not self._renews_for_all:
+                self._renews_for_all = True
+                duties.take_over()
+                _log.warning("the Lease has expired and nobody can take it: this replica renews until it can")
+            elif self._renews_for_all and has_ended and not elector.is_out_of_reach:
+                self._renews_for_all = False
+                duties.stand_by()
+                _log.info("this replica stands by")
         elif term != self._term and duties.pause():
             begins, self._taken_over = term != self._taken_over, term
             if begins:
+                self._renews_for_all = False
                 duties.take_over()
             if duties.is_current():
                 self._term = term

@@ -296,11 +296,16 @@ def test_an_operator_that_never_reached_eureka_lets_go_too(
 def test_an_api_that_is_away_costs_no_registration(
     lab: Lab, cluster: Cluster, eureka: Peers, namespace: str, replicas: Replicas
 ) -> None:
-    """The leader stops writing and goes on renewing; afterwards there is one leader, and changes go on."""
+    """The leader stops writing and goes on renewing. If it ends, the other one renews, since none can lead.
+
+    Afterwards there is one leader, and changes go on.
+    """
     app = f"{namespace}-app"
     replicas.start(2)
     held = deployed(cluster, eureka, namespace, app)
     leader = replicas.led_by(*replicas.by_name)
+    (other,) = replicas.others(leader)
+    replicas.by_name[other].process.send_signal(signal.SIGSTOP)  # or the renewals might be its own
     lab.api_server.kill()
     away_since = time.time()
     try:
@@ -312,6 +317,11 @@ def test_an_api_that_is_away_costs_no_registration(
         late = time.time()
         wait_for(all_renewed_since(eureka, held, late), "renewals after that", 27.0 + LOAD_SECONDS)
         assert time.time() - away_since > LEASE_SECONDS
+        replicas.by_name[leader].process.kill()
+        replicas.by_name[other].process.send_signal(signal.SIGCONT)
+        late = time.time()
+        wait_for(all_renewed_since(eureka, held, late), "renewals by the other one", 27.0 + LOAD_SECONDS)
+        assert "brought in line" not in replicas.by_name[other].text()
     finally:
         lab.api_server.start()
         for process in (lab.controller_manager, lab.scheduler, lab.kwok):

@@ -94,6 +94,32 @@ def away(code: int | None = None) -> KubernetesError:
     return KubernetesError("no answer", status_code=code)
 
 
+def test_a_lease_that_nobody_can_take_is_out_of_reach(api: Api) -> None:
+    """Its holder may have ended, and the API server gives no answer; a right that is missing is an answer."""
+    holder, other = candidate(api, "one"), candidate(api, "two")
+
+    def looks(one: Elector) -> bool:
+        one.failure = None
+        try:
+            one.try_acquire_or_renew()
+        except KubernetesError as error:
+            one.failure = error
+        return one.is_out_of_reach
+
+    assert (looks(holder), looks(other)) == (False, False)
+    api.error = away()
+    assert not looks(other)
+    api.seconds += TIMING.lease_duration_seconds
+    assert (looks(holder), looks(other)) == (False, True)
+    api.error = away(403)
+    assert not looks(other)
+    api.error = away(503)
+    assert looks(other)
+    api.error = None
+    assert (looks(holder), looks(other)) == (False, False)
+    assert other.holder == "one"
+
+
 def test_the_first_one_takes_it(api: Api) -> None:
     """The Lease is made; one leads and the other does not."""
     one, two = candidate(api, "one"), candidate(api, "two")

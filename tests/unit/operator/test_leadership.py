@@ -22,7 +22,7 @@ class Candidate:
     def __init__(self) -> None:
         self.term = 0
         self.losses = 0
-        self.holds = False
+        self.holds = self.is_out_of_reach = False
         self.calls: list[str] = []
 
     def start(self) -> None:
@@ -131,6 +131,27 @@ def test_another_holder_ends_the_renewals(leadership: Leadership, elector: Candi
     assert not leadership.may_write()
     assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
     assert leadership.may_write()
+
+
+def test_who_stands_by_renews_while_nobody_can_lead(leadership: Leadership, elector: Candidate) -> None:
+    """The leader ended while the API server was away: until it is back, or another one leads."""
+    duties = Duties()
+    assert step(leadership, elector, duties) == ["pause"]
+    elector.is_out_of_reach = True
+    assert step(leadership, elector, duties) == ["pause", "renew"]
+    assert step(leadership, elector, duties) == ["pause"]
+    assert not leadership.may_write()
+    elector.is_out_of_reach = False
+    assert step(leadership, elector, duties) == ["pause", "stand by"]
+    assert step(leadership, elector, duties) == ["pause"]
+    elector.is_out_of_reach = True
+    assert step(leadership, elector, duties) == ["pause", "renew"]
+    elector.is_out_of_reach, elector.holds, elector.term = False, True, 1
+    assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
+    assert leadership.may_write()
+    elector.losses, elector.holds = 1, False
+    assert step(leadership, elector, duties) == ["pause", "stand by"]
+    assert step(leadership, elector, duties) == ["pause"]
 
 
 def test_nothing_is_written_on_the_way_out(leadership: Leadership, elector: Candidate) -> None:
