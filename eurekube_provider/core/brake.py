@@ -17,6 +17,10 @@ from eurekube_provider.core.sliding_window import RecentChanges
 HOLD_SECONDS = 60.0
 """For as long a braked removal waits; then it goes on if the source still says so."""
 
+REPACK_SECONDS = 10.0
+"""Kubernetes packs all EndpointSlices of a Service anew within seconds. Where pods have different ports for
+long, what ended unseen is kept for no longer."""
+
 WINDOW_SECONDS = 60.0
 """The time for which the removals of the whole operator are added up, less what came at the same syncers."""
 
@@ -32,6 +36,7 @@ class BrakeVerdict:
 
     :ivar doubted: the changes after which an instance that is UP no longer is, not seen terminating.
     :ivar reason: why they must wait; empty where they need not.
+    :ivar hold_seconds: for how long, at most.
     :ivar others: what waits with them: removals, not seen terminating, of what callers do not use. With
         one that a person took out of service, that wish would go, and a source that is back bring it up.
     """
@@ -39,6 +44,7 @@ class BrakeVerdict:
     doubted: tuple[Change, ...]
     reason: str = ""
     others: tuple[Change, ...] = ()
+    hold_seconds: float = HOLD_SECONDS
 
     def held_back(self, plan: Plan) -> Plan:
         """Return ``plan`` without the changes that must wait."""
@@ -71,7 +77,7 @@ def judge(
     if not doubted:
         return BrakeVerdict(())
     arriving = sum(map(brings, plan.changes))
-    count = len(doubted)
+    count, hold_seconds = len(doubted), HOLD_SECONDS
     gone = count + recent.left + recent.elsewhere
     lost = recent.elsewhere + max(0, count + recent.left - arriving - recent.came)
     leaving = sum(map(takes_away, plan.changes))
@@ -82,7 +88,7 @@ def judge(
     elif gone >= FEWEST and lost > operator_up * LARGEST_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {operator_up} instances would go within a minute"
     elif is_repacked and (vanished := tuple(one for one in doubted if one.action is Action.DEREGISTER)):
-        doubted, count = vanished, len(vanished)
+        doubted, count, hold_seconds = vanished, len(vanished), REPACK_SECONDS
         reason = f"{count} of {registered_up} instances would go while EndpointSlices have different ports"
     else:
         return BrakeVerdict(doubted)
@@ -92,7 +98,7 @@ def judge(
         if not takes_away(change) and not seen_terminating(change.instance.instance_id)
     )
     return BrakeVerdict(
-        doubted, f"{reason}, and {count} of them without having been seen terminating", others
+        doubted, f"{reason}, and {count} of them without having been seen terminating", others, hold_seconds
     )
 
 

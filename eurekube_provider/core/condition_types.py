@@ -34,8 +34,8 @@ class ConditionType(StatusCondition):
 
     BRAKED = "Braked"
     """All or most instances would be removed, and their pods were not seen terminating; or some, while
-    Kubernetes packs the EndpointSlices anew for other ports. The removals wait for a minute (the message says
-    until when), also those of instances that are out of service.
+    Kubernetes packs the EndpointSlices anew for other ports. The removals wait for a minute, or for ten
+    seconds in that case (the message says until when), also those of instances that are out of service.
     """
 
     CONFLICT = "Conflict"

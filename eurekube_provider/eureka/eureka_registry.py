@@ -167,8 +167,14 @@ class EurekaRegistry:
         return self.reachability.condition()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
-        """What is known to be there: of an owner, of an application, of both, or all."""
-        return self.view.known(owner, application)
+        """What is known to be there: of an owner, of an application, of both, or all.
+
+        Of an owner, or of an application, without what another cluster of our name registered.
+        """
+        there = self.view.known(owner, application)
+        if not (owner or application):
+            return there
+        return [one for one in there if not self.instances.is_of_another_cluster(one)]
 
     def get(self, key: Key) -> Instance | None:
         """One instance, as far as known."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance, Key
@@ -29,17 +29,14 @@ MOST_REMEMBERED = 10_000
 class FarSide:
     """The servers of one Eureka that others do not reach; any number of threads may share it.
 
-    :param read: reads an instance at whichever server holds it.
     :param may_write: asked before each change.
     """
 
     def __init__(
         self,
-        read: Callable[[str, str], Instance | None],
         may_write: Callable[[], bool],
         clock: Callable[[], float] = elapsed_seconds,
     ) -> None:
-        self._read = read
         self._may_write = may_write
         self._clock = clock
         self._lock = threading.Lock()
@@ -50,19 +47,22 @@ class FarSide:
         with self._lock:
             self._since.pop((peer.url, key), None)
 
-    def lack(self, peers: Iterable[Peer], instance: Instance) -> None:
-        """Tell servers of an instance that another one holds, if they lacked it for long. Raises nothing.
+    def lack(self, peers: Iterable[Peer], instance: Instance, holders: Sequence[Peer]) -> None:
+        """Tell servers of an instance that others hold, if any, once they lacked it for long. Raises nothing.
 
-        Of a stack's registration nobody knows whether it was removed there.
+        Of a stack's registration nobody knows whether it was removed there. What is out of service by an
+        override, at either server, nobody calls: at the far side nobody would lift it again.
         """
-        for peer in peers:
+        for peer in peers if holders else ():
             if is_of_stack(instance) or not self._is_to_be_told(peer, instance.key) or not self._may_write():
                 continue
             try:
-                held = self._read(*instance.key)
-                if held is None or held.owner != instance.owner:
+                held, before = holders[0].read(*instance.key), peer.read(*instance.key)
+                if held is None or held.owner != instance.owner or held.is_overridden:
                     continue
-                register_at(peer, held)
+                if before is not None and before.is_overridden:
+                    continue
+                peer.register(held)
             except (RegistryError, LeadershipLost):
                 continue  # its next turn finds the same
             self.holds(peer, instance.key)
@@ -78,14 +78,3 @@ class FarSide:
             if len(self._since) > MOST_REMEMBERED:
                 self._since.popitem(last=False)
         return now - since >= LACKS_SECONDS
-
-
-def register_at(peer: Peer, instance: Instance) -> None:
-    """Register at one server; the override that ``instance`` carries is written only where it holds nothing.
-
-    :raises RegistryError: it was not done.
-    """
-    if instance.is_overridden and peer.read(*instance.key) is None:
-        peer.restore(instance)
-    else:
-        peer.register(instance)

@@ -20,11 +20,11 @@ from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
-from eurekube_provider.eureka.far_side import FarSide, register_at
+from eurekube_provider.eureka.far_side import FarSide
 from eurekube_provider.eureka.instance_by_server import InstanceByServer, merged
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
-from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
 from eurekube_provider.eureka.topology import Topology
 
 _T = TypeVar("_T")
@@ -72,7 +72,7 @@ class Peers:
         self._avoided = AvoidedPeers(self.peers)
         self.topology = Topology(connection.service_urls, self.each)
         self.accepted = AcceptedRenewals()
-        self._far_side = FarSide(self.read, may_write)
+        self._far_side = FarSide(may_write)
         self.unanswered: Callable[[Instance], None] = lambda _: None
         """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
         carry it out when it is back."""
@@ -106,8 +106,7 @@ class Peers:
         An override that ``instance`` carries is written only to a server that does not hold the instance: one
         that was restarted would take it for UP, whatever a person had said to its peers.
         """
-
-        self._first(self._sending(instance, lambda peer: register_at(peer, instance)))
+        self._first(self._sending(instance, lambda peer: register_or_restore(peer, instance)))
 
     def replace_everywhere(self, instance: Instance) -> None:
         """Register it at each server that holds another incarnation in its place.
@@ -136,7 +135,7 @@ class Peers:
         """
         others = len(self.peers) - 1
         begin = 1 + turn // 2 % others if turn % 2 and others else 0
-        lacking: list[Peer] = []
+        holders, lacking = list[Peer](), list[Peer]()
         if self._is_removed_beside(instance, begin):
             return False
 
@@ -144,15 +143,16 @@ class Peers:
             if peer.renew(instance):
                 self.accepted.note(peer.url, [instance])
                 self._far_side.holds(peer, instance.key)
+                holders.append(peer)
                 return True
             lacking.append(peer)
             # It may hold older contents, which get a 404 as well.
             is_removed = self.accepted.lately(peer.url, instance) and peer.read(*instance.key) is None
             return None if is_removed else False
 
-        is_held = bool(self._first(ask, is_found=lambda answer: answer is not False, begin=begin))
-        self._far_side.lack(lacking if is_held else (), instance)
-        return is_held
+        self._first(ask, is_found=lambda answer: answer is not False, begin=begin)
+        self._far_side.lack(lacking, instance, holders)
+        return bool(holders)
 
     def _is_removed_beside(self, instance: Instance, begin: int) -> bool:
         """Whether a server that accepted its renewal lately, and is not the one to be asked next, holds it no

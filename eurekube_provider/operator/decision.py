@@ -60,8 +60,8 @@ class Wanted:
     :ivar item: the custom resource, and ``syncer`` what it asks for.
     :ivar claimed: the names that it has been called by before.
     :ivar keys: of the desired instances.
-    :ivar alike: the other connections that lead, or may lead, to the Eureka that the syncer names.
-    :ivar is_unsure: whether that must be found out again for one of them.
+    :ivar alike: the other connections that lead to the Eureka that the syncer names.
+    :ivar doubts: the others of which that is not known yet, and why; None where time will tell.
     """
 
     key: SyncerKey
@@ -72,15 +72,19 @@ class Wanted:
     desired: Desired
     keys: frozenset[tuple[str, str]]
     alike: frozenset[str] = frozenset()
-    is_unsure: bool = False
+    doubts: Mapping[str, RegistryError | None] = field(default_factory=dict)
 
     def is_at_home(self, name: str) -> bool:
-        """Whether what stands at the connection of this name stands where the syncer registers."""
-        return name == self.syncer.eureka or name in self.alike
+        """Whether the connection of this name leads, or may lead, to where the syncer registers."""
+        return name == self.syncer.eureka or name in self.alike or name in self.doubts
 
     def wants(self, name: str, key: tuple[str, str]) -> bool:
         """Whether an instance is wanted that stands at the connection of this name."""
         return key in self.keys and self.is_at_home(name)
+
+    def is_unread(self, name: str, key: tuple[str, str]) -> bool:
+        """Whether a wanted instance stands at a connection that cannot be read, so that it waits there."""
+        return key in self.keys and self.doubts.get(name) is not None
 
     @property
     def is_open(self) -> bool:

@@ -142,13 +142,16 @@ class Reconciler:
         if self._reads_each:
             there = (*desired.instances, *registry.known(owner=owner))
             registry.refresh([one.key for one in there], known_too=True)
-        wanted = self._with_alike(wanted, registries)
+        if not wanted.is_open:
+            alike, doubts = registries.alike_to(syncer.eureka, owner, wanted.keys)
+            wanted = replace(wanted, alike=alike, doubts=doubts)
         offered = self._offer(wanted, registries)
         strays = {
             name: [
                 one
                 for one in at.known(owner=owner)
-                if not (wanted.wants(name, one.key) or offered.keeps(name, one.key))
+                if wanted.is_unread(name, one.key)
+                or not (wanted.wants(name, one.key) or offered.keeps(name, one.key))
             ]
             for name, at in registries.items()
             if name != syncer.eureka
@@ -170,17 +173,6 @@ class Reconciler:
         return self._braked(
             Decision(wanted, registries, steps, differing, offered, strays, leaves, waiting=waiting)
         )
-
-    @staticmethod
-    def _with_alike(wanted: Wanted, registries: Registries) -> Wanted:
-        """Find out which other connections lead to the Eureka that the syncer names. In doubt they do."""
-        home, found = wanted.syncer.eureka, dict[str, bool | None]()
-        for name in registries.keys() - {home} if not wanted.is_open else ():
-            there = registries[name].known(owner=wanted.owner)
-            if keys := [one.key for one in there if one.key in wanted.keys]:
-                found[name] = registries.are_alike(home, name, keys)
-        alike = frozenset(name for name, answer in found.items() if answer is not False)
-        return replace(wanted, alike=alike, is_unsure=None in found.values())
 
     def _braked(self, decided: Decision) -> Decision:
         """Hold back removals that look like a broken source."""
@@ -214,7 +206,7 @@ class Reconciler:
         waits = [decided.held_back.wait_seconds] if decided.held_back else []
         if decided.offered.is_awaited:
             waits.append(SUCCESSOR_POLL_SECONDS)
-        if wanted.is_unsure:
+        if wanted.doubts:
             waits.append(TOLD_WITHIN_SECONDS)
         if failed is None and (steps.refusals or steps.doubled or errors or wanted.desired.is_unread):
             waits.append(RECHECK_REFUSED_SECONDS)
@@ -280,7 +272,7 @@ class Reconciler:
         return tuple(one for one in back if one.instance.key not in wanted.keys)  # which its plan registers
 
     def _take_out(self, decided: Decision) -> Outcome:
-        """Remove strays: what is wanted still, only once it stands where the syncer registers."""
+        """Remove strays: what is wanted, once it stands at the Eureka that is named, and never in doubt."""
         wanted, registries, outcome = decided.wanted, decided.registries, Outcome()
         for name, there in decided.strays.items():
             changes = tuple(
@@ -289,6 +281,11 @@ class Reconciler:
                 if one.key in decided.leaves
                 and (one.key not in wanted.keys or registries.holds(decided.name, one.key, wanted.owner))
             )
+            if name in wanted.doubts:
+                waiting = [one for one in changes if one.instance.key in wanted.keys]
+                changes = tuple(one for one in changes if one.instance.key not in wanted.keys)
+                error = wanted.doubts[name]
+                outcome += Outcome.of(waiting, [error] * len(waiting)) if error else Outcome()
             steps = decided.offered.beside(name, Plan(changes))
             if there:
                 outcome += registries.apply(name, steps, wanted.owner)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pkgutil import resolve_name
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
@@ -69,6 +68,30 @@ class Registries(dict[str, Registry]):
         there = self[name].get(key)
         return there is not None and there.owner == owner
 
+    def alike_to(
+        self, home: str, owner: str, wanted: Collection[Key]
+    ) -> tuple[frozenset[str], dict[str, RegistryError | None]]:
+        """Find out which other connections lead to one Eureka with ``home``.
+
+        :param wanted: what ``owner`` wants there: only who has some of it at another one needs to know.
+        :returns: these, and those of which that is not known yet, with the reason; None where time will tell.
+        """
+        alike, doubts = set[str](), dict[str, RegistryError | None]()
+        for name in self.keys() - {home}:
+            keys = [one.key for one in self[name].known(owner=owner) if one.key in wanted]
+            if not keys:
+                continue
+            try:
+                answer = self.are_alike(home, name, keys)
+            except RegistryError as error:
+                doubts[name] = error
+                continue
+            if answer is None:
+                doubts[name] = None
+            elif answer:
+                alike.add(name)
+        return frozenset(alike), doubts
+
     def are_alike(self, home: str, other: str, keys: Iterable[Key]) -> bool | None:
         """Whether two connections lead to one Eureka, or to servers that tell each other: what is removed at
         one of them is removed at both.
@@ -77,19 +100,18 @@ class Registries(dict[str, Registry]):
         registered anew. That is known from then on, since a later change may be told to one of them first.
 
         :param home: where the instances of these keys are to stand; at ``other`` they do.
-        :returns: None where that is not known yet: one was changed just now, or cannot be read.
+        :returns: None where that is not known yet: one was changed just now, or does not stand at both.
+        :raises RegistryError: one of them cannot be read.
         """
         pair = frozenset((home, other))
         if pair in self._alike:
             return True
-        if self._failure_of(other) is not None:
-            return False  # nothing is removed there now
-        compared = list(islice(keys, MOST_COMPARED))
-        try:
-            for name in (home, other):
-                self[name].refresh(compared, known_too=True)
-        except RegistryError:
-            return None
+        failure = self._failure_of(other)
+        if failure is not None:
+            raise failure
+        compared = sorted(keys, key=lambda key: self[home].get(key) is None)[:MOST_COMPARED]
+        for name in (home, other):
+            self[name].refresh(compared, known_too=True)
         versions = [(self[home].get(key), self[other].get(key)) for key in compared]
         both = [(one.written_at_ms, two.written_at_ms) for one, two in versions if one and two]
         if any(at and at == there for at, there in both):
@@ -100,7 +122,7 @@ class Registries(dict[str, Registry]):
             )
             return True
         since_ms = (time.time() - TOLD_WITHIN_SECONDS) * 1000
-        return None if any(at > since_ms for at, _ in both) else False
+        return None if not both or any(at > since_ms for at, _ in both) else False
 
     def _failure_of(self, name: str) -> RegistryError | None:
         """Why one of the others is not asked; None for whoever is."""

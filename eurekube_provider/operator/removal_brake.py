@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eurekube_provider.core.brake import HOLD_SECONDS, WINDOW_SECONDS, brings, judge, takes_away
+from eurekube_provider.core.brake import WINDOW_SECONDS, brings, judge, takes_away
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.plan import Plan
@@ -97,10 +97,10 @@ class Brake:
         )
         with self._lock:
             if judgement.reason and not is_released:
-                ends = datetime.now(UTC) + timedelta(seconds=HOLD_SECONDS)
+                ends = datetime.now(UTC) + timedelta(seconds=judgement.hold_seconds)
                 since, until = self._held_since.setdefault(key, (now, f"{ends:%Y-%m-%dT%H:%M:%SZ}"))
                 waited = now - since
-                if waited < HOLD_SECONDS:
+                if waited < judgement.hold_seconds:
                     if waited == 0:
                         about = {"syncer": "/".join(key), "reason": judgement.reason}
                         _log.warning("removals are held back", extra=about)
@@ -109,7 +109,7 @@ class Brake:
                         f"if the removals are meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
                     )
                     return judgement.held_back(steps), HeldRemovals(
-                        message, HOLD_SECONDS - waited + 0.1, waited
+                        message, judgement.hold_seconds - waited + 0.1, waited
                     )
             self._held_since.pop(key, None)
             self._window.note(now, key, leaving, ())

@@ -140,7 +140,6 @@ def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
     instance = owned(app)
     with closing(Peers(connection)) as peers:
         peers.register(instance)
-        peers.peers[0].set_status(instance, Status.OUT_OF_SERVICE)
         near, far = held(peers, instance)
         assert near is not None
         assert far is None
@@ -148,8 +147,7 @@ def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
             assert peers.renew(near, turn)
         for there in held(peers, instance):
             assert there is not None
-            assert (there.status, there.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
-            assert there.last_dirty_timestamp_ms == near.last_dirty_timestamp_ms
+            assert (there.status, there.last_dirty_timestamp_ms) == (Status.UP, near.last_dirty_timestamp_ms)
         remove(peers, instance)
         assert held(peers, instance) == [None, None]
 

@@ -384,3 +384,11 @@ def _segment(text: str) -> str:
 
 def _named(instance: Instance) -> str:
     return f"{instance.application} {instance.instance_id}"
+
+
+def register_or_restore(peer: Peer, instance: Instance) -> None:
+    """Register ``instance``; the override that it carries is written only where nothing is held."""
+    if instance.is_overridden and peer.read(*instance.key) is None:
+        peer.restore(instance)
+    else:
+        peer.register(instance)

@@ -85,6 +85,9 @@ class KnownInstances:
         known = self.view.get(instance.key)
         self.forgotten.stands(instance)
         self.view.registered(instance)
+        if self.is_of_another_cluster(instance):
+            self.renewals.remove(instance.key)
+            return  # its owner has the name of who asked, and knows
         is_ours = self._ownership.is_ours(instance)
         if is_ours and known is not None and known.owner == instance.owner:
             return

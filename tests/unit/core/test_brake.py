@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench.registry import OWNER, instances
-from eurekube_provider.core.brake import judge
+from eurekube_provider.core.brake import HOLD_SECONDS, REPACK_SECONDS, judge
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Plan, plan
 from eurekube_provider.core.sliding_window import RecentChanges, SlidingWindow
@@ -52,6 +52,16 @@ def test_seen_terminating() -> None:
     judgement = judge(steps, 30, 30, NOTHING, lambda _: True)
     assert judgement.reason == ""
     assert judgement.held_back(steps) == steps
+
+
+def test_what_may_be_packed_anew_waits_for_seconds() -> None:
+    """One of many, which else goes at once; and for a minute where it is one of too many."""
+    for there, gone, seconds in ((30, 1, REPACK_SECONDS), (30, 30, HOLD_SECONDS)):
+        steps = taking_away(there, gone)
+        judgement = judge(steps, there, 10_000, NOTHING, never, is_repacked=True)
+        assert (bool(judgement.reason), judgement.hold_seconds) == (True, seconds)
+        assert not judgement.held_back(steps).changes
+    assert not judge(taking_away(30, 1), 30, 10_000, NOTHING, never).reason
 
 
 def test_unready_counts_like_gone() -> None:

@@ -64,14 +64,31 @@ def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(split: S
     assert all(held)
 
 
-def test_a_persons_status_goes_with_it(split: Split) -> None:
-    """The far side has heard of neither."""
+def test_what_is_out_of_service_is_told_once_it_is_not(split: Split) -> None:
+    """Nobody calls it; and nobody would lift at the far side what is lifted at the near one."""
+    near, far = split.peers.peers
     split.peers.register(ONE)
-    split.peers.peers[0].set_status(ONE, Status.OUT_OF_SERVICE)
+    near.set_status(ONE, Status.OUT_OF_SERVICE)
+    assert not split.renewed()
+    near.clear_status(ONE)
+    near.register(ONE)
     assert split.renewed()
-    there = split.peers.peers[1].read(*ONE.key)
+    there = far.read(*ONE.key)
     assert there is not None
-    assert (there.status, there.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
+    assert (there.status, there.overridden_status) == (Status.UP, Status.UNKNOWN)
+
+
+def test_what_is_out_of_service_there_stays_as_it_is(split: Split) -> None:
+    """It was before the servers lost each other: newer contents would take our mark from it."""
+    near, far = split.peers.peers
+    far.register(ONE)
+    far.set_status(ONE, Status.OUT_OF_SERVICE)
+    split.cluster.clock.advance(10_000)
+    near.register(replace(ONE, last_dirty_timestamp_ms=2))
+    split.renewed(replace(ONE, last_dirty_timestamp_ms=2))
+    there = far.read(*ONE.key)
+    assert there is not None
+    assert there.last_dirty_timestamp_ms == ONE.last_dirty_timestamp_ms
 
 
 def test_only_who_leads_tells_it(split: Split) -> None:
@@ -96,15 +113,17 @@ def test_what_lacks_for_a_moment_is_told_by_others() -> None:
     peers = Peers(Connection(URLS))
     told: list[str] = []
     near, far = peers.peers
+    near.read = lambda *_: ONE  # type: ignore[method-assign]
+    far.read = lambda *_: None  # type: ignore[method-assign]
     for peer in peers.peers:
         peer.register = lambda instance: told.append(instance.instance_id)  # type: ignore[method-assign]
-    side = FarSide(lambda *_: ONE, lambda: True, lambda: now[0])
-    side.lack([far], ONE)
+    side = FarSide(lambda: True, lambda: now[0])
+    side.lack([far], ONE, [near])
     now[0] += LACKS_SECONDS
     side.holds(far, ONE.key)
-    side.lack([far, near], ONE)
+    side.lack([far], ONE, [near])
     assert told == []
     now[0] += LACKS_SECONDS
-    side.lack([far], ONE)
+    side.lack([far], ONE, [near])
     assert told == [ONE.instance_id]
     peers.close()

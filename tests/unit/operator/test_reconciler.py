@@ -20,14 +20,14 @@ from eurekube_provider.core.objects import MANAGED_BY_LABEL, SERVICE_NAME_LABEL,
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.registry.reachability import Reachability
+from eurekube_provider.eureka.registry.reachability import FAILURES_THAT_LAST, Reachability
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import deletion, ownership_transfer
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
-from eurekube_provider.operator.registries import TOLD_WITHIN_SECONDS
+from eurekube_provider.operator.registries import TOLD_WITHIN_SECONDS, Registries
 from eurekube_provider.operator.retention import MOST_ASKED
 from lab.waiting import wait_until
 from tests.unit.operator.parts import CLUSTER
@@ -285,6 +285,8 @@ def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
     scene.edited(eureka="elsewhere")
+    scene.reconcile()
+    assert (scene.renewed(), scene.renewed(scene.elsewhere)) == ({"a"}, {"a"})  # it may be the same one
     scene.reconcile()
     assert (scene.renewed(), scene.renewed(scene.elsewhere)) == (set(), {"a"})
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
@@ -570,8 +572,32 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
     assert scene.result.again_seconds == TOLD_WITHIN_SECONDS
     answers, elsewhere.refresh = elsewhere.refresh, silent  # type: ignore[method-assign]
     assert written(30.0) == []
+    assert isinstance(scene.result.error, RegistryUnreachable)
     elsewhere.refresh = answers  # type: ignore[method-assign]
+    for _ in range(FAILURES_THAT_LAST):
+        elsewhere.reachability.failed(RegistryUnreachable("no server answers"))
+    with pytest.raises(RegistryUnreachable):  # nor may it answer before what is decided is carried out
+        Registries({"default": registry, "elsewhere": elsewhere}, "default").are_alike(
+            "default", "elsewhere", [here.key]
+        )
+    elsewhere.reachability.read()
     assert written(30.0) == [Action.DEREGISTER]
+
+
+def test_what_is_not_registered_yet_moves_nowhere() -> None:
+    """An Eureka that began anew empty is told all at once: what the other one listed before tells nothing."""
+    scene = Scene()
+    both = (scene.told.registry, scene.elsewhere)
+    eureka = scene.real(*both)
+    scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY, e=READY)
+    scene.reconcile()
+    scene.elsewhere.resync.learn(list(eureka.held.values()), is_complete=True)
+    for key in list(eureka.held):
+        scene.told.registry.view.gone(key)
+    eureka.held.clear()
+    for _ in range(3):
+        scene.reconcile()
+        assert {instance_id[0] for _, instance_id in eureka.held} == set("abcde")
 
 
 def silent(*_: Any, **__: Any) -> None:
@@ -850,7 +876,9 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     scene.reconcile()
     assert len(scene.told.registry.view.owned(owner)) == 1
     scene.carry_out = carry_out
-    assert [one.action for one in scene.reconcile()] == [Action.REGISTER, Action.DEREGISTER]
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
+    assert scene.result.again_seconds == TOLD_WITHIN_SECONDS  # both may be the same one
+    assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
     assert scene.told.registry.view.owned(owner) == []
 
 

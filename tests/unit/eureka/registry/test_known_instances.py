@@ -12,7 +12,7 @@ from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.registry import list_lag
 from lab.waiting import wait_until
-from tests.unit.eureka.servers import OWNER, Holding, TwoServers, after_a_restart, instance
+from tests.unit.eureka.servers import OWNER, Holding, Told, TwoServers, after_a_restart, instance
 
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,10 +87,15 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
     registry.reachability.read()
     registry.renewals.add(theirs, just_registered=True)
     registry.resync.learn([theirs, ours], is_complete=True)
-    for one in registry.known(owner=OWNER):
+    known = {one.key for one in registry.known(owner=OWNER)}
+    assert known == ({theirs.key, ours.key} if takes_over else {ours.key})
+    for one in (theirs, ours):
         registry.keep(one)
     assert (theirs.key in registry.renewals, ours.key in registry.renewals) == (takes_over, True)
-    outcome = registry.apply(plan((), registry.known(owner=OWNER), OWNER), OWNER)
+    told = Told()
+    registry.subscription.listener = told
+    outcome = registry.apply(plan((), [theirs, ours], OWNER), OWNER)
+    assert told.owners == [], "who asked would ask again at once"
     left = set() if takes_over else {theirs.key}
     assert [set(held) for held in servers.held] == [left, left]
     assert {one.change.instance.key for one in outcome.failures} == left
