@@ -24,7 +24,7 @@ from eurekube_provider.eureka.registry.reachability import FAILURES_THAT_LAST, R
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator import deletion, ownership_transfer
+from eurekube_provider.operator import deletion, ownership_transfer, registries
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
 from eurekube_provider.operator.registries import TOLD_WITHIN_SECONDS, Registries
@@ -535,8 +535,9 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
     assert {one.owner for one in eureka.held.values()} == {str(ClusterOwner(CLUSTER.name, *heir))}
 
 
-def test_nothing_moves_between_two_connections_to_one_eureka() -> None:
+def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both list what stands there, and a removal at one of them would be one at both; what ended goes."""
+    monkeypatch.setattr(registries, "TOLD_WITHIN_SECONDS", 0.0)
     scene = Scene()
     both = (scene.told.registry, scene.elsewhere)
     eureka = scene.real(*both)
