@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -299,6 +299,13 @@ def _is_level(held: Instance | None, replica: Instance) -> bool:
     )
 
 
+def _chunks(instances: Sequence[Instance], is_due: Callable[[Instance], bool]) -> Iterator[list[Instance]]:
+    """Half a batch at a time, since each item is read as well, without what is due no more at its turn."""
+    for some in batch.chunks(instances, batch.MOST_ITEMS // 2):
+        if chunk := [one for one in some if is_due(one)]:
+            yield chunk
+
+
 def _register_on(
     peer: Peer,
     instances: Sequence[Instance],
@@ -317,10 +324,7 @@ def _register_on(
     refused: dict[Key, RegistryError] = {}
     newer: dict[Key, Instance] = {}
     # A server takes the items of a batch in their order, so that one request registers and reads.
-    for some in batch.chunks(instances, batch.MOST_ITEMS // 2):
-        chunk = [one for one in some if holds(one)]
-        if not chunk:
-            continue
+    for chunk in _chunks(instances, holds):
         reads_back = [batch.heartbeat(instance) for instance in chunk]
         if shows_newer:
             reads_back[0] = batch.heartbeat(chunk[0], batch.OLDEST_TIMESTAMP_MS)
@@ -354,10 +358,7 @@ def _cancel_on(peer: Peer, instances: Sequence[Instance], goes: Callable[[Instan
     :param goes: asked before each batch whether something is still to be removed.
     """
     held: set[Key] = set()
-    for some in batch.chunks(instances, batch.MOST_ITEMS // 2):
-        chunk = [one for one in some if goes(one)]
-        if not chunk:
-            continue
+    for chunk in _chunks(instances, goes):
         reads_back = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
         answers = peer.batch([*map(batch.cancel, chunk), *reads_back])[len(chunk) :]
         for instance, answer in zip(chunk, answers, strict=True):
