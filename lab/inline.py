@@ -4,8 +4,7 @@ In a project's folder, `python -P lab/inline.py <the CLI> up --yes` does what `p
 program runs as an inline program of the Automation API does: the CLI is told to call the SDK's own language
 server. A child serves that, with the interpreter, the working directory, the environment and the path of
 modules that a language host gives to a program. This process becomes the CLI, so that signals, exit code and
-process id are the CLI's. It imports nothing of the lab: a project may have another version of this repository's
-package.
+process id are the CLI's. It imports nothing of the lab: a project may have another version of our package.
 """
 
 import os
