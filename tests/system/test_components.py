@@ -24,9 +24,9 @@ from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster, Object, wait_for
 from tests.system.conftest import Operator, addresses, operator_environment
-from tests.system.stacks import Shop, Stack, needs_pulumi_and_kubernetes
+from tests.system.stacks import Shop, Stack, needs_kubernetes_plugin, needs_pulumi
 
-pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
+pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, needs_kubernetes_plugin]
 
 HOME, TEAM, OTHERS = "components-system", "components", "components-others"
 SECRETS = ApiResource("", "v1", "secrets")

@@ -20,12 +20,17 @@ WITH_PREVIEW = ("typescript", "yaml")
 
 
 @pytest.mark.timeout(600)  # where a compiler's caches are empty
-@pytest.mark.parametrize("name", LANGUAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=pytest.mark.skipif(bool(one.missing()), reason=f"not there: {', '.join(one.tools)}")
+        )
+        for name, one in LANGUAGES.items()
+    ],
+)
 def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Peer) -> None:
     """A machine, an application of two, and what Eureka holds, which a preview does not know yet."""
-    missing = LANGUAGES[name].missing()
-    if missing:
-        pytest.skip(missing)
     environment = own_pulumi(tmp_path)
     environment["PATH"] = f"{Path(sys.prefix) / 'bin'}:{environment['PATH']}"
     # Compilers keep what they have fetched and built where they always do.

@@ -26,9 +26,8 @@ from lab import Lab
 from lab.programs import HELM, find_kubectl, provide
 from lab.workloads import Cluster, wait_for
 from scripts.blocks import blocks
-from scripts.sdks import LANGUAGES
 from tests.system.conftest import addresses, run_commands
-from tests.system.stacks import ROOT, needs_pulumi, own_pulumi
+from tests.system.stacks import ROOT, needs_pulumi, needs_yaml, own_pulumi
 
 pytestmark = pytest.mark.lab
 
@@ -201,12 +200,11 @@ def test_a_newcomer_with_pulumi(
 
 @pytest.mark.pulumi
 @needs_pulumi
+@needs_yaml
 def test_a_newcomer_with_the_native_provider(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
 ) -> None:
     """docs/start/pulumi-native.md: the same without a language, by the plugin that the package installs."""
-    if reason := LANGUAGES["yaml"].missing():
-        pytest.skip(reason)
     rating(cluster)
     one = Newcomer("pulumi-native.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS

@@ -28,9 +28,9 @@ from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator
-from tests.system.stacks import Example, Stack, needs_pulumi_and_kubernetes, own_pulumi
+from tests.system.stacks import Example, Stack, needs_kubernetes_plugin, needs_pulumi, own_pulumi
 
-pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
+pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, needs_kubernetes_plugin]
 
 
 class Bridge(Stack):
