@@ -20,6 +20,7 @@ from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from lab import Lab
 from lab.inline import put_programs
+from lab.programs import find_kubectl
 from scripts import sdks
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,7 @@ needs_pulumi = pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pul
 needs_kubernetes_plugin = pytest.mark.skipif(
     shutil.which("pulumi-resource-kubernetes") is None, reason="no Kubernetes plugin of Pulumi"
 )
+needs_kubectl = pytest.mark.skipif(find_kubectl() is None, reason="no kubectl")
 needs_yaml = pytest.mark.skipif(
     shutil.which("pulumi-language-yaml") is None, reason="no language host of Pulumi for YAML"
 )
@@ -66,7 +68,7 @@ def needs_language_host(why: str) -> pytest.MarkDecorator:
     )
 
 
-needs_python_sdk = needs_language_host("writes the native provider's SDK")
+needs_python_sdk = needs_language_host("writes an SDK for Python")
 
 
 def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:

@@ -207,7 +207,7 @@ def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
 
 
 @needs_yaml
-@needs_language_host("writes the SDK for Python")
+@needs_language_host("writes an SDK for Python")
 def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
     """native-provider.md: an SDK, and both ways of an import."""
     _, sdk, imports, printed = blocks("native-provider.md")

@@ -1,7 +1,7 @@
-"""Our programs as inline programs of the Automation API: in the process of another program, and in its threads.
+"""Our programs as inline programs of the Automation API: in the process of another program, in its threads.
 
-Who runs them gives what a language host gives otherwise: a function that runs the program, the modules beside it,
-and the interpreter of the dynamic provider's process. Their configuration is the stack's, as ever.
+Who runs them gives what a language host gives otherwise: a function that runs the program, the modules beside
+it, and the interpreter of the dynamic provider's process. Their configuration is the stack's, as ever.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ from lab.programs import HELM, find_kubectl, provide
 from lab.workloads import Cluster, wait_for
 from scripts.blocks import blocks
 from tests.system.conftest import addresses, run_commands
-from tests.system.stacks import ROOT, needs_pulumi, needs_yaml, own_pulumi
+from tests.system.stacks import ROOT, needs_kubectl, needs_pulumi, needs_yaml, own_pulumi
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, needs_kubectl]
 
 START = ROOT / "docs" / "start"
 MOST_COMMANDS = 10
@@ -54,8 +54,7 @@ class Newcomer:
 
     def __init__(self, page: str, folder: Path, lab: Lab, wheel: Path) -> None:
         kubectl = find_kubectl()
-        if kubectl is None:
-            pytest.skip("no kubectl")
+        assert kubectl is not None
         self.folder = folder
         self.scripts = [block.script() for block in blocks(START / page) if block.script()]
         self.programs = [block.text for block in blocks(START / page) if block.language == "python"]
