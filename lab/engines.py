@@ -15,6 +15,7 @@ from typing import Protocol
 
 from lab.cache import cache_folder
 from lab.errors import LabError
+from lab.inline import put_programs
 from lab.progress import heartbeat, say
 
 ROOT = Path(__file__).parent.parent
@@ -36,19 +37,22 @@ class Engine(Protocol):
 
 
 class PulumiEngine:
-    """A real `pulumi up` on a file backend."""
+    """A real `pulumi up` on a file backend; the program runs inline, so that it needs no language host."""
 
     def __init__(self, cli: Path, directory: Path, stack: str, config: Mapping[str, str]) -> None:
         version = subprocess.run([cli, "version"], capture_output=True, text=True, check=False).stdout.strip()
-        self.name = f"pulumi up ({version}, file backend)"
-        self._cli = cli
+        self.name = f"pulumi up ({version}, inline program, file backend)"
         self._stack = stack
         self._config = config
         self._project = copy_project(directory / "program")
         backend = directory / "backend"
         backend.mkdir(parents=True)
+        tools = directory / "tools"
+        tools.mkdir()
+        put_programs(tools, cli)
         self._environment = {
             **pulumi_environment(),
+            "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
             "PULUMI_BACKEND_URL": backend.as_uri(),
             "PULUMI_CONFIG_PASSPHRASE": "demo",
         }
@@ -64,7 +68,7 @@ class PulumiEngine:
         self._run("destroy", "--yes", "--skip-preview")
 
     def _run(self, *arguments: str) -> None:
-        command = [str(self._cli), *arguments, "--non-interactive", "--color", "never"]
+        command = ["pulumi", *arguments, "--non-interactive", "--color", "never"]
         if arguments[0] != "stack":
             command += ["--stack", self._stack]
         _run(command, self._project, self._environment)
