@@ -74,10 +74,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def _interpreter(runtime: str | Mapping[str, Any]) -> str | None:
     """The interpreter of a project's environment, else this one; None where its language is another."""
-    described = {"name": runtime} if isinstance(runtime, str) else runtime
-    if described["name"] != "python":
+    name, options = (runtime, {}) if isinstance(runtime, str) else (runtime["name"], runtime.get("options"))
+    if name != "python":
         return None
-    environment = (described.get("options") or {}).get("virtualenv")
+    environment = (options or {}).get("virtualenv")
     return str(Path.cwd() / environment / "bin" / "python") if environment else sys.executable
 
 
@@ -99,7 +99,7 @@ def _serve(answer: int, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the CLI decides
     folder = Path.cwd()
     sys.path.insert(0, str(folder))
-    server = grpc.server(ThreadPoolExecutor())
+    server = grpc.server(ThreadPoolExecutor())  # type: ignore[no-untyped-call]
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(
         LanguageServer(program_in(folder / "__main__.py")), server
     )

@@ -33,6 +33,7 @@ HELM_4 = "helm4"
 PROMTOOL = "promtool"
 ACTIONLINT = "actionlint"
 COREDNS = "coredns"
+PULUMI_PYTHON_SDK = "pulumi-python-sdk"
 
 _KUBERNETES = "1.36.3"
 _KUBERNETES_BUILD = GoBuild(

@@ -24,7 +24,7 @@ from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
 from lab.workloads import Cluster, wait_for
 from tests.system.shells import DYNAMIC, NATIVE, Shell, Workshop
-from tests.system.stacks import HAS_LANGUAGE_HOST, needs_python_sdk, python_sdk
+from tests.system.stacks import HAS_PYTHON_SDK, needs_python_sdk, python_sdk
 
 ROOT = Path(__file__).parents[2]
 
@@ -225,7 +225,7 @@ def secured() -> Iterator[Peer]:
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """The project of all stacks that register by either provider."""
-    sdk = python_sdk(tmp_path_factory.mktemp("sdk")) if HAS_LANGUAGE_HOST else None
+    sdk = python_sdk(tmp_path_factory.mktemp("sdk")) if HAS_PYTHON_SDK else None
     return Workshop(tmp_path_factory.mktemp("workshop"), sdk)
 
 

@@ -20,7 +20,7 @@ from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from lab import Lab
 from lab.inline import put_programs
-from lab.programs import find_kubectl
+from lab.programs import PULUMI_PYTHON_SDK, find_kubectl
 from scripts import sdks
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,10 @@ def needs_language_host(why: str) -> pytest.MarkDecorator:
     )
 
 
-needs_python_sdk = needs_language_host("writes an SDK for Python")
+HAS_PYTHON_SDK = HAS_LANGUAGE_HOST or shutil.which(PULUMI_PYTHON_SDK) is not None
+needs_python_sdk = pytest.mark.skipif(
+    not HAS_PYTHON_SDK, reason=f"no language host of Pulumi for Python, and no {PULUMI_PYTHON_SDK} of the lab"
+)
 
 
 def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
