@@ -33,7 +33,8 @@ from lab.kubernetes import Kubernetes
 from lab.peering import SERVERS, Peering
 from lab.ports import free_ports
 from lab.processes import kill_all
-from lab.programs import PROGRAMS, provide
+from lab.programs import SERVERS as PROGRAMS
+from lab.programs import provide
 from lab.workloads import Cluster, wait_for
 from tests.faults.excuse import START_SECONDS, Excuse, Excuses
 from tests.faults.named import NamedEureka
