@@ -14,8 +14,9 @@ from lab.eureka import find_java
 from lab.eureka_package import provide_eureka
 from lab.lab import MOST_EUREKAS
 from lab.ports import FIXED_PORTS, Ports
-from lab.programs import PROGRAMS, SERVERS, provide
+from lab.programs import SERVERS, TOOLS, provide
 from lab.progress import say
+from lab.pulumi import provide_pulumi
 from lab.spring import provide_spring_client
 from lab.supervisor import (
     State,
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _status(folder)
             case _:
                 with raising_on_signals():
-                    _fetch(for_tests=options.tests)
+                    _fetch(for_tests=options.tests, with_pulumi=options.pulumi)
                 return 0
     except LabError as error:
         say(str(error))
@@ -77,13 +78,16 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("status", help="show how they are")
     fetch = commands.add_parser("fetch", help="only get the programs of a lab into the cache")
     fetch.add_argument("--tests", action="store_true", help="and what else the tests run: helm, promtool ...")
+    fetch.add_argument("--pulumi", action="store_true", help="and a Pulumi engine, which takes long to build")
     return parser
 
 
-def _fetch(*, for_tests: bool) -> None:
+def _fetch(*, for_tests: bool, with_pulumi: bool) -> None:
     """Maven works beside Go: it waits for downloads mostly."""
     with beside(lambda: _package(for_tests=for_tests)):
-        provide(PROGRAMS if for_tests else SERVERS)
+        provide((*SERVERS, *TOOLS) if for_tests else SERVERS)
+        if with_pulumi:
+            provide_pulumi()
 
 
 def _package(*, for_tests: bool) -> None:

@@ -7,6 +7,7 @@ programs are built. Modules that the user has already are taken from there and n
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.beside import pause
@@ -31,11 +32,16 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class GoModule:
-    """The module `lab/go/<name>`, and how the programs out of it are built."""
+    """The module `lab/go/<name>`, and how the programs out of it are built.
+
+    `embeds` are files that a program of its own embeds: the name of each, and the package of another module
+    whose folder has it.
+    """
 
     name: str
     linker_flags: str = ""
     tags: str = ""
+    embeds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def directory(self) -> Path:
@@ -43,7 +49,8 @@ class GoModule:
 
     def fingerprint(self, package: str) -> str:
         """Eight hexadecimal digits, others for whatever would make another program of the package."""
-        digest = hashlib.sha256("\0".join([package, self.linker_flags, self.tags]).encode())
+        said = [package, self.linker_flags, self.tags, *self.embeds, *self.embeds.values()]
+        digest = hashlib.sha256("\0".join(said).encode())
         for source in sorted(self.directory.glob("*")):
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
         return digest.hexdigest()[:8]
@@ -114,17 +121,36 @@ def build_go(module: GoModule, packages: Mapping[str, str], folder: Path, caches
         )
     flags = ["-trimpath", "-buildvcs=false", "-v", "-ldflags", f"-s -w {module.linker_flags}".strip()]
     flags += ["-tags", module.tags] if module.tags else []
+    environment = _go_environment(go, caches)
+    if module.embeds:
+        flags += ["-overlay", str(_overlay(go, module, environment, folder))]
     run_tool(
         f"building {', '.join(sorted(packages))}",
         [str(go), "build", *flags, "-o", f"{folder}{os.sep}", *sorted(packages.values())],
         directory=module.directory,
-        environment=_go_environment(go, caches),
+        environment=environment,
         log=cache_folder() / ".logs" / f"go-{module.name}.log",
     )
     for name, package in packages.items():
         # Go names a program after the last element of its package that is not a major version such as v3.
         elements = [element for element in package.split("/") if not re.fullmatch(r"v\d+", element)]
         (folder / elements[-1]).rename(folder / name)
+
+
+def _overlay(go: Path, module: GoModule, environment: Mapping[str, str], folder: Path) -> Path:
+    """Have Go find what the module embeds in its folder, where it is not."""
+    places = {}
+    for name, package in module.embeds.items():
+        asked = [str(go), "list", "-e", "-f", "{{.Dir}}", package]
+        done = subprocess.run(
+            asked, cwd=module.directory, env=environment, capture_output=True, text=True, check=False
+        )
+        if not done.stdout.strip():
+            raise LabError(f"{package}, whose {name} is embedded, cannot be had\n{done.stderr}")
+        places[str(module.directory / name)] = str(Path(done.stdout.strip()) / name)
+    file = folder / "overlay.json"
+    file.write_text(json.dumps({"Replace": places}))
+    return file
 
 
 def run_tool(

@@ -33,6 +33,9 @@ HELM_4 = "helm4"
 PROMTOOL = "promtool"
 ACTIONLINT = "actionlint"
 COREDNS = "coredns"
+PULUMI = "pulumi"
+PULUMI_KUBERNETES = "pulumi-resource-kubernetes"
+PULUMI_YAML = "pulumi-language-yaml"
 
 _KUBERNETES = "1.36.3"
 _CLUSTER = GoModule(
@@ -64,6 +67,24 @@ _PROMTOOL = "0.316.0"
 # Without service discovery, which promtool needs for no rule and which is most of what there is to build.
 _PROMTOOL_MODULE = GoModule(
     "promtool", f"-X github.com/prometheus/common/version.Version={_PROMTOOL}", tags="remove_all_sd"
+)
+_PULUMI = "3.276.0"
+_PULUMI_MODULE = GoModule(
+    "pulumi", f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{_PULUMI}"
+)
+_PULUMI_YAML = "1.25.0"
+_PULUMI_YAML_MODULE = GoModule(
+    "pulumi-yaml", f"-X github.com/pulumi/pulumi-yaml/pkg/version.Version=v{_PULUMI_YAML}"
+)
+# Its module has no version: the commit that is built comes after this release.
+_PULUMI_KUBERNETES = "4.25.0"
+_PULUMI_KUBERNETES_MODULE = GoModule(
+    "pulumi-kubernetes",
+    f"-X main.version={_PULUMI_KUBERNETES}",
+    embeds=dict.fromkeys(
+        ("schema.json", "terraform-mapping.json"),
+        "github.com/pulumi/pulumi-kubernetes/provider/v4/cmd/pulumi-resource-kubernetes",
+    ),
 )
 
 
@@ -165,7 +186,8 @@ _HELM_ARCHIVES = {
 class Program:
     """A program, the version that is built and from which package, and the oldest that is taken from PATH.
 
-    `archives` are its official downloads by platform; `asks` is how it is asked for its version.
+    `archives` are its official downloads by platform; `asks` is how it is asked for its version: one that
+    cannot be asked is taken from PATH whatever it is.
     """
 
     name: str
@@ -237,11 +259,38 @@ PROGRAMS = {
             "github.com/rhysd/actionlint/cmd/actionlint",
             asks=("-version",),
         ),
+        Program(
+            PULUMI,
+            _PULUMI,
+            (3, 216),
+            _PULUMI_MODULE,
+            "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+            asks=("version",),
+        ),
+        Program(
+            PULUMI_YAML,
+            _PULUMI_YAML,
+            (1, 0),
+            _PULUMI_YAML_MODULE,
+            "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
+            asks=(),
+        ),
+        Program(
+            PULUMI_KUBERNETES,
+            _PULUMI_KUBERNETES,
+            (4, 0),
+            _PULUMI_KUBERNETES_MODULE,
+            "eurekube.lab/pulumi-kubernetes",
+            asks=(),
+        ),
     )
 }
 
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """What a lab with Kubernetes runs; the other programs are provided to those who ask for them."""
+
+TOOLS = (KUBECTL, HELM, HELM_4, PROMTOOL, COREDNS, ACTIONLINT)
+"""What some tests run beside a lab."""
 
 
 def platform_name(system: str | None = None, machine: str | None = None) -> str:
@@ -259,15 +308,20 @@ def provide(names: Iterable[str]) -> dict[str, Path]:
     missing = [program for program in programs if program.name not in found]
     if missing:
         with go_caches() as caches:
-            for module in dict.fromkeys(program.module for program in missing):
-                found |= _get([program for program in missing if program.module == module], caches)
+            for module in dict.fromkeys(program.module.name for program in missing):
+                found |= _get([program for program in missing if program.module.name == module], caches)
     return {program.name: found[program.name] for program in programs}
 
 
+def find(name: str) -> Path | None:
+    """The program on PATH or in the cache, and no effort to get it."""
+    on_path = shutil.which(name)
+    return Path(on_path) if on_path else _cached(PROGRAMS[name])
+
+
 def find_kubectl() -> Path | None:
-    """kubectl on PATH or in the cache; None where neither has it: a lab works without."""
-    on_path = shutil.which(KUBECTL)
-    return Path(on_path) if on_path else _cached(PROGRAMS[KUBECTL])
+    """kubectl on PATH or in the cache: a lab works without."""
+    return find(KUBECTL)
 
 
 def _get(programs: Sequence[Program], caches: Path) -> dict[str, Path]:
@@ -293,6 +347,9 @@ def _on_path(program: Program) -> Path | None:
     found = shutil.which(program.name)
     if found is None:
         return None
+    if not program.asks:
+        say(f"{program.name}: from PATH, {found}")
+        return Path(found).absolute()
     version = _version_of([found, *program.asks])
     if version is None:
         say(f"{program.name}: {found} is passed over, for it does not answer {' '.join(program.asks)}")
