@@ -19,26 +19,12 @@ from typing import Any
 
 import yaml
 
-_PYTHON = "PULUMI_PYTHON_CMD"
+PYTHON = "PULUMI_PYTHON_CMD"
 """The variable by which a language host's own program for dynamic providers is told the interpreter."""
 
 _RUN_PROGRAMS = frozenset({"up", "preview", "refresh", "destroy"})
 _SERVE = "serve"
 _LOOK_SECONDS = 0.05
-
-
-def put_programs(folder: Path, cli: Path) -> None:
-    """Write `pulumi`, which runs this module, and `pulumi-resource-pulumi-python` into a folder of PATH.
-
-    By the latter the engine starts dynamic providers; a language host brings its own.
-    """
-    for name, command in {
-        "pulumi": f"'{sys.executable}' -P '{Path(__file__).resolve()}' '{cli}'",
-        "pulumi-resource-pulumi-python": f'"${{{_PYTHON}:-{sys.executable}}}" -u -m pulumi.dynamic',
-    }.items():
-        file = folder / name
-        file.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
-        file.chmod(0o755)
 
 
 def program_in(file: Path) -> Callable[[], None]:
@@ -65,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
         command = next((word for word in words if not word.startswith("-")), "")
         has_server = any(word.startswith("--client") for word in words)
         if python is not None:
-            environment[_PYTHON] = python
+            environment[PYTHON] = python
             if command in _RUN_PROGRAMS and not has_server:
                 port = _start_server(python, project.parent / described.get("main", "."))
                 words += [f"--client=127.0.0.1:{port}", "--exec-kind=auto.inline"]

@@ -103,11 +103,12 @@ def python_sdk(folder: Path, environment: Mapping[str, str]) -> Path:
         _run(("pulumi", "package", *generate), folder, environment)
     else:
         schema = folder / "schema.json"
-        schema.write_text(_run(("pulumi", "package", "get-schema", str(PLUGIN)), folder, environment), "utf-8")
+        described = _run(("pulumi", "package", "get-schema", str(PLUGIN)), folder, environment)
+        schema.write_text(described, encoding="utf-8")
         _run((PULUMI_PYTHON_SDK, str(schema), str(folder / "python")), folder, environment)
-    described = folder / "python" / f"pulumi_eurekube-{__version__}.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text(
+    installed = folder / "python" / f"pulumi_eurekube-{__version__}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: pulumi_eurekube\nVersion: {__version__}\n", encoding="utf-8"
     )
     return folder / "python"

@@ -19,8 +19,8 @@ import yaml
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from lab import Lab
-from lab.inline import put_programs
 from lab.programs import PULUMI_PYTHON_SDK, find_kubectl
+from lab.pulumi import inline_cli
 from scripts import sdks
 
 ROOT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
         if _UV.exists():
             (tools / _UV.name).symlink_to(_UV)
         if not HAS_LANGUAGE_HOST:
-            put_programs(tools, Path(str(shutil.which("pulumi"))))
+            (tools / "pulumi").symlink_to(inline_cli(Path(str(shutil.which("pulumi")))))
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
