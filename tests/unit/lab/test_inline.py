@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.inline import program_in, put_programs
+from lab.inline import program_in
+from lab.pulumi import inline_cli
 
 CLI = f"""#!{sys.executable}
 import json, os, sys
@@ -35,32 +36,32 @@ sys.exit(7)
 
 
 @pytest.fixture
-def pulumi(tmp_path: Path) -> Path:
-    """What runs the program above as the CLI."""
-    cli = tmp_path / "cli"
-    cli.write_text(CLI)
-    cli.chmod(0o755)
-    put_programs(tmp_path, cli)
-    return tmp_path / "pulumi"
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for a project, beside the program above; the lab's cache is the test's own."""
+    monkeypatch.setenv("EUREKUBE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cli").write_text(CLI)
+    (tmp_path / "cli").chmod(0o755)
+    return tmp_path
 
 
-def run(pulumi: Path, runtime: str | Mapping[str, Any], *words: str) -> dict[str, Any]:
+def run(project: Path, runtime: str | Mapping[str, Any], *words: str) -> dict[str, Any]:
     """What the CLI told that was run in a project of this runtime."""
-    (pulumi.parent / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
-    with subprocess.Popen([pulumi, *words], cwd=pulumi.parent, stdout=subprocess.PIPE, text=True) as process:
+    (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
+    command = [inline_cli(project / "cli"), *words]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as process:
         told: dict[str, Any] = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 7
     assert told["process"] == process.pid
     return told
 
 
-def test_the_cli_calls_a_server_with_the_projects_interpreter(pulumi: Path) -> None:
+def test_the_cli_calls_a_server_with_the_projects_interpreter(project: Path) -> None:
     """So do dynamic providers; words, process id and exit code are the CLI's own."""
-    environment = pulumi.parent / "environment"
+    environment = project / "environment"
     environment.symlink_to(sys.prefix)
     python = str(environment / "bin" / "python")
     runtime = {"name": "python", "options": {"virtualenv": "environment"}}
-    told = run(pulumi, runtime, "--non-interactive", "up", "--yes")
+    told = run(project, runtime, "--non-interactive", "up", "--yes")
     client = told["words"].pop(3)
     assert client.startswith("--client=127.0.0.1:")
     assert told["words"] == ["--non-interactive", "up", "--yes", "--exec-kind=auto.inline"]
@@ -77,10 +78,10 @@ def test_the_cli_calls_a_server_with_the_projects_interpreter(pulumi: Path) -> N
     ],
     ids=["no program runs", "a server is there", "another language"],
 )
-def test_the_cli_is_left_alone(pulumi: Path, runtime: str, words: list[str]) -> None:
+def test_the_cli_is_left_alone(project: Path, runtime: str, words: list[str]) -> None:
     """Where no program in Python is run, and where the Automation API has a server already."""
-    (pulumi.parent / "cli").write_text(CLI.replace("import grpc", "continue"))  # it would ask nobody
-    assert run(pulumi, runtime, *words)["words"] == words
+    (project / "cli").write_text(CLI.replace("import grpc", "continue"))  # it would ask nobody
+    assert run(project, runtime, *words)["words"] == words
 
 
 MEETING = """
