@@ -22,14 +22,11 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
-from lab.pulumi import pulumi_path
 from lab.workloads import Cluster, wait_for
 from tests.system.shells import DYNAMIC, NATIVE, Shell, Workshop
 from tests.system.stacks import HAS_PYTHON_SDK, needs_python_sdk, python_sdk
 
 ROOT = Path(__file__).parents[2]
-
-os.environ["PATH"] = pulumi_path()  # before modules of tests look for the CLI and its plugins
 
 
 class Operator:

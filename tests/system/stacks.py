@@ -20,8 +20,10 @@ from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from lab import Lab
 from lab.programs import PULUMI_PYTHON_SDK, find_kubectl
-from lab.pulumi import inline_cli
+from lab.pulumi import inline_cli, pulumi_path
 from scripts import sdks
+
+os.environ["PATH"] = pulumi_path()  # for all tests: what the lab has built is there as well
 
 ROOT = Path(__file__).parents[2]
 _UV = Path(sys.prefix) / "bin" / "uv"
