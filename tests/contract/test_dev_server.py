@@ -17,10 +17,10 @@ import pytest
 import requests
 
 from eurekube_provider.dev.eureka.serving import EurekaServers
-from lab import Lab
 from tests.contract.conftest import DATA_CENTER, Document, Server, item
+from tests.contract.servers import Servers
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.real_server("it is compared with real servers here")
 
 APP = "FRONT"
 WANTS_JSON = {"Accept": "application/json"}
@@ -102,7 +102,7 @@ FULL: Document = {
     "countryId": 7,
     "appGroupName": "group",
     "asgName": "asg",
-    "metadata": {"a/b": "1 & <2> \"3\" '4'", "k": "ü", "_x$": "", "9": "nine", "größe": "1"},
+    "metadata": {"a/b": "1 & <2> \"3\" '4'", "k": "ü", "_x$": "", "9": "nine", "größe": "1", "÷": "2"},
     "leaseInfo": {"renewalIntervalInSecs": 10, "durationInSecs": 40},
     "isCoordinatingDiscoveryServer": "true",
     "actionType": "DELETED",
@@ -116,34 +116,44 @@ AMAZON: Document = {
     "metadata": {"instance-id": "i-1", "ami-id": "ami", "public-hostname": "h.example"},
 }
 
-ODD: Sequence[Document] = (
-    *({name: None} for name in ("hostName", "ipAddr", "app", "dataCenterInfo", "instanceId")),
-    *({name: ""} for name in ("hostName", "ipAddr", "app", "vipAddress")),
-    *({name: 5} for name in ("hostName", "app", "port", "metadata", "leaseInfo", "status")),
-    *(
-        {"dataCenterInfo": one}
-        for one in ({}, {"name": "MyOwn"}, {"@class": "x.Y", "name": "MyOwn"}, "x", [])
-    ),
-    {"dataCenterInfo": {"@class": "com.netflix.appinfo.MyDataCenterInfo"}},
-    {"dataCenterInfo": {"@class": "com.netflix.appinfo.MyDataCenterInfo", "name": "Netflix"}},
-    {"dataCenterInfo": {"@class": "com.netflix.appinfo.MyDataCenterInfo", "name": "Nobody"}},
-    *(
-        {"dataCenterInfo": {**AMAZON, "metadata": one}}
-        for one in ({}, {"ami-id": "ami"}, {"instance-id": ""})
-    ),
-    *({"port": one} for one in ({}, {"$": "80"}, {"$": "x"}, {"$": 80, "@enabled": False}, {"other": 1})),
-    *({"port": one} for one in ({"$": 80, "@enabled": "TRUE"}, {"$": 99999}, [], "80")),
-    *({"status": one} for one in ("up", "NOWHERE", "OUT_OF_SERVICE")),
-    *({"overriddenStatus": one} for one in ("NOWHERE", "DOWN")),
-    {"overriddenstatus": "OUT_OF_SERVICE"},
-    {"metadata": {"number": 1, "flag": True, "@class": "x"}},
-    *({"leaseInfo": one} for one in ({}, {"durationInSecs": 0, "renewalIntervalInSecs": -1})),
-    {"leaseInfo": {"durationInSecs": "7"}},
-    *({"lastDirtyTimestamp": one} for one in ("x", 12, None)),
-    {"countryId": "x"},
-)
+MINE = "com.netflix.appinfo.MyDataCenterInfo"
 
-ODD_XML = (
+ODD: Mapping[str, Sequence[Any]] = {
+    "instanceId": (None, ""),
+    "hostName": (None, "", 5),
+    "ipAddr": (None, ""),
+    "app": (None, "", 5),
+    "vipAddress": ("",),
+    "port": (
+        5,
+        "80",
+        [],
+        {},
+        {"$": "80"},
+        {"$": "x"},
+        {"$": 80, "@enabled": False},
+        {"$": 1, "@enabled": "TRUE"},
+        {"$": 99999},
+        {"other": 1},
+    ),
+    "status": (5, "up", "NOWHERE", "OUT_OF_SERVICE"),
+    "overriddenStatus": ("NOWHERE", "DOWN"),
+    "overriddenstatus": ("OUT_OF_SERVICE",),
+    "metadata": (5, {"number": 1, "flag": True, "@class": "x"}),
+    "leaseInfo": (5, {}, {"durationInSecs": 0, "renewalIntervalInSecs": -1}, {"durationInSecs": "7"}),
+    "lastDirtyTimestamp": ("x", 12, None),
+    "countryId": ("x",),
+    "dataCenterInfo": (
+        *(None, {}, "x", [], {"name": "MyOwn"}, {"@class": "x.Y", "name": "MyOwn"}, {"@class": MINE}),
+        *({"@class": MINE, "name": "Netflix"}, {"@class": MINE, "name": "Nobody"}),
+        {"@class": MINE, "name": "MyOwn", "other": 1},
+        *({**AMAZON, "metadata": {}}, {**AMAZON, "metadata": {"ami-id": "ami"}}),
+        {**AMAZON, "metadata": {"instance-id": ""}},
+    ),
+}
+"""Values that clients should not send, by field; None for a field that is missing."""
+
+ODD_XML: Sequence[dict[str, str]] = (
     *({name: ""} for name in ("hostName", "ipAddr", "app", "dataCenterInfo", "instanceId", "metadata")),
     *({"status": f"<status>{one}</status>"} for one in ("up", "nowhere")),
     {"status": "<status>UP</status><overriddenstatus>down</overriddenstatus>"},
@@ -286,9 +296,10 @@ CASES: dict[str, Sequence[Sent]] = {
     ],
     "registrations": [
         sent
-        for odd in ODD
+        for name, values in ODD.items()
+        for value in values
         for sent in (
-            registration(**odd),
+            registration(**{name: value}),
             registration()._replace(headers={**HAS_JSON, **WANTS_JSON}),
             Sent("GET", f"/apps/{APP}", WANTS_JSON),
             *(Sent("DELETE", f"/apps/{APP}/{one}") for one in ("one", "10.0.0.1", "i-1", "5")),
@@ -392,7 +403,7 @@ def _sorted(found: re.Match[str]) -> str:
 
 
 @pytest.fixture
-def both(uncached: Lab, http: requests.Session) -> Iterator[Sequence[str]]:
+def both(uncached: Servers, http: requests.Session) -> Iterator[Sequence[str]]:
     """The URLs of an empty real server and of a development server, whose lists are as fresh as reads."""
     server = Server(uncached.eureka_urls[0], http)
     server.batch(*(item("Cancel", app, instance_id) for app, instance_id in server.held()))

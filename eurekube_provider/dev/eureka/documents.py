@@ -322,9 +322,10 @@ def _port(value: Any, number: int, enabled: str) -> Document:
 def _data_center(value: Any) -> Document | None:
     if value is None:
         return None
-    known = _DATA_CENTERS.get(str(value.get("@class"))) if isinstance(value, dict) else None
-    if known == AMAZON and isinstance(value.get("metadata"), dict):
-        return {"@class": known, "name": "Amazon", "metadata": _texts(value["metadata"])}
-    if known != MY_OWN or value.get("name", "MyOwn") not in _DATA_CENTER_NAMES:
+    kind = _DATA_CENTERS.get(str(value.get("@class"))) if isinstance(value, dict) else None
+    if kind == AMAZON and isinstance(value.get("metadata"), dict):
+        return {"@class": kind, "name": "Amazon", "metadata": _texts(value["metadata"])}
+    is_known = kind == MY_OWN and value.get("name") in (*_DATA_CENTER_NAMES, None)
+    if not is_known or value.keys() - {"@class", "name"}:
         raise Unreadable("a data centre that the server does not know")
-    return {"@class": known, "name": value.get("name")}
+    return {"@class": kind, "name": value.get("name")}

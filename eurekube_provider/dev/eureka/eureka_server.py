@@ -288,16 +288,17 @@ class EurekaServer:
                 raise ValueError(f"{action} without what it needs")
 
     def _status(self) -> ServerResponse:
-        replicas = ",".join(self.links)
-        return ServerResponse(
-            200,
-            f"<com.netflix.eureka.util.StatusInfo><generalStats><server-uptime>{self.uptime}</server-uptime></generalStats>"
-            f"<applicationStats><registered-replicas>{replicas}</registered-replicas>"
-            f"<available-replicas>{replicas}</available-replicas><unavailable-replicas/></applicationStats>"
-            f"<instanceInfo><lastUpdatedTimestamp>{self.started_ms}</lastUpdatedTimestamp></instanceInfo>"
-            "</com.netflix.eureka.util.StatusInfo>",
-            XML,
-        )
+        replicas = ",".join(f"{url}/" for url in self.links)
+        found = {
+            "generalStats": {"server-uptime": self.uptime},
+            "applicationStats": {
+                "registered-replicas": replicas,
+                "available-replicas": replicas,
+                "unavailable-replicas": "",
+            },
+            "instanceInfo": {"lastUpdatedTimestamp": self.started_ms},
+        }
+        return ServerResponse(200, xml_documents.written({"com.netflix.eureka.util.StatusInfo": found}), XML)
 
     def render(self, key: CacheKey) -> str:
         """Return the text of a list; empty where there is no such application."""

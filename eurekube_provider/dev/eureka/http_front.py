@@ -41,8 +41,11 @@ _LISTS = (("apps",), ("apps", "delta"))
 """Resources that are packed for whoever accepts it."""
 
 _BROKEN_PATH = re.compile(r"%(?![0-9a-f]{2})|%2f|%5c", re.IGNORECASE)
-_REFUSED_PATH = re.compile(r"//|;|/\.\.?(/|$)")
+_REFUSED_PATH = re.compile(r"//|;|/\.\.?(/|$)|%(00|0a|0d|25|2e|3b|7f)", re.IGNORECASE)
 """What Tomcat and Spring Security have no request pass with, such as a slash within a segment."""
+
+_MOST_HEAD_BYTES = 8192
+"""Tomcat's: how long request line and headers may be."""
 
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -98,6 +101,8 @@ class _EurekaHandler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         try:
+            if len(self.raw_requestline) + len(bytes(self.headers)) > _MOST_HEAD_BYTES:
+                raise _BadRequest
             data = self._body()
             path, query = _target(self.path)
         except _BadRequest:
@@ -155,6 +160,12 @@ class _EurekaHandler(BaseHTTPRequestHandler):
             self._send(replace(response, media_type=kind), {"Content-Encoding": "gzip"})
         else:
             self._send(response)
+
+    def handle_expect_100(self) -> bool:
+        """Have a client that waits for it send its body, at once."""
+        super().handle_expect_100()
+        self.wfile.flush()
+        return True
 
     def _is_readable_type(self) -> bool:
         kind = self.headers.get("Content-Type", "").lower()

@@ -16,7 +16,11 @@ from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document
 _ESCAPES = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;", "\r": "&#xd;"}
 )
-_NO_NAME = re.compile(r"[^A-Za-z0-9.\-:\u00b7-\uffff]|^[0-9.\-]")
+_NAME_STARTS = (
+    r":A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f"
+    r"\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd"
+)
+_NO_NAME = re.compile(rf"^[^{_NAME_STARTS}]|[^{_NAME_STARTS}\-.0-9\u00b7\u0300-\u036f\u203f\u2040]")
 _ESCAPED_NAME = re.compile(r"__|_-|_\.([0-9a-f]{4})")
 
 
