@@ -22,6 +22,13 @@ _numbers = itertools.count(1)
 gc.set_threshold(50_000, 20, 100)  # Python's own have the explorers look for garbage a sixth of their time
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the contract with Eureka be tried on development servers as well."""
+    parser.addoption(
+        "--eureka", choices=["real", "dev"], default="real", help="the servers of tests/contract [real]"
+    )
+
+
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Real servers: one Eureka and a Kubernetes API with its controllers, shared by the whole run."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
-from eurekube_provider.dev.eureka.http_front import HttpFront
+from eurekube_provider.dev.eureka.front_page import front_page
+from eurekube_provider.dev.eureka.http_front import EurekaListener
 from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
@@ -51,14 +54,14 @@ class EurekaServers:
         self._changed = threading.Condition(self.lock)
         self._is_stopping = False
         self._timer = threading.Thread(target=self._run_timers, name="eureka-timers", daemon=True)
-        self._fronts: list[HttpFront] = []
+        self._listeners: list[EurekaListener] = []
         try:
             for port in ports or (0,) * count:
-                self._fronts.append(HttpFront(host, port, self._answer))
+                self._listeners.append(EurekaListener(host, port))
         except ConfigurationError:
             self.stop()
             raise
-        self.urls = [front.url for front in self._fronts]
+        self.urls = [listener.service_url for listener in self._listeners]
         self._clock = Clock(int(time.time() * 1000))
         self._ahead_ms = self._clock.now_ms - time.monotonic_ns() // 1_000_000
         self.cluster = EurekaCluster(
@@ -72,13 +75,14 @@ class EurekaServers:
     def start(self) -> None:
         """Begin to answer, and to let time pass."""
         self._timer.start()
-        for front in self._fronts:
-            front.start()
+        for listener in self._listeners:
+            listener.front = _Front(self, listener.service_url)
+            listener.start()
 
     def stop(self) -> None:
         """Answer no more, end all connections and free the ports."""
-        for front in self._fronts:
-            front.stop()
+        for listener in self._listeners:
+            listener.stop()
         with self.lock:
             self._is_stopping = True
             self._changed.notify_all()
@@ -92,16 +96,13 @@ class EurekaServers:
             self._catch_up()
             self._changed.notify_all()
 
-    def _answer(self, url: str, request: ServerRequest) -> ServerResponse:
-        """Answer a request at this moment of real time.
-
-        :raises NoAnswer: the server is down.
-        """
+    @contextmanager
+    def now(self) -> Iterator[EurekaCluster]:
+        """Lend the model at this moment of its time, to nobody else meanwhile."""
         with self.lock:
             self._catch_up()
-            response = self.cluster.request(url, request)
+            yield self.cluster
             self._changed.notify_all()
-            return response
 
     def _catch_up(self) -> None:
         now_ms = time.monotonic_ns() // 1_000_000 + self._ahead_ms
@@ -124,3 +125,17 @@ class EurekaServers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    servers: EurekaServers
+    url: str
+
+    def answer(self, request: ServerRequest) -> ServerResponse:
+        with self.servers.now() as cluster:
+            return cluster.request(self.url, request)
+
+    def page(self) -> str:
+        with self.servers.now() as cluster:
+            return front_page(cluster, self.url)
