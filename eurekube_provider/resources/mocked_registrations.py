@@ -9,13 +9,15 @@ from typing import Any
 
 from pulumi.runtime import mocks, rpc
 
-from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.registrations.members import check_members
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import check
+from eurekube_provider.resources.program_inputs import IN_UPDATE
 
 _CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
+_NO_PROPERTIES = ("__provider", IN_UPDATE)
+"""Inputs that a provider takes out before its check."""
 
 
 class MockedRegistrations(mocks.Mocks):
@@ -23,29 +25,30 @@ class MockedRegistrations(mocks.Mocks):
 
     :ivar resources: every resource, in the order in which the program makes them.
     :ivar registrations: the checked properties of everything that is to be registered, by type and by name.
+    :ivar refused: the names of registrations that the check refuses, and why: they are among the others, too.
     """
 
     def __init__(self) -> None:
         self.resources: list[mocks.MockResourceArgs] = []
         self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECKS}
+        self.refused: dict[str, str] = {}
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:  # noqa: ARG002
         """Answer a function of a provider with nothing."""
         return {}, None
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
-        """Take note of a resource.
-
-        :raises ConfigurationError: a registration that its provider would refuse.
-        """
+        """Take note of a resource."""
         self.resources.append(args)
         if args.typ not in _CHECKS:
             return f"{args.name}-id", args.inputs
-        written = {key: value for key, value in plain_value(args.inputs).items() if key != "__provider"}
-        checked = _CHECKS[args.typ]({}, written)
+        written = plain_value(args.inputs)
+        checked = _CHECKS[args.typ](
+            {}, {key: value for key, value in written.items() if key not in _NO_PROPERTIES}
+        )
         if checked.problems:
             reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
-            raise ConfigurationError(f"the registration {args.name!r} cannot be made: {reasons}")
+            self.refused[args.name] = f"the registration {args.name!r} cannot be made: {reasons}"
         self.registrations[args.typ][args.name] = checked.properties
         return f"{args.name}-id", checked.properties
 

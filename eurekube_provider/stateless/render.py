@@ -162,6 +162,12 @@ class _Collector(MockedRegistrations):
             f"the program calls {args.token}, which needs Pulumi's engine: it cannot be rendered"
         )
 
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
+        answer = super().new_resource(args)
+        if args.name in self.refused:
+            raise ConfigurationError(self.refused[args.name])
+        return answer
+
 
 class _Monitor(mocks.MockMonitor):
     """Hands resources to the collector, and looks for secrets where they stand.

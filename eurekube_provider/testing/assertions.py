@@ -56,15 +56,18 @@ class RegistrationAssertions(ABC):
         """Say what differs from ``expected``, server by server; nothing where nothing does."""
         for wrong in {name for each in (expected or {}).values() for name in each} - {*_FIELDS}:
             raise ValueError(f"an instance has no field {wrong!r}: {nearest(wrong, _FIELDS)}")
-        lines: list[str] = []
+        places: dict[str, list[str]] = {}
         for place, registered in self.instances_by_place().items():
             found = {one.instance_id: one for one in registered if one.application == application.upper()}
             if differing := list(_differences(expected, found)):
                 counts = Counter(one.application for one in registered)
                 there = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-                lines += [f"{application.upper()} at {place} is not as expected:", *differing]
-                lines += [f"  registered there: {there or 'nothing'}"]
-        return "\n".join(lines)
+                text = "\n".join((*differing, f"  registered there: {there or 'nothing'}"))
+                places.setdefault(text, []).append(place)
+        return "\n".join(
+            f"{application.upper()} at {', '.join(each)} is not as expected:\n{text}"
+            for text, each in places.items()
+        )
 
 
 def _differences(expected: Expected | None, found: Mapping[str, FoundInstance]) -> Iterator[str]:

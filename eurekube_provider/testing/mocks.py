@@ -21,11 +21,15 @@ class EurekubeMocks(MockedRegistrations, RegistrationAssertions):
     """
 
     def instances_by_place(self) -> Mapping[str, Sequence[FoundInstance]]:
-        """Return the instances that the program would register."""
+        """Return the instances that the program would register.
+
+        :raises AssertionError: an update would refuse one of them.
+        """
+        __tracebackhide__ = True
+        if self.refused:
+            raise AssertionError("\n".join(self.refused.values()))
         made = list(self.registrations[INSTANCE_TYPE].values())
         for application in self.registrations[APPLICATION_TYPE].values():
             made += members(application).values()
-        found = [
-            found_instance(instance_of(each, Status(each.get("status") or Status.UP), {})) for each in made
-        ]
-        return {"the program": found}
+        asked = (instance_of(each, Status(each.get("status") or Status.UP), {}) for each in made)
+        return {"the program": [found_instance(each) for each in asked]}
