@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import chain
 from typing import Any
 
 from eurekube_provider.core.wording import nearest
@@ -29,8 +30,9 @@ class RegistrationAssertions(ABC):
 
     def instances(self, application: str = "") -> list[FoundInstance]:
         """Return the registered instances, or those of one application; each once, sorted by id."""
-        places = reversed(self.instances_by_place().values())  # the first place has the last word
-        held = {(one.application, one.instance_id): one for found in places for one in found}
+        held: dict[tuple[str, str], FoundInstance] = {}
+        for one in chain.from_iterable(self.instances_by_place().values()):
+            held.setdefault((one.application, one.instance_id), one)
         return [held[key] for key in sorted(held) if application.upper() in ("", key[0])]
 
     def assert_registered(self, application: str, expected: Expected | None = None) -> None:

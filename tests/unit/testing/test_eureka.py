@@ -87,7 +87,7 @@ def test_servers_replicate_to_each_other(eureka_servers: StartEureka) -> None:
     three.wait_registered("rating", {"vm-1": {}, "vm-2": {}})
 
 
-def after_a_moment(act: Callable[[], None]) -> threading.Timer:
+def after_a_moment(act: Callable[[], object]) -> threading.Timer:
     """Have another thread do something while the test waits."""
     timer = threading.Timer(0.1, act)
     timer.start()
@@ -99,7 +99,7 @@ def test_a_test_waits_for_what_another_thread_does(eureka: Eureka, peers: Peers)
     acting = after_a_moment(lambda: eureka.register("rating", "vm-1", "192.0.2.1", 8080))
     eureka.wait_registered("rating", {"vm-1": {"port": 8080}})
     acting.join()
-    acting = after_a_moment(lambda: peers.peers[0].deregister("RATING", "vm-1") and None)
+    acting = after_a_moment(lambda: peers.peers[0].deregister("RATING", "vm-1"))
     eureka.wait_not_registered("rating")
     acting.join()
 

@@ -23,7 +23,7 @@ def mocks() -> EurekubeMocks:
 
 def run(program: Callable[[], Any]) -> None:
     """Run a program to its end."""
-    pulumi.runtime.test(program)()
+    pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]
 
 
 def test_a_program_is_held_to_what_it_would_register(mocks: EurekubeMocks) -> None:
