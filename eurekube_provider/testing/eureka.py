@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from eurekube_provider.core.model import EMPTY, Instance, Port, Status
-from eurekube_provider.dev.eureka.documents import ServerRequest
+from eurekube_provider.dev.eureka.documents import info_document, read_info
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json
 from eurekube_provider.registrations.discovered import FoundInstance, found_instance
@@ -64,11 +64,11 @@ class Eureka(RegistrationAssertions):
             status=Status(status),
             metadata=metadata,
         )
-        body = {"instance": instance_to_json(instance)}
+        cluster = self._servers.cluster
         with self._servers.lock:
             self.advance(0)
-            request = ServerRequest("POST", ("apps", instance.application), body=body)
-            self._servers.cluster.request(self.url, request)
+            info = read_info(instance_to_json(instance), cluster.clock.now_ms)
+            cluster.servers[self.url].registry.register(info, replicated=False)
             self.advance(0)  # the servers' thread learns when to replicate it
 
     def wait_registered(
@@ -91,11 +91,10 @@ class Eureka(RegistrationAssertions):
         self.wait_registered(application, {}, timeout_seconds=timeout_seconds)
 
     def _held_by(self, url: str) -> Iterator[FoundInstance]:
-        cluster = self._servers.cluster
-        for lease in list(cluster.servers[url].registry.all()):
-            answer = cluster.request(url, ServerRequest("GET", ("apps", lease.holder.app, lease.holder.id)))
-            if answer.status_code == 200:
-                yield found_instance(instance_from_json(answer.json["instance"]))
+        registry = self._servers.cluster.servers[url].registry
+        for lease in registry.all():
+            if registry.get(lease.holder.app, lease.holder.id) is not None:
+                yield found_instance(instance_from_json(info_document(lease.holder, lease)))
 
 
 class StartEureka(Protocol):
