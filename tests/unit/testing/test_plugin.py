@@ -123,6 +123,17 @@ def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["*fixture 'eureka' not found*"])
 
 
+def test_the_plugin_is_named_where_plugins_are_not_loaded_by_themselves(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``-p eurekube`` loads it, and does no harm where it is loaded already."""
+    pytester.makepyfile("def test_one(eureka): pass")
+    pytester.runpytest_subprocess("-p", "eurekube").assert_outcomes(passed=1)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.runpytest_subprocess().assert_outcomes(errors=1)
+    pytester.runpytest_subprocess("-p", "eurekube").assert_outcomes(passed=1)
+
+
 def test_a_run_without_the_fixtures_pays_for_next_to_nothing(tmp_path: Path) -> None:
     """Beside pytest itself the plugin loads its own module and the packages around it."""
     program = (
