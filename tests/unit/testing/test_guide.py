@@ -37,14 +37,14 @@ def test_each_example_is_a_file_that_a_test_runs() -> None:
 def test_the_examples_of_the_fixtures_pass(pytester: pytest.Pytester) -> None:
     """With warnings as errors, by the package's entry point alone."""
     (pytester.path / "test_eureka.py").write_text(FILES["test_eureka.py"])
-    pytester.runpytest("-p", "no:xdist", "-W", "error").assert_outcomes(passed=2)
+    pytester.runpytest("-W", "error").assert_outcomes(passed=2)
 
 
 def test_the_example_of_mocks_passes(pytester: pytest.Pytester) -> None:
     """A process of its own, since Pulumi's SDK has settings for a whole process."""
     for name in ("shop.py", "test_program.py"):
         (pytester.path / name).write_text(FILES[name])
-    pytester.runpytest_subprocess("-p", "no:xdist").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
 def test_the_difference_is_printed_as_shown(pytester: pytest.Pytester) -> None:
@@ -60,7 +60,7 @@ def test_the_difference_is_printed_as_shown(pytester: pytest.Pytester) -> None:
             eureka.assert_registered("RATING", {"vm-1:rating:8080": expected, "vm-2:rating:8080": {}})
         """
     )
-    printed = pytester.runpytest("-p", "no:xdist").stdout.str()
+    printed = pytester.runpytest().stdout.str()
     complaint = "".join(re.findall(r"^E {3,7}(.*\n)", printed, re.MULTILINE))
     assert re.sub(r":\d+/", ":40001/", complaint) == shown
 

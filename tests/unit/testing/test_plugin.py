@@ -35,7 +35,7 @@ def test_a_test_has_a_server_that_is_gone_after_it(pytester: pytest.Pytester) ->
             assert [one.name for one in threading.enumerate() if "eureka" in one.name] == []
         """
     )
-    pytester.runpytest("-p", "no:xdist").assert_outcomes(passed=2)
+    pytester.runpytest().assert_outcomes(passed=2)
     assert not is_answered((pytester.path / "url").read_text())
 
 
@@ -50,7 +50,7 @@ def test_a_server_is_gone_after_a_test_that_failed(pytester: pytest.Pytester) ->
             raise RuntimeError
         """
     )
-    pytester.runpytest("-p", "no:xdist").assert_outcomes(failed=1)
+    pytester.runpytest().assert_outcomes(failed=1)
     urls = (pytester.path / "urls").read_text().split()
     assert [is_answered(url) for url in urls] == [False, False]
 
@@ -69,7 +69,7 @@ def test_fixtures_beside_each_other_share_nothing(pytester: pytest.Pytester) -> 
             three.assert_registered("RATING", {"vm-1": {}})
         """
     )
-    pytester.runpytest("-p", "no:xdist").assert_outcomes(passed=1)
+    pytester.runpytest().assert_outcomes(passed=1)
 
 
 def test_workers_of_xdist_have_servers_of_their_own(pytester: pytest.Pytester) -> None:
@@ -96,7 +96,7 @@ def test_a_failed_assertion_shows_the_difference_and_the_line_of_the_test(pytest
             eureka.assert_registered("RATING", {"vm-1": {"port": 9090}})
         """
     )
-    told = pytester.runpytest("-p", "no:xdist").stdout
+    told = pytester.runpytest().stdout
     told.fnmatch_lines(
         [
             '>*eureka.assert_registered("RATING", {"vm-1": {"port": 9090}})',
@@ -112,7 +112,7 @@ def test_a_projects_own_fixture_of_the_name_wins(pytester: pytest.Pytester) -> N
     """A project that has called something ``eureka`` before goes on with that."""
     pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef eureka(): return 'ours'\n")
     pytester.makepyfile("def test_one(eureka): assert eureka == 'ours'")
-    pytester.runpytest("-p", "no:xdist").assert_outcomes(passed=1)
+    pytester.runpytest().assert_outcomes(passed=1)
 
 
 def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:
