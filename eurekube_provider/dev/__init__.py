@@ -1,1 +1,1 @@
-"""Servers for development and tests: a Eureka and a Kubernetes API, in Python alone. Never for production."""
+"""Servers for development and tests, which need Python only. Nothing of the product imports them."""

@@ -1,14 +1,10 @@
-"""The documents for contributors name the packages and modules that there are, each name once.
-
-What they promise of sizes and first sentences holds as well.
-"""
+"""The documents for contributors name packages and modules that exist."""
 
 from __future__ import annotations
 
 import ast
 import re
 import tomllib
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,20 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "eurekube_provider"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-
-MOST_LINES = 400
-MOST_MODULES_OF_OPERATOR = 25
-"""In its own folder: `web`, `triggers` and `mirror` are folders of their own."""
-
-LEANING = re.compile(
-    r'^ *r?"""(See\b|The same([,.;:]| (with|of|where|for|as|without|in|to|until|at|while|over|when|by)\b))',
-    re.MULTILINE,
-)
-"""How a docstring begins that says nothing without another one."""
-
-FRAGMENT = re.compile(r'^ *r?"""(Of|As many|So does|So often|Likewise)\b', re.MULTILINE)
-"""How a docstring begins that is half a sentence, whose subject is the name above it."""
-
 
 REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?\.?([\w.]+)`")
 """How a docstring names something of the code."""
@@ -45,14 +27,6 @@ OF_NO_MODULE = {
     "operator/test_bounded_memory.py": "has all that an operator remembers",
 }
 """Test modules in these folders that are about no module alone, and why not."""
-
-POINTING = re.compile(
-    r"(((How|When|Where|Whether|Why) )?(it|they|those|these|this(?= (may|one|with|as|and)))\b(?!:)"
-    r"|Its\b|Their\b|As\b|By\b|With(out)?\b|(On|In|From)\b"
-    r"|(Another|Somebody|Nobody|Nothing) (else )?(may|has|had|is|leads|renews|writes|reads|was)\b)",
-    re.IGNORECASE,
-)
-"""How a docstring begins that points at something that it does not name."""
 
 
 def layers() -> list[set[str]]:
@@ -92,22 +66,6 @@ def test_the_files_that_contributors_read_of_are_there(page: str) -> None:
         assert any((root / name).exists() for root in (ROOT, PACKAGE, ROOT / "tests" / "unit")), name
 
 
-def test_no_two_classes_have_one_name() -> None:
-    """Whoever reads a name knows which one is meant; an underscore is no other name."""
-    places = defaultdict(list)
-    for path in MODULES:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef):
-                places[node.name.lstrip("_")].append(str(path.relative_to(PACKAGE)))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
-
-
-def test_no_two_modules_have_one_name() -> None:
-    """Whoever searches for a file finds one."""
-    counts = Counter(path.name for path in MODULES if not path.name.startswith("__"))
-    assert [name for name, count in counts.items() if count > 1] == []
-
-
 def test_each_test_module_has_the_name_of_what_it_tests() -> None:
     """Whoever has a module finds its tests; what is beside the folders is about the repository."""
     unit = ROOT / "tests" / "unit"
@@ -120,79 +78,6 @@ def test_each_test_module_has_the_name_of_what_it_tests() -> None:
             if not tested.with_suffix(".py").exists() and not tested.is_dir():
                 astray.add(str(path.relative_to(unit)))
     assert astray == OF_NO_MODULE.keys()
-
-
-def test_no_module_is_longer_than_a_reader_takes_in() -> None:
-    """As CONTRIBUTING says."""
-    lines = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in MODULES}
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
-
-
-def test_the_operator_has_few_modules() -> None:
-    """What is one more thing for it to do gets a folder."""
-    names = {path.stem for path in (PACKAGE / "operator").glob("*.py")} - {"__init__", "__main__"}
-    assert len(names) <= MOST_MODULES_OF_OPERATOR, sorted(names)
-
-
-@pytest.mark.parametrize(
-    ("docstring", "is_leaning"),
-    [
-        ("The same, read.", True),
-        ("The same of a StackRefresh.", True),
-        ("See Fault.", True),
-        ("The same faults give the same sequence.", False),
-        ("Seen from a client.", False),
-    ],
-)
-def test_which_docstrings_lean_on_another_one(docstring: str, is_leaning: bool) -> None:
-    """By their first words."""
-    assert (LEANING.search(f'def f() -> int:\n    """{docstring}"""\n') is not None) == is_leaning
-
-
-@pytest.mark.parametrize("folder", ["bench", "eurekube_provider", "lab", "scripts", "tests"])
-def test_each_docstring_begins_with_a_sentence_that_stands_alone(folder: str) -> None:
-    """None needs the one before it, or another module, to be understood."""
-    found = {
-        f"{path.relative_to(ROOT)}: {leaning[0]}"
-        for path in (ROOT / folder).rglob("*.py")
-        for leaning in LEANING.finditer(path.read_text())
-    }
-    assert found == set()
-
-
-def test_no_docstring_of_the_package_is_half_a_sentence() -> None:
-    """It is shown without the name that it would go on from."""
-    found = [str(path.relative_to(ROOT)) for path in MODULES if FRAGMENT.search(path.read_text())]
-    assert found == []
-
-
-@pytest.mark.parametrize(
-    ("docstring", "is_pointing"),
-    [
-        ("It was read, and answers.", True),
-        ("Whether it runs.", True),
-        ("With our mark.", True),
-        ("Its thread.", True),
-        ("The thread that reads.", False),
-        ("Whether the registry was read, and answers.", False),
-        ("Item by item.", False),
-    ],
-)
-def test_which_docstrings_point_at_something(docstring: str, is_pointing: bool) -> None:
-    """By their first words."""
-    assert (POINTING.match(docstring) is not None) == is_pointing
-
-
-def test_no_docstring_of_the_package_points_at_what_it_does_not_name() -> None:
-    """Whoever reads it in a list, or in an editor's hint, has nothing else to go by."""
-    found = {
-        f"{path.relative_to(PACKAGE)}: {docstring.splitlines()[0]}"
-        for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        if (docstring := ast.get_docstring(node)) and POINTING.match(docstring)
-    }
-    assert found == set()
 
 
 def identifiers(source: str) -> Iterator[str]:
