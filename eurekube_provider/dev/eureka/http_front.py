@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import BaseServer, TCPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import BaseServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.dev.eureka.cluster import NoAnswer
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
+from eurekube_provider.dev.http_listener import HttpListener
 
 CONTEXT_PATH = "/eureka"
 
@@ -38,70 +35,14 @@ class HttpFront:
     """
 
     def __init__(self, host: str, port: int, answer: Answer) -> None:
-        try:
-            self._server = _EurekaListener(host, port)
-        except OSError as error:
-            raise ConfigurationError(
-                f"a Eureka server cannot listen on {host}:{port} ({error.strerror or error}): choose another"
-                " port or host, or end what listens there"
-            ) from None
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._server.server_address[1]}{CONTEXT_PATH}"
-        self._server.answer = lambda request: answer(self.url, request)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="eureka-http", daemon=True
-        )
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Answer no more, and end all connections."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
-        self._server.end_connections()
+        self._listener = _EurekaListener(host, port, _EurekaHandler, "a Eureka server")
+        self.url = f"{self._listener.url}{CONTEXT_PATH}"
+        self._listener.answer = lambda request: answer(self.url, request)
+        self.start, self.stop = self._listener.start, self._listener.stop
 
 
-class _EurekaListener(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
+class _EurekaListener(HttpListener):
     answer: Callable[[ServerRequest], ServerResponse]
-
-    def __init__(self, host: str, port: int) -> None:
-        self._connections: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        super().__init__((host, port), _EurekaHandler)
-
-    def server_bind(self) -> None:
-        """Bind, without looking up a name for the address as HTTPServer does."""
-        TCPServer.server_bind(self)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread."""
-        with self._lock:
-            self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Close a connection that has ended."""
-        with self._lock:
-            self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def end_connections(self) -> None:
-        """Wake the threads that wait for clients; each reads the end, and closes its connection."""
-        with self._lock:
-            for connection in self._connections:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no error of the server."""
 
 
 class _EurekaHandler(BaseHTTPRequestHandler):

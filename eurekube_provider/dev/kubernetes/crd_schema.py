@@ -32,56 +32,49 @@ def completed(value: Any, schema: Schema) -> Any:
     result = {}
     for key, item in value.items():
         below = _below(schema, key)
-        is_absent = item is None and "default" in (below or {}) and not (below or {}).get("nullable")
-        if below is not None and not is_absent:
-            result[key] = completed(item, below)
-        elif schema.get("x-kubernetes-preserve-unknown-fields"):
+        if below is None and schema.get("x-kubernetes-preserve-unknown-fields"):
             result[key] = item
+        elif below is not None and (item is not None or below.get("nullable") or "default" not in below):
+            result[key] = completed(item, below)
     for key, below in (schema.get("properties") or {}).items():
         if key not in result and "default" in below:
             result[key] = completed(copy.deepcopy(below["default"]), below)
     return result
 
 
-def wrong_fields(value: Any, schema: Schema, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path of each field that the schema does not allow, and what is wrong there.
+def wrong_fields(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+    """Yield a sentence about each field that the schema does not allow.
 
     :param path: the field that ``value`` stands in; empty for a whole object.
     """
     found, shown = _TYPES.get(type(value), "null"), json.dumps(value)
-    kinds = ("integer", "string") if schema.get("x-kubernetes-int-or-string") else (schema.get("type"),)
-    if kinds == ("number",):
-        kinds = ("integer", "number")
+    kinds = ["integer", "string"] if schema.get("x-kubernetes-int-or-string") else [schema.get("type")]
+    kinds += ["integer"] if kinds == ["number"] else []
     if value is None and schema.get("nullable"):
         return
-    if kinds != (None,) and found not in kinds:
-        wanted = " or ".join(map(str, kinds))
-        yield path, f'Invalid value: "{found}": {path} in body must be of type {wanted}: "{found}"'
+    if kinds != [None] and found not in kinds:
+        yield f'{path}: Invalid value: "{found}": must be of type {" or ".join(map(str, kinds))}'
         return
     if "enum" in schema and value not in schema["enum"]:
         listed = ", ".join(json.dumps(one) for one in schema["enum"])
-        yield path, f"Unsupported value: {shown}: supported values: {listed}"
+        yield f"{path}: Unsupported value: {shown}: supported values: {listed}"
     if "pattern" in schema and found == "string" and not re.search(schema["pattern"], value):
-        yield path, f"Invalid value: {shown}: {path} in body should match '{schema['pattern']}'"
+        yield f"{path}: Invalid value: {shown}: should match '{schema['pattern']}'"
     for least, most, types, size in _BOUNDS:
         if found in types and not schema.get(least, -1e300) <= size(value) <= schema.get(most, 1e300):
             bounds = ", ".join(f"{one} {schema[one]}" for one in (least, most) if one in schema)
-            yield path, f"Invalid value: {shown}: {path} in body must have {bounds}"
+            yield f"{path}: Invalid value: {shown}: must have {bounds}"
     if isinstance(value, dict):
-        for key in schema.get("required") or ():
-            if key not in value:
-                yield f"{path}.{key}".lstrip("."), "Required value"
+        at = f"{path}." if path else ""
+        yield from (f"{at}{key}: Required value" for key in schema.get("required") or () if key not in value)
         for key, item in value.items():
-            yield from wrong_fields(item, _below(schema, key) or {}, f"{path}.{key}".lstrip("."))
+            yield from wrong_fields(item, _below(schema, key) or {}, f"{at}{key}")
     elif isinstance(value, list):
-        keys = schema.get("x-kubernetes-list-map-keys")
+        keys, list_type = (schema.get(f"x-kubernetes-list-{one}") for one in ("map-keys", "type"))
         identities = [[item.get(key) for key in keys] if keys else item for item in value]
         for index, item in enumerate(value):
-            if (
-                schema.get("x-kubernetes-list-type") in ("map", "set")
-                and identities[index] in identities[:index]
-            ):
-                yield f"{path}[{index}]", f"Duplicate value: {json.dumps(item)}"
+            if list_type in ("map", "set") and identities[index] in identities[:index]:
+                yield f"{path}[{index}]: Duplicate value: {json.dumps(item)}"
             yield from wrong_fields(item, schema.get("items") or {}, f"{path}[{index}]")
 
 

@@ -1,9 +1,10 @@
-"""Patches, and who manages which fields of an object: merge patches and server-side apply.
+"""Patches: merge patches, and server-side apply as with ``force=true``.
 
-A field is the path of keys that leads to it; lists are written as a whole. An applied configuration takes the
-fields that it names, and those that its manager applied before and nobody else manages go.
+Who applies a configuration manages its fields: the paths of keys that lead to its values, a list as a whole.
+What
+its manager applied before and nobody else applies goes. What plain writes change has no manager.
 
-Source: kubernetes.io, Server-Side Apply, where some lists are merged item by item.
+Source: kubernetes.io, Server-Side Apply.
 """
 
 from __future__ import annotations
@@ -11,25 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from eurekube_provider.dev.kubernetes.refusals import Object
+from eurekube_provider.dev.kubernetes.served_kinds import Object
 
 FieldPath = tuple[str, ...]
-
-ManagedFields = Mapping[tuple[str, str], frozenset[FieldPath]]
-"""The fields of each manager, by its name and ``Apply`` or ``Update``."""
+ManagedFields = Mapping[str, frozenset[FieldPath]]
+"""The fields of an object by who applied them."""
 
 _OF_WRITERS = ("annotations", "finalizers", "labels", "ownerReferences")
-
-
-class ApplyConflict(Exception):
-    """Others manage fields that a configuration would change.
-
-    :ivar managers: their names, by field.
-    """
-
-    def __init__(self, managers: Mapping[FieldPath, str]) -> None:
-        super().__init__("conflict")
-        self.managers = managers
 
 
 def merged(live: Any, patch: Any) -> Any:
@@ -46,46 +35,31 @@ def merged(live: Any, patch: Any) -> Any:
 
 
 def applied(
-    live: Object, configuration: Object, manager: str, managed: ManagedFields, *, force: bool
+    live: Object, configuration: Object, manager: str, managed: ManagedFields
 ) -> tuple[Object, ManagedFields]:
-    """Return an object with a configuration applied, and who manages its fields then.
-
-    :raises ApplyConflict: without ``force``, others manage fields that would change.
-    """
-    mine, before, wanted = (manager, "Apply"), dict(_fields(live)), dict(_fields(configuration))
-    differing = {field for field in wanted if field not in before or before[field] != wanted[field]}
-    others = {other: fields for other, fields in managed.items() if other != mine}
-    conflicts = {field: name for (name, _), fields in others.items() for field in fields & differing}
-    if conflicts and not force:
-        raise ApplyConflict(conflicts)
-    others = {other: fields - differing for other, fields in others.items()}
+    """Return an object with a configuration applied, and who manages its fields then."""
+    before, wanted = dict(_fields(live)), dict(_fields(configuration))
+    taken = {field for field in wanted if field not in before or before[field] != wanted[field]}
+    others = {other: fields - taken for other, fields in managed.items() if other != manager}
     result = merged(live, configuration)
-    for field in managed.get(mine, frozenset()).difference(wanted, *others.values()):
+    for field in managed.get(manager, frozenset()).difference(wanted, *others.values()):
         patch: Any = None
         for key in reversed(field):
             patch = {key: patch}
         result = merged(result, patch)
-    return result, {**others, mine: frozenset(wanted)}
-
-
-def written(live: Object, item: Object, manager: str, managed: ManagedFields) -> ManagedFields:
-    """Return who manages the fields of ``item``, which a plain write made of ``live``."""
-    mine, before, after = (manager, "Update"), dict(_fields(live)), dict(_fields(item))
-    changed = {field for field in after if field not in before or before[field] != after[field]}
-    left = {other: (fields - changed) & after.keys() for other, fields in managed.items()}
-    return {**left, mine: left.get(mine, frozenset()) | changed}
+    return result, {**others, manager: frozenset(wanted)}
 
 
 def _fields(item: Object) -> Iterator[tuple[FieldPath, Any]]:
-    """Yield the fields of an object that have managers, and their values."""
-    metadata = {key: item["metadata"][key] for key in _OF_WRITERS if key in item["metadata"]}
-    rest = {key: value for key, value in item.items() if key not in ("apiVersion", "kind", "metadata")}
-    yield from _leaves({**rest, **({"metadata": metadata} if metadata else {})}, ())
+    """Yield the fields of an object that may have managers, and their values."""
+    metadata = {key: one for key, one in item["metadata"].items() if key in _OF_WRITERS}
+    rest = {key: one for key, one in item.items() if key not in ("apiVersion", "kind", "metadata")}
+    yield from _leaves({**rest, "metadata": metadata}, ())
 
 
 def _leaves(value: Any, at: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
-    if not isinstance(value, dict) or not value:
-        yield at, value
-    else:
+    if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _leaves(item, (*at, key))
+    elif at != ("metadata",):
+        yield at, value

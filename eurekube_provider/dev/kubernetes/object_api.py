@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import random
 import re
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eurekube_provider.dev.kubernetes.built_in_defaults import filled_in, now
 from eurekube_provider.dev.kubernetes.crd_schema import completed, wrong_fields
-from eurekube_provider.dev.kubernetes.field_ownership import (
-    ApplyConflict,
-    ManagedFields,
-    applied,
-    merged,
-    written,
+from eurekube_provider.dev.kubernetes.field_ownership import ManagedFields, applied, merged
+from eurekube_provider.dev.kubernetes.object_store import ObjectStore, selecting
+from eurekube_provider.dev.kubernetes.served_kinds import (
+    CRDS,
+    ApiRefusal,
+    Object,
+    ServedKind,
+    built_in_kinds,
+    custom_kinds,
+    filled_in,
 )
-from eurekube_provider.dev.kubernetes.object_store import ObjectStore
-from eurekube_provider.dev.kubernetes.refusals import ApiRefusal, Object
-from eurekube_provider.dev.kubernetes.selectors import selecting
-from eurekube_provider.dev.kubernetes.served_kinds import ServedKind, built_in_kinds, custom_kinds
 
 _MERGE, _APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
-_CRDS, _TERMINATING = "customresourcedefinitions.apiextensions.k8s.io", "deletionTimestamp"
+_NAMESPACES, _TERMINATING = "namespaces", "deletionTimestamp"
 _OF_SERVER = (
     *("name", "namespace", "uid", "creationTimestamp", _TERMINATING, "deletionGracePeriodSeconds"),
     *("generation", "managedFields", "resourceVersion"),
@@ -35,39 +33,30 @@ _OF_SERVER = (
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _PATH = re.compile(
-    r"/(api/(?P<core>v1)|apis/(?P<group>[^/]+/[^/]+))"
-    r"(/namespaces/(?P<namespace>[^/]+)(?=/(?!status)))?"
+    r"/apis?/(?P<version>v1|[^/]+/[^/]+)(/namespaces/(?P<namespace>[^/]+)(?=/(?!status)))?"
     r"/(?P<plural>[^/]+)(/(?P<name>[^/]+)(/(?P<subresource>[^/]+))?)?"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """One request, without its transport.
-
-    :ivar agent: the client's name, under which it manages fields unless it gives another one.
-    """
+    """One request, without its transport."""
 
     method: str
     path: str
     query: Mapping[str, str]
     body: Any = None
-    content_type: str = "application/json"
-    agent: str = "unknown"
+    content_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The objects that a path names."""
+    """What a path names: the objects of a kind, or one of them."""
 
     kind: ServedKind
     namespace: str
     name: str
     subresource: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
 
 
 class ObjectApi:
@@ -92,251 +81,198 @@ class ObjectApi:
         with self._store.changed:
             if request.path.endswith("/selfsubjectaccessreviews"):
                 return 201, {**request.body, "status": {"allowed": True}}
-            lines = [
-                line
-                for kind in self._kinds.values()
-                if request.path == kind.group_path
-                for line in kind.discovered()
-            ]
-            if lines:
+            kinds = [one for one in self._kinds.values() if one.api_version == request.path[5:].lstrip("/")]
+            if kinds:
+                lines = [
+                    {"name": one.plural, "kind": one.kind, "namespaced": "cluster" not in one.features}
+                    for one in kinds
+                ]
                 return 200, {"kind": "APIResourceList", "apiVersion": "v1", "resources": lines}
             target = self._target(request.path)
-            match request.method, bool(target.name), target.subresource:
-                case "POST", True, "token":
-                    return 201, self._issue_token(target, request.body)
-                case "POST", False, _:
-                    return 201, self._create(target, request)
-                case "GET", True, _:
-                    return 200, self._held(target)
-                case "GET", False, _:
-                    return 200, self._list(target, request.query)
-                case "PUT", True, _:
-                    return 200, self._save(target, self._held(target), request.body, request)
-                case "PATCH", True, _:
-                    return self._patch(target, request)
-                case "DELETE", True, "":
-                    return 200, self._delete(target, request)
-        raise ApiRefusal(
-            405, "MethodNotAllowed", f"{request.method} is not allowed on the requested resource"
-        )
+            if not target.name:
+                return (
+                    self._create(target, request) if request.method == "POST" else self._list(target, request)
+                )
+            held = self._store.get(target.kind.storage, (target.namespace, target.name))
+            is_applied = request.content_type == _APPLY and not target.subresource
+            if held is None and not is_applied:
+                raise ApiRefusal(404, "NotFound", f'{target.kind.storage} "{target.name}" not found')
+            match request.method, target.subresource:
+                case "GET", _:
+                    return 200, {**(held or {}), **target.kind.identity}
+                case "POST", "token":
+                    token, ends = secrets.token_urlsafe(24), _time(timedelta(hours=1))
+                    self.tokens.add(token)
+                    return 201, {**request.body, "status": {"token": token, "expirationTimestamp": ends}}
+                case "DELETE", "":
+                    return 200, self._delete(target, held or {}, request)
+                case "PUT" | "PATCH", _:
+                    return (200 if held else 201), self._save(target, held, request)
+        raise ApiRefusal(405, "MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
 
     def watch(self, request: ApiRequest) -> Iterator[tuple[str, Object]]:
-        """Return types and objects of a watch's events, of which a refusal ends them.
+        """Return the types and objects of a watch's events, which an :class:`ApiRefusal` may end.
 
         :raises ApiRefusal: the watch is refused.
         """
-        kind, namespace, query = self._target(request.path).kind, self._target(request.path).namespace, request.query
+        target, query = self._target(request.path), request.query
         since, seconds = (int(query.get(key) or 0) for key in ("resourceVersion", "timeoutSeconds"))
-        events = self._store.watch(kind.storage, since, selecting(namespace, query), seconds or 1800)
-        about = {"apiVersion": kind.api_version, "kind": kind.kind}
+        selects, about = selecting(target.namespace, query), target.kind.identity
+        events = self._store.watch(target.kind.storage, since, selects, seconds or 1800)
         has_bookmarks = query.get("allowWatchBookmarks") == "true"
-        return ((event, {**item, **about}) for event, item in events if has_bookmarks or event != "BOOKMARK")
-
-    # --- what is asked
+        return ((type_, {**one, **about}) for type_, one in events if has_bookmarks or type_ != "BOOKMARK")
 
     def _target(self, path: str) -> _Target:
-        """Return what the path of a request names."""
         found = _PATH.fullmatch(path)
-        kind = self._kinds.get((found["core"] or found["group"], found["plural"])) if found else None
-        if found is not None and kind is not None:
-            namespace, name, subresource = (found[key] or "" for key in ("namespace", "name", "subresource"))
-            subresources = {"", *({"status"} & kind.features), *(["token"] if kind.kind == "ServiceAccount" else [])}
-            if subresource in subresources and not (namespace and "cluster" in kind.features):
-                return _Target(kind, namespace, name, subresource)
-        raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
+        kind = self._kinds.get((found["version"], found["plural"])) if found else None
+        if (
+            found is None
+            or kind is None
+            or found["subresource"] not in {None, *kind.features & {"status", "token"}}
+        ):
+            raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
+        return _Target(kind, *(found[part] or "" for part in ("namespace", "name", "subresource")))
 
-    def _held(self, target: _Target) -> Object:
-        found = self._store.get(target.kind.storage, target.key)
-        if found is None:
-            raise ApiRefusal(404, "NotFound", f'{target.kind.storage} "{target.name}" not found')
-        return {**found, "apiVersion": target.kind.api_version}
-
-    def _list(self, target: _Target, query: Mapping[str, str]) -> Object:
-        kind, selects = target.kind, selecting(target.namespace, query)
-        limit, token = int(query.get("limit") or 0), query.get("continue", "")
-        items, metadata = self._store.page(kind.storage, selects, limit, token)
+    def _list(self, target: _Target, request: ApiRequest) -> tuple[int, Object]:
+        kind, selects = target.kind, selecting(target.namespace, request.query)
+        items, version = self._store.listed(kind.storage, selects)
         if kind.schema is None:  # only custom objects say in a list what they are
-            items = [{key: one[key] for key in one if key not in ("apiVersion", "kind")} for one in items]
-        about = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version}
-        return {**about, "metadata": metadata, "items": items}
+            items = [{key: one[key] for key in one if key not in kind.identity} for one in items]
+        about = {**kind.identity, "kind": f"{kind.kind}List"}
+        return 200, {**about, "metadata": {"resourceVersion": version}, "items": items}
 
-    def _issue_token(self, target: _Target, body: Object) -> Object:
-        self._held(target)
-        token, ends = secrets.token_urlsafe(24), datetime.now(UTC) + timedelta(hours=1)
-        self.tokens.add(token)
-        return {
-            **body,
-            "status": {"token": token, "expirationTimestamp": ends.strftime("%Y-%m-%dT%H:%M:%SZ")},
-        }
-
-    # --- what is written
-
-    def _create(self, target: _Target, request: ApiRequest) -> Object:
-        metadata = request.body.get("metadata") or {}
-        suffix = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))  # noqa: S311 - no secret
-        target = replace(target, name=metadata.get("name") or metadata.get("generateName", "") + suffix)
-        if self._store.get(target.kind.storage, target.key) is not None:
+    def _create(self, target: _Target, request: ApiRequest) -> tuple[int, Object]:
+        target = replace(target, name=(request.body.get("metadata") or {}).get("name", ""))
+        if self._store.get(target.kind.storage, (target.namespace, target.name)) is not None:
             raise ApiRefusal(409, "AlreadyExists", f'{target.kind.storage} "{target.name}" already exists')
-        return self._save(target, None, request.body, request)
+        return 201, self._save(target, None, request)
 
-    def _patch(self, target: _Target, request: ApiRequest) -> tuple[int, Object]:
-        if request.content_type == _MERGE:
-            held = self._held(target)
-            return 200, self._save(target, held, merged(held, request.body), request)
-        if request.content_type != _APPLY:
-            raise ApiRefusal(415, "UnsupportedMediaType", f"the accepted media types are: {_MERGE}, {_APPLY}")
-        if "fieldManager" not in request.query:
-            raise ApiRefusal(422, "Invalid", "fieldManager: Required value: is required for apply patch")
-        held = (
-            self._store.get(target.kind.storage, target.key) if not target.subresource else self._held(target)
-        )
-        return 200 if held else 201, self._save(target, held, request.body, request)
-
-    def _save(self, target: _Target, held: Object | None, body: Object, request: ApiRequest) -> Object:
-        """Complete and check an object, and store it unless it is as it was.
+    def _save(self, target: _Target, held: Object | None, request: ApiRequest) -> Object:
+        """Complete and check what is sent, and store it unless all is as it was.
 
         :param held: the object as it is; None for a new one.
-        :param body: all of the object, or the configuration that is applied to it.
         """
+        storage, live = target.kind.storage, held or self._begun(target)
+        body = merged(live, request.body) if request.content_type == _MERGE else request.body
         body = {**body, "metadata": body.get("metadata") or {}}
         if held is not None:
-            self._refuse_changed(target, held, body["metadata"])
-        live = held or self._begun(target)
-        manager, uid = request.query.get("fieldManager") or request.agent, live["metadata"]["uid"]
-        managed = self._managed.get(uid, {})
+            _refuse_changed(target, held, body["metadata"])
+        managed = self._managed.get(live["metadata"]["uid"], {})
         if request.content_type == _APPLY:
-            try:
-                is_forced = request.query.get("force") == "true"
-                body, managed = applied(live, body, manager, managed, force=is_forced)
-            except ApplyConflict as error:
-                named = [
-                    f'conflict with "{name}": .{".".join(field)}' for field, name in error.managers.items()
-                ]
-                message = f"Apply failed with {len(named)} conflict(s): {', '.join(named)}"
-                raise ApiRefusal(409, "Conflict", message) from None
-        item = self._completed(target, live, body)
-        if request.content_type != _APPLY:
-            managed = written(live, item, manager, managed)
+            if "fieldManager" not in request.query:
+                raise _invalid(target, ["fieldManager: Required value: is required for apply patch"])
+            body, managed = applied(live, body, request.query["fieldManager"], managed)
+        elif request.method == "PATCH" and request.content_type != _MERGE:
+            raise ApiRefusal(415, "UnsupportedMediaType", f"the media type must be {_MERGE} or {_APPLY}")
+        item = _completed(target, live, body)
         if "dryRun" in request.query:
             return item
-        self._managed[uid] = managed
-        if item == held:
+        self._managed[live["metadata"]["uid"]] = managed
+        is_over = _TERMINATING in item["metadata"] and self._end(storage, item) is None
+        if is_over or item == held:
             return item
-        if _TERMINATING in item["metadata"] and self._end(target.kind.storage, item) is None:
-            return item
-        stored = self._store.put(target.kind.storage, item)
-        if target.kind.storage == _CRDS:
-            self._serve(stored)
+        stored = self._store.put(storage, item)
+        if storage == CRDS:
+            self._serve(target.name, custom_kinds(stored))
         return stored
-
-    def _refuse_changed(self, target: _Target, held: Object, wanted: Mapping[str, Any]) -> None:
-        """Refuse what is meant for another object of that name, or for an earlier version of it."""
-        for key in ("uid", "resourceVersion"):
-            if wanted.get(key) not in (None, "", held["metadata"][key]):
-                message = f'Operation cannot be fulfilled on {target.kind.storage} "{target.name}"'
-                raise ApiRefusal(
-                    409, "Conflict", f"{message}: the object has been modified: it has another {key}"
-                )
 
     def _begun(self, target: _Target) -> Object:
         """Return what the API server itself gives to a new object.
 
         :raises ApiRefusal: there can be none in that namespace, or of that name.
         """
-        kind, (namespace, name) = target.kind, target.key
-        home = self._store.get("namespaces", ("", namespace))
-        if namespace and home is None:
-            raise ApiRefusal(404, "NotFound", f'namespaces "{namespace}" not found')
+        home = self._store.get(_NAMESPACES, ("", target.namespace))
+        if target.namespace and home is None:
+            raise ApiRefusal(404, "NotFound", f'namespaces "{target.namespace}" not found')
         if home is not None and _TERMINATING in home["metadata"]:
-            message = f'{kind.storage} "{name}" is forbidden: namespace {namespace} is being terminated'
-            raise ApiRefusal(403, "Forbidden", message)
-        if not _NAME.fullmatch(name) and not kind.api_version.startswith("rbac."):
-            raise _invalid(
-                target,
-                [("metadata.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain')],
-            )
-        metadata = {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": now()}
-        metadata |= {"namespace": namespace} if namespace else {}
-        return {"metadata": metadata | ({"generation": 0} if "generation" in kind.features else {})}
+            raise ApiRefusal(403, "Forbidden", f"the namespace {target.namespace} is being terminated")
+        if not _NAME.fullmatch(target.name) and not target.kind.api_version.startswith("rbac."):
+            raise _invalid(target, ["metadata.name: Invalid value: must be a lowercase RFC 1123 subdomain"])
+        metadata = {"name": target.name, "uid": str(uuid.uuid4()), "creationTimestamp": _time()}
+        metadata |= {"namespace": target.namespace} if target.namespace else {}
+        return {"metadata": metadata | ({"generation": 0} if "generation" in target.kind.features else {})}
 
-    def _completed(self, target: _Target, live: Object, body: Object) -> Object:
-        """Return an object with the fields of the API server, pruned, filled with defaults, and checked."""
-        kind, known = target.kind, live["metadata"]
-        if target.subresource:
-            item = {**live, "status": body.get("status")}
-        else:
-            item = {**body, "status": live.get("status")} if "status" in kind.features else body
-        item = {key: one for key, one in item.items() if key != "metadata" and one is not None}
-        if kind.schema is not None:
-            item = completed(item, kind.schema)
-        given = known if target.subresource else body["metadata"]
-        metadata = {key: one for key, one in given.items() if key not in _OF_SERVER}
-        metadata |= {key: known[key] for key in _OF_SERVER if key in known}
-        item = filled_in({**item, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata})
-        wrong = list(wrong_fields(item, kind.schema or {}))
-        new_finalizers = set(metadata.get("finalizers") or ()).difference(known.get("finalizers") or ())
-        if _TERMINATING in known and new_finalizers:
-            wrong.append(
-                (
-                    "metadata.finalizers",
-                    "Forbidden: no new finalizers can be added if the object is being deleted",
-                )
-            )
-        if wrong:
-            raise _invalid(target, wrong)
-        if "generation" in metadata and _counted(item) != _counted(live):
-            metadata["generation"] += 1
-        return item
+    def _serve(self, definition: str, kinds: Iterator[ServedKind]) -> None:
+        """Serve these kinds of a CustomResourceDefinition from now on."""
+        others = {key: one for key, one in self._kinds.items() if one.storage != definition}
+        self._kinds = others | {(one.api_version, one.plural): one for one in kinds}
 
-    def _serve(self, crd: Object) -> None:
-        """Serve what a CustomResourceDefinition says from now on."""
-        others = {key: one for key, one in self._kinds.items() if one.storage != crd["metadata"]["name"]}
-        self._kinds = others | {(one.api_version, one.plural): one for one in custom_kinds(crd)}
-
-    # --- what is deleted
-
-    def _delete(self, target: _Target, request: ApiRequest) -> Object:
-        held = self._held(target)
-        options = request.body or {}
-        self._refuse_changed(target, held, options.get("preconditions") or {})
-        if "dryRun" in request.query or (left := self._end(target.kind.storage, held)) is None:
-            return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-        return left
+    def _delete(self, target: _Target, held: Object, request: ApiRequest) -> Object:
+        _refuse_changed(target, held, (request.body or {}).get("preconditions") or {})
+        left = None if "dryRun" in request.query else self._end(target.kind.storage, held)
+        return left or {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def _end(self, storage: str, item: Object) -> Object | None:
         """Delete an object and what it holds; returns it where finalizers keep it, None where it is gone."""
-        metadata, key = item["metadata"], (item["metadata"].get("namespace", ""), item["metadata"]["name"])
+        metadata = item["metadata"]
         if _TERMINATING not in metadata and (metadata.get("finalizers") or self._contents(storage, item)):
-            times = {_TERMINATING: now(), "deletionGracePeriodSeconds": 0}
+            times = {_TERMINATING: _time(), "deletionGracePeriodSeconds": 0}
             times |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
-            phase = {"status": {"phase": "Terminating"}} if storage == "namespaces" else {}
+            phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES else {}
             item = self._store.put(storage, {**item, **phase, "metadata": {**metadata, **times}})
             for place, one in self._contents(storage, item):
                 self._end(place, one)
-        held = self._store.get(storage, key)
-        if held is None or item["metadata"].get("finalizers") or self._contents(storage, item):
+        namespace = metadata.get("namespace", "")
+        held = self._store.get(storage, (namespace, metadata["name"]))
+        if held is None or metadata.get("finalizers") or self._contents(storage, item):
             return held
         self._store.remove(storage, item)
         self._managed.pop(metadata["uid"], None)
-        if storage == _CRDS:
-            self._kinds = {key: one for key, one in self._kinds.items() if one.storage != metadata["name"]}
-        for holder, name in (("namespaces", key[0]), (_CRDS, storage)):
-            container = self._store.get(holder, ("", name))
-            if container is not None and _TERMINATING in container["metadata"]:
-                self._end(holder, container)
+        if storage == CRDS:
+            self._serve(metadata["name"], iter(()))
+        for holders, name in ((_NAMESPACES, namespace), (CRDS, storage)):
+            holder = self._store.get(holders, ("", name))
+            if holder is not None and _TERMINATING in holder["metadata"]:
+                self._end(holders, holder)
         return None
 
     def _contents(self, storage: str, item: Object) -> list[tuple[str, Object]]:
-        """Return what a namespace or a CustomResourceDefinition holds; nothing for another kind."""
+        """Return what a namespace or a CustomResourceDefinition holds; nothing for another object."""
         name = item["metadata"]["name"]
-        held_by = {"namespaces": lambda: self._store.of(None, name), _CRDS: lambda: self._store.of(name)}
-        return held_by.get(storage, list)()
+        if storage == _NAMESPACES:
+            return self._store.of("", name)
+        return self._store.of(name) if storage == CRDS else []
+
+
+def _completed(target: _Target, live: Object, body: Object) -> Object:
+    """Return an object with the fields of the API server, pruned, filled with defaults, and checked."""
+    kind, known, given = target.kind, live["metadata"], body["metadata"]
+    if target.subresource:
+        body, given = {**live, "status": body.get("status")}, known
+    elif "status" in kind.features:
+        body = {**body, "status": live.get("status")}
+    item = {key: one for key, one in body.items() if key != "metadata" and one is not None}
+    if kind.schema is not None:
+        item = completed(item, kind.schema)
+    metadata = {key: one for key, one in given.items() if key not in _OF_SERVER}
+    metadata |= {key: known[key] for key in _OF_SERVER if key in known}
+    item = filled_in({**item, **kind.identity, "metadata": metadata})
+    wrong = list(wrong_fields(item, kind.schema or {}))
+    if _TERMINATING in known and {*given.get("finalizers", ())} - {*known.get("finalizers", ())}:
+        wrong.append("metadata.finalizers: Forbidden: the object is being deleted, and gets no new ones")
+    if wrong:
+        raise _invalid(target, wrong)
+    if "generation" in metadata and _counted(item) != _counted(live):
+        item["metadata"] = {**item["metadata"], "generation": metadata["generation"] + 1}
+    return item
 
 
 def _counted(item: Object) -> Object:
+    """Return what of an object its generation counts the changes of."""
     return {key: one for key, one in item.items() if key not in ("apiVersion", "kind", "metadata", "status")}
 
 
-def _invalid(target: _Target, wrong: Sequence[tuple[str, str]]) -> ApiRefusal:
-    texts = ", ".join(f"{field}: {text}" for field, text in wrong)
-    return ApiRefusal(422, "Invalid", f'{target.kind.kind} "{target.name}" is invalid: {texts}', wrong)
+def _refuse_changed(target: _Target, held: Object, wanted: Mapping[str, Any]) -> None:
+    """Refuse what is meant for another object of that name, or for an earlier version of it."""
+    for key in ("uid", "resourceVersion"):
+        if wanted.get(key) not in (None, "", held["metadata"][key]):
+            why = f"the object has been modified: its {key} is {held['metadata'][key]}"
+            raise ApiRefusal(409, "Conflict", f'{target.kind.storage} "{target.name}": {why}')
+
+
+def _invalid(target: _Target, wrong: list[str]) -> ApiRefusal:
+    return ApiRefusal(422, "Invalid", f'{target.kind.kind} "{target.name}" is invalid: {", ".join(wrong)}')
+
+
+def _time(ahead: timedelta = timedelta()) -> str:
+    return (datetime.now(UTC) + ahead).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from eurekube_provider.dev.kubernetes.refusals import ApiRefusal, Object
+from eurekube_provider.dev.kubernetes.served_kinds import ApiRefusal, Object
 
 ObjectKey = tuple[str, str]
 """The namespace and name of an object."""
@@ -19,6 +20,8 @@ KEPT_CHANGES = 10_000
 """Who watches from a version before these is answered with 410."""
 
 BOOKMARK_SECONDS = 60.0
+
+_REQUIREMENT = re.compile(r"(?P<not>!)?(?P<key>[-\w./]+)((?P<is>==?|!=)(?P<value>[-.\w]*))?")
 
 
 class StoredChange(NamedTuple):
@@ -44,7 +47,7 @@ class ObjectStore:
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
-        self.is_closed = False
+        self._is_closed = False
         self._version = self._oldest = 1000
         self._objects: dict[str, dict[ObjectKey, Object]] = {}
         self._changes: deque[StoredChange] = deque()
@@ -52,22 +55,18 @@ class ObjectStore:
     def close(self) -> None:
         """End every watch."""
         with self.changed:
-            self.is_closed = True
+            self._is_closed = True
             self.changed.notify_all()
 
     def get(self, storage: str, key: ObjectKey) -> Object | None:
         """Return an object, None where there is none."""
         return self._objects.get(storage, {}).get(key)
 
-    def of(self, storage: str | None, namespace: str = "") -> list[tuple[str, Object]]:
-        """Return the objects of a kind, or of all (None), or those in a namespace, each with its storage."""
-        places = sorted(self._objects) if storage is None else [storage]
-        return [
-            (place, item)
-            for place in places
-            for key, item in sorted(self._objects.get(place, {}).items())
-            if namespace in ("", key[0])
-        ]
+    def of(self, storage: str, namespace: str = "") -> list[tuple[str, Object]]:
+        """Return the objects of a kind, or of all (empty), or those in a namespace, each with its storage."""
+        places = [storage] if storage else sorted(self._objects)
+        found = ((place, key) for place in places for key in sorted(self._objects.get(place, {})))
+        return [(place, self._objects[place][key]) for place, key in found if namespace in ("", key[0])]
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; returns it with its new version."""
@@ -88,23 +87,9 @@ class ObjectStore:
             self._oldest = self._changes.popleft().version
         self.changed.notify_all()
 
-    def page(self, storage: str, selects: Selects, limit: int, token: str) -> tuple[list[Object], Object]:
-        """Return the objects of one page of a list, and the list's metadata.
-
-        All pages name the version of the first, so that a watch tells of what changed between them.
-
-        :param limit: 0 for all.
-        :param token: what the page before has as ``continue``; empty for the first.
-        :raises ApiRefusal: 410, the first page is too old.
-        """
-        version, *last = token.split("/") if token else [str(self._version)]
-        self._refuse_forgotten(int(version))
-        found = [one for _, one in self.of(storage) if selects(one) and [*_key(one)] > last]
-        metadata: Object = {"resourceVersion": version}
-        if limit and len(found) > limit:
-            found = found[:limit]
-            metadata["continue"] = "/".join((version, *_key(found[-1])))
-        return found, metadata
+    def listed(self, storage: str, selects: Selects) -> tuple[list[Object], str]:
+        """Return the objects of a kind, and the version from which on a watch tells of their changes."""
+        return [one for _, one in self.of(storage) if selects(one)], str(self._version)
 
     def watch(
         self, storage: str, since: int, selects: Selects, seconds: float
@@ -119,33 +104,49 @@ class ObjectStore:
             first = [] if since else [one for _, one in self.of(storage) if selects(one)]
             since = since or self._version
         yield from (("ADDED", item) for item in first)
-        while not self.is_closed:
+        while not self._is_closed:
             with self.changed:
-                self._refuse_forgotten(since)
+                if since < self._oldest:
+                    raise ApiRefusal(410, "Expired", f"too old resource version: {since} ({self._oldest})")
                 if since >= self._version:
                     self.changed.wait(max(0.0, min(end, told_at + BOOKMARK_SECONDS) - time.monotonic()))
-                news = self._since(storage, since)
+                count = min(len(self._changes), max(0, self._version - since))
+                news = [self._changes[-number] for number in range(count, 0, -1)]
                 since = max(since, self._version)
-            yield from (seen for change in news if (seen := change.seen_by(selects)) is not None)
-            now = time.monotonic()
-            if now >= min(end, told_at + BOOKMARK_SECONDS):
-                told_at = now
+            mine = (change.seen_by(selects) for change in news if change.storage == storage)
+            yield from (seen for seen in mine if seen is not None)
+            if time.monotonic() >= min(end, told_at + BOOKMARK_SECONDS):
+                told_at = time.monotonic()
                 yield "BOOKMARK", {"metadata": {"resourceVersion": str(since)}}
-            if now >= end:
+            if time.monotonic() >= end:
                 return
 
-    def _since(self, storage: str, version: int) -> list[StoredChange]:
-        news = []
-        for change in reversed(self._changes):
-            if change.version <= version:
-                break
-            if change.storage == storage:
-                news.append(change)
-        return news[::-1]
 
-    def _refuse_forgotten(self, version: int) -> None:
-        if version < self._oldest:
-            raise ApiRefusal(410, "Expired", f"too old resource version: {version} ({self._oldest})")
+def selecting(namespace: str, query: Mapping[str, str]) -> Selects:
+    """Return what tells whether an object is asked for, by its namespace, labels and name.
+
+    :param namespace: empty for all.
+    :raises ApiRefusal: 400, a selector is not supported: sets, or fields other than the name.
+    """
+    labels, fields = (query.get(key, "") for key in ("labelSelector", "fieldSelector"))
+    found = [_REQUIREMENT.fullmatch(one.strip()) for one in labels.split(",") if one.strip()]
+    name = fields.removeprefix("metadata.name=")
+    if None in found or not re.fullmatch(r"[-.\w]*", name):
+        raise ApiRefusal(400, "BadRequest", f"the selector {labels or fields!r} is not supported")
+
+    def selects(item: Object) -> bool:
+        metadata = item["metadata"]
+        of_item = metadata.get("labels") or {}
+        is_meant = namespace in ("", metadata.get("namespace")) and name in ("", metadata["name"])
+        return is_meant and all(one is not None and _holds(one, of_item.get(one["key"])) for one in found)
+
+    return selects
+
+
+def _holds(wanted: re.Match[str], value: str | None) -> bool:
+    if wanted["is"] is None:
+        return (value is None) is bool(wanted["not"])
+    return (value == wanted["value"]) is (wanted["is"] != "!=")
 
 
 def _at_version(item: Object, version: int) -> Object:
