@@ -1,4 +1,4 @@
-"""What the demo shows: Kubernetes beside Eureka, and the milliseconds from the one to the other.
+"""The table of the demo: Kubernetes beside Eureka, and the milliseconds from the one to the other.
 
 On a terminal a live table, elsewhere plain lines: both from the same observations. Kubernetes is watched;
 Eureka is asked again and again for each instance, past its caches.
@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -100,8 +101,11 @@ class Board:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 
-    def settle(self, timeout_seconds: float = 10.0) -> None:
-        """Wait until both sides say the same of every endpoint."""
+    def settle(self, pause: Callable[[float], None], timeout_seconds: float = 10.0) -> None:
+        """Wait until both sides say the same of every endpoint.
+
+        :param pause: waits so many seconds.
+        """
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             with self._lock:
@@ -109,7 +113,7 @@ class Board:
                     row.settled_at is not None or row.kubernetes == "(stack)" for row in self._rows.values()
                 ):
                     return
-            time.sleep(0.02)
+            pause(0.02)
 
     def follow(self, name: str, instance: Instance) -> None:
         """Show a registration that no Kubernetes object stands for."""
@@ -126,7 +130,7 @@ class Board:
         """The table as it is now, as an SVG that loads nothing."""
         screen = Console(record=True, width=75, file=io.StringIO())
         screen.print(self._table(title))
-        drawn = screen.export_svg(title="make demo")
+        drawn = screen.export_svg(title="eurekube demo")
         drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
         return drawn.replace("Fira Code", "ui-monospace, DejaVu Sans Mono, Menlo")
 
