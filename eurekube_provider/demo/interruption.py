@@ -15,7 +15,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interruption:
-    """Within the block, signals are remembered. A pause raises :class:`Interrupted` for them, nothing else does.
+    """Within the block, signals are remembered, and only a pause raises :class:`Interrupted` for them.
 
     What was begun between two pauses is therefore complete, and is cleared up. The first signal counts; no
     later one disturbs the clearing up.

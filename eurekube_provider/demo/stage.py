@@ -36,19 +36,31 @@ class Workload(Protocol):
 
 
 class Stage(Protocol):
-    """Servers, and the way to deploy the program to them.
+    """Servers, and the way to deploy the program to them."""
 
-    :ivar opening: what is played and what is real, in lines for a person.
-    :ivar engine: what deploys the program, e.g. ``eurekube apply``.
-    :ivar renewed_seconds: how old the stack's registration must become, to show that somebody renews it.
-    """
+    @property
+    def opening(self) -> Sequence[str]:
+        """Return what is played and what is real, in lines for a person."""
 
-    opening: Sequence[str]
-    engine: str
-    eureka_urls: Sequence[str]
-    kubeconfig: Path
-    renewed_seconds: float
-    workload: Workload
+    @property
+    def engine(self) -> str:
+        """Return what deploys the program, e.g. ``eurekube apply``."""
+
+    @property
+    def eureka_urls(self) -> Sequence[str]:
+        """Return the service URLs of the Eureka servers."""
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the kubeconfig of somebody who may do everything."""
+
+    @property
+    def renewed_seconds(self) -> float:
+        """Return how old the stack's registration must become, to show that somebody renews it."""
+
+    @property
+    def workload(self) -> Workload:
+        """Return the Service of the story."""
 
     def deploy(self) -> None:
         """Deploy the program's stack ``dev``.

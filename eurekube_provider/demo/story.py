@@ -38,6 +38,11 @@ _LOOK_SECONDS = 0.02
 _READ_RENEWALS_SECONDS = 0.5
 _LOG_LINES = 15
 
+_PATIENCE_SECONDS = 60.0
+"""For each check, on a machine that has other things to do."""
+
+_Look = Callable[[], object]
+
 STAYS_AWAY_SECONDS = 3.0
 """For so long an operator that renews may bring back nothing that was removed."""
 
@@ -221,30 +226,17 @@ class Story:
             self._board.settle(self._stage.pause)
         self._check(what, lambda: seen() == expected, seen)
 
-    def _check(
-        self,
-        what: str,
-        holds: Callable[[], object],
-        seen: Callable[[], object] = lambda: "",
-        seconds: float = 30.0,
-    ) -> None:
-        self._wait(holds, what, seen, seconds)
+    def _check(self, what: str, holds: _Look, seen: _Look = str) -> None:
+        self._wait(holds, what, seen)
         self.checks += 1
         self._say(f"  ok  {what}")
 
-    def _wait(
-        self,
-        holds: Callable[[], object],
-        what: str,
-        seen: Callable[[], object] = lambda: "",
-        seconds: float = 60.0,
-    ) -> None:
-        deadline = time.monotonic() + seconds
+    def _wait(self, holds: _Look, what: str, seen: _Look = str) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while not holds():
             if time.monotonic() > deadline:
-                found = seen()
-                told = f"; seen: {found}" if found != "" else ""
-                raise StoryFailed(f"{what}: not within {seconds:.0f} s{told}\n{self._log()}")
+                told = f"; seen: {found}" if (found := seen()) != "" else ""
+                raise StoryFailed(f"{what}: not within {_PATIENCE_SECONDS:.0f} s{told}\n{self._log()}")
             self._stage.pause(_LOOK_SECONDS)
 
     def _log(self) -> str:
