@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.runtime.child_process import ChildProcess
 
 Object = dict[str, Any]
 
@@ -33,6 +32,20 @@ class Workload(Protocol):
 
     def roll(self) -> None:
         """Replace all pods by new ones."""
+
+
+class OperatorProcess(Protocol):
+    """An operator that was started."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how it ended; None while it runs."""
+
+    def text(self) -> str:
+        """Return what it has logged."""
+
+    def stop(self) -> None:
+        """End it, unless it shall run on after the story."""
 
 
 class Stage(Protocol):
@@ -74,7 +87,7 @@ class Stage(Protocol):
         :raises StoryFailed: it cannot be removed; says what was printed.
         """
 
-    def start_operator(self, environment: Mapping[str, str]) -> ChildProcess:
+    def start_operator(self, environment: Mapping[str, str]) -> OperatorProcess:
         """Start an operator as a process, with these variables besides the usual ones."""
 
     def instances(self, application: str) -> list[Instance]:

@@ -19,7 +19,7 @@ from rich.console import Console
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance
 from eurekube_provider.demo.board import Board
-from eurekube_provider.demo.stage import APP, NAMESPACE, PORT, Object, Stage, StoryFailed
+from eurekube_provider.demo.stage import APP, NAMESPACE, PORT, Object, OperatorProcess, Stage, StoryFailed
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
@@ -30,7 +30,6 @@ from eurekube_provider.kube.access import (
     ApiResource,
     KubeAccess,
 )
-from eurekube_provider.runtime.child_process import ChildProcess
 
 OPERATOR_NAMESPACE, OPERATOR_ACCOUNT = "eurekube-system", "eurekube-operator"
 _ACCOUNTS = ApiResource("", "v1", "serviceaccounts")
@@ -69,7 +68,7 @@ class Story:
         self._access = KubeAccess.load(stage.kubeconfig)
         self._peers = Peers(Connection.parse(list(stage.eureka_urls)))
         self._board: Board | None = None
-        self._operator: ChildProcess | None = None
+        self._operator: OperatorProcess | None = None
         self._samples: list[float] = []
         self._deployed_at = 0.0
         self._billing: Instance | None = None
