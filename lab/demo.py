@@ -82,7 +82,7 @@ def _tell(resources: ExitStack, *, keep: bool, picture: Path | None) -> int:
     story = Story(stage, picture)
     resources.callback(story.close)
     story.begin()
-    story.tell()
+    story.tell(keep=keep)
     if keep:
         _say_what_is_up(stage, story)
     else:
@@ -99,8 +99,8 @@ class RealStage:
     """
 
     opening = (
-        "Real servers: Eureka by Spring, kube-apiserver with etcd, its controllers and scheduler.",
-        "Played by kwok: the nodes, which run no containers. Nothing of yours is read or changed.",
+        "On real servers: a Eureka by Spring, and a kube-apiserver with etcd and its controllers.",
+        "kwok plays the nodes, which run no containers. Nothing of yours is read or changed.",
     )
     renewed_seconds = 100.0
     """Longer than the 90 s for which a registration that nobody renews lives at least."""

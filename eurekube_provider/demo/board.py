@@ -69,7 +69,6 @@ class Board:
         self._rows: dict[str, Row] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._title = ""
         self._reflector = Reflector(
             access, ENDPOINT_SLICES, lambda item, _: item, self._slice_changed, namespace
         )
@@ -96,7 +95,6 @@ class Board:
         """Write a line, above the table where there is one."""
         if self._live:
             self._live.console.print(line, highlight=False)
-            self._title = line
         else:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
@@ -205,7 +203,7 @@ class Board:
                 self._rows.pop(row.name, None)
 
     def _table(self, title: str = "") -> Table:
-        table = Table(title=title or self._title, title_justify="left", expand=False)
+        table = Table(title=title or None, title_justify="left", expand=False)
         for column in ("Endpoint", "Address", "Kubernetes", "Eureka"):
             table.add_column(column, min_width=10)
         table.add_column("ms", justify="right", min_width=7)

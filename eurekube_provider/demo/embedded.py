@@ -67,9 +67,10 @@ class EmbeddedStage:
     engine = "eurekube apply"
     renewed_seconds = RENEWED_SECONDS
     opening = (
-        "Embedded in this process: a Eureka server for development, and a Kubernetes API in memory.",
-        "Real: the operator and eurekube apply, each a process. Nothing of yours is read or changed.",
-        "The API has no controllers: in place of a Deployment, this demo writes pods and EndpointSlices.",
+        "In this process: a Eureka server for development, and a Kubernetes API in memory.",
+        "The API has no controllers: where a Deployment would make pods, the demo writes",
+        "pods and EndpointSlices itself. The operator and eurekube apply are real processes.",
+        "Nothing of yours is read or changed: no kubeconfig, no login, no file.",
     )
 
     def __init__(self, directory: Path, interruption: Interruption) -> None:

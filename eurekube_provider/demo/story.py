@@ -45,6 +45,9 @@ _Look = Callable[[], object]
 STAYS_AWAY_SECONDS = 3.0
 """For so long an operator that renews may bring back nothing that was removed."""
 
+SHOWN_SECONDS = 0.5
+"""For so long the table shows each step. The whole takes no longer for it, since it waits for a lease."""
+
 _OF_OTHERS = re.compile(r"(EUREKA_|EUREKUBE_|PULUMI_|KUBE)|.*_proxy$", re.IGNORECASE)
 """Variables that lead to somebody else's servers, or past those of the demo."""
 
@@ -101,18 +104,23 @@ class Story:
         )
         self._check("the operator is ready, a process with the token of its ServiceAccount", self._is_ready)
 
-    def tell(self) -> None:
-        """Go from the first pod to a registration that outlives its lease."""
+    def tell(self, *, keep: bool) -> None:
+        """Go from the first pod to the deleted syncer.
+
+        :param keep: end before that, with all pods registered.
+        """
         live = Console() if sys.stdout.isatty() else None
         uid = self._access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"]
         with Board(self._access, self._peers, NAMESPACE, APP, PORT, uid[:8], live) as board:
             self._board, self._samples = board, board.samples
             try:
-                self._tell(board)
+                self._tell_of_pods(board)
+                if not keep:
+                    self._delete_syncer()
             finally:
                 self._board = None
 
-    def _tell(self, board: Board) -> None:
+    def _tell_of_pods(self, board: Board) -> None:
         workload = self._stage.workload
         if self._billing is not None:
             board.follow(self._billing.application.lower(), self._billing)
@@ -149,13 +157,15 @@ class Story:
             f"after {seconds:.0f} s it never lapsed, and was renewed {renewals} times", lambda: renewals > 2
         )
 
-    def end(self) -> None:
-        """Delete the syncer, take the program down, and see that nothing of it is left."""
+    def _delete_syncer(self) -> None:
         self._say("7. The syncer is deleted")
         self._access.request("DELETE", SYNCERS.path(NAMESPACE, APP))
         self._agree("its instances are gone", {})
         self._check("and so is the syncer", lambda: self._syncer() is None)
         self._check("the stack's registration is still there", lambda: self._read_billing() is not None)
+
+    def end(self) -> None:
+        """Take the program down, and see that nothing of it is left."""
         self._say("8. The program is taken down while the operator runs")
         self._stage.take_down()
         self._stage.pause(STAYS_AWAY_SECONDS)
@@ -224,6 +234,7 @@ class Story:
         if self._board is not None:
             self._board.settle(self._stage.pause)
         self._check(what, lambda: seen() == expected, seen)
+        self._stage.pause(SHOWN_SECONDS)
 
     def _check(self, what: str, holds: _Look, seen: _Look = str) -> None:
         self._wait(holds, what, seen)

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from eurekube_provider.demo.embedded import EmbeddedStage
     from eurekube_provider.demo.story import Story
 
-CLOSING = (
-    "The same on real servers (Eureka by Spring, kube-apiserver with its controllers), from a clone of"
-    " Eurekube:\n  make demo-real     it needs Go, Java 17 and Maven, and builds the servers once"
-)
+CLOSING = """\
+The same on real servers, a Eureka by Spring and a kube-apiserver with its
+controllers, from a clone of the repository: make demo-real (Go, Java 17, Maven)"""
 
 
 def run_tour(*, keep: bool, picture: Path | None) -> int:
@@ -65,7 +64,7 @@ def _tell(interruption: Interruption, *, keep: bool, picture: Path | None) -> in
         story = Story(stage, picture)
         resources.callback(story.close)
         story.begin()
-        story.tell()
+        story.tell(keep=keep)
         if keep:
             _hold(stage, story, interruption)
         else:
