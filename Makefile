@@ -13,7 +13,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-real test-faults lint unit explore map mutants format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
+.PHONY: help setup demo demo-real bench test test-real test-faults lint unit explore map mutants format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -34,7 +34,10 @@ $(STAMP): requirements.lock requirements-uv.lock pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## The whole story on real servers, in less than three minutes (KEEP=1 leaves them up; PICTURE=file.svg)
+demo: setup  ## The whole story in half a minute, with Python only (KEEP=1 waits for Ctrl-C; PICTURE=file.svg)
+	@$(VENV)/bin/eurekube demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
+
+demo-real: setup  ## The same on real servers, which are built once (KEEP=1 leaves them up; PICTURE=file.svg)
 	@$(RUN) -m lab.demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
 
 # mypy uses one core only, so the tests run beside it.
