@@ -89,15 +89,14 @@ class ObjectApi:
                 ]
                 return 200, {"kind": "APIResourceList", "apiVersion": "v1", "resources": lines}
             target = self._target(request.path)
-            if not target.name:
-                return (
-                    self._create(target, request) if request.method == "POST" else self._list(target, request)
-                )
+            if not target.name and request.method in ("GET", "POST"):
+                carry_out = self._list if request.method == "GET" else self._create
+                return carry_out(target, request)
             held = self._store.get(target.kind.storage, (target.namespace, target.name))
             is_applied = request.content_type == _APPLY and not target.subresource
-            if held is None and not is_applied:
+            if target.name and held is None and not is_applied:
                 raise ApiRefusal(404, "NotFound", f'{target.kind.storage} "{target.name}" not found')
-            match request.method, target.subresource:
+            match request.method if target.name else "", target.subresource:
                 case "GET", _:
                     return 200, {**(held or {}), **target.kind.identity}
                 case "POST", "token":
