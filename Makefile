@@ -64,8 +64,8 @@ map: setup  ## Which files usual changes must touch, by making each of them in a
 mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake sweeper")
 	@$(RUN) -m tests.mutants $(ONLY)
 
-test-real: setup  ## The tests on real servers: contract, system, interop and proof (PULUMI=1 builds an engine)
-	@$(RUN) -m lab fetch --tests $(if $(PULUMI),--pulumi)
+test-real: setup  ## The tests on real servers: contract, system, interop and proof
+	@$(RUN) -m lab fetch --tests
 	@$(RUN) -m pytest -m "alone and not faults" tests/system
 	@# Of four workers some always wait, one of them for its first minutes: together they keep two cores busy.
 	@$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not faults" \

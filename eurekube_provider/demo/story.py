@@ -40,6 +40,10 @@ _LOG_LINES = 15
 _PATIENCE_SECONDS = 60.0
 """For each check, on a machine that has other things to do."""
 
+FEWEST_RENEWALS = 3
+_SLOW_MACHINE_SECONDS = 30.0
+"""How much longer the renewals are waited for on a machine that has other things to do."""
+
 _Look = Callable[[], object]
 
 STAYS_AWAY_SECONDS = 3.0
@@ -154,7 +158,8 @@ class Story:
         self._say(f"6. The operator renews the stack's registration: waiting until it is {seconds:.0f} s old")
         renewals = self._watch_renewals(board)
         self._check(
-            f"after {seconds:.0f} s it never lapsed, and was renewed {renewals} times", lambda: renewals > 2
+            f"after {seconds:.0f} s it stands, and was renewed {renewals} times",
+            lambda: renewals >= FEWEST_RENEWALS,
         )
 
     def _delete_syncer(self) -> None:
@@ -273,8 +278,9 @@ class Story:
         return self._peers.read(*self._billing.key) if self._billing is not None else None
 
     def _watch_renewals(self, board: Board) -> int:
-        """Read the registration twice a second until it is old enough; returns how often it was renewed.
+        """Read the registration twice a second until it is old enough and was renewed often enough.
 
+        :returns: how often it was renewed.
         :raises StoryFailed: it is missing once.
         """
         renewals: set[int] = set()
@@ -284,8 +290,11 @@ class Story:
                 raise StoryFailed(f"BILLING lapsed after {age:.0f} s\n{self._log()}")
             renewals.add(held.lease_ends_ms or 0)
             board.note("billing", f"{age:.0f} s old")
-            if age >= self._stage.renewed_seconds:
-                return len(renewals) - 1
+            renewed = len(renewals) - 1
+            if age >= self._stage.renewed_seconds and (
+                renewed >= FEWEST_RENEWALS or age >= self._stage.renewed_seconds + _SLOW_MACHINE_SECONDS
+            ):
+                return renewed
             self._stage.pause(_READ_RENEWALS_SECONDS)
 
     def _say(self, line: str) -> None:
