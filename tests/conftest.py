@@ -87,6 +87,7 @@ _LONGEST = (
     "tests/system/test_hosted_components.py",
     "tests/contract/test_application_provider.py",
     "tests/contract/test_provider.py",
+    "tests/system/test_inline.py",
     "tests/system/test_foreign.py",
     "tests/system/test_operator.py",
     "tests/system/test_storm.py",
