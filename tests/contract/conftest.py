@@ -1,6 +1,6 @@
 """Eureka servers, spoken to in plain HTTP: what our client takes for granted is proven without it.
 
-``tests.contract.servers`` has the two kinds of servers. A test marked ``real_server`` says why it needs real
+``tests.eureka_servers`` has the two kinds of servers. A test marked ``real_server`` says why it needs real
 ones; it is left out with ``--eureka=dev``.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -21,7 +20,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import LISTED_WITHIN_SECONDS, Key, held_now
-from tests.contract.servers import DEVELOPMENT, TRAINS, Servers, Train, clock, run_servers
+from tests.eureka_servers import DEVELOPMENT, TRAINS, Servers, Train, clock, run_servers
 
 WAIT_SECONDS = 60
 """For what servers do in a second, on a machine that has other things to do."""
@@ -172,19 +171,6 @@ def http() -> Iterator[requests.Session]:
     with requests.Session() as session:
         session.trust_env = False
         yield session
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder for what they need, or leave out those that need real servers."""
-    ours = [one for one in items if Path(__file__).parent in one.path.parents]
-    if config.getoption("eureka") != DEVELOPMENT:
-        for one in ours:
-            one.add_marker(pytest.mark.lab)
-        return
-    left_out = [one for one in ours if one.get_closest_marker("real_server")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [one for one in items if one not in left_out]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -37,7 +37,7 @@ from lab.listing import held_now, listed_now
 from lab.workloads import wait_for
 from tests.contract.conftest import wait_everywhere
 from tests.contract.plugin import NOBODY, Plugin, Properties, plugins, sentence
-from tests.contract.servers import Servers, Train, run_servers
+from tests.eureka_servers import Servers, Train, run_servers
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import requests
 
 from eurekube_provider.dev.eureka.serving import EurekaServers
 from tests.contract.conftest import DATA_CENTER, Document, Server, item
-from tests.contract.servers import Servers
+from tests.eureka_servers import Servers
 
 pytestmark = pytest.mark.real_server("it is compared with real servers here")
 

@@ -36,8 +36,8 @@ from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, one, rating
 from tests.contract.plugin import Plugin, plugins
-from tests.contract.servers import Servers, Train, clock, run_servers
 from tests.contract.test_model import LENGTH, TOGETHER, difference, drawn, seeds
+from tests.eureka_servers import Servers, Train, clock, run_servers
 
 CACHE_SECONDS = 30
 """How often a server copies one cache into the other, at each half minute of its clock."""

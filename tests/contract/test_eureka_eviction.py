@@ -11,7 +11,7 @@ import requests
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import WAIT_SECONDS, Server, document, one
-from tests.contract.servers import Servers, Train, clock, run_servers
+from tests.eureka_servers import Servers, Train, clock, run_servers
 
 
 def lease(seconds: int) -> dict[str, int]:

@@ -14,7 +14,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from tests.contract.conftest import Server, document, one, rating, wait_listed
-from tests.contract.servers import Servers
+from tests.eureka_servers import Servers
 
 
 def test_lists_through_our_client(peer: Peer, app: str) -> None:

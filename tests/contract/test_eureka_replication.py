@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.contract.conftest import WAIT_SECONDS, Server, document, item
-from tests.contract.servers import Servers, clock
+from tests.eureka_servers import Servers, clock
 
 REPLICATION = {"x-netflix-discovery-replication": "true"}
 

@@ -19,7 +19,7 @@ from eurekube_provider.eureka.status_override import (
     take_out,
 )
 from tests.contract.conftest import rating, wait_everywhere
-from tests.contract.servers import Servers
+from tests.eureka_servers import Servers
 
 
 def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:

@@ -18,7 +18,7 @@ import requests
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from tests.contract.conftest import Server, document
-from tests.contract.servers import TRAINS, Servers, Train
+from tests.eureka_servers import TRAINS, Servers, Train
 from tests.model.commands import Commands, comparable
 
 pytestmark = pytest.mark.real_server("the model behind it is compared with real servers here")

@@ -29,7 +29,7 @@ from lab.listing import listed_now
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
-from tests.contract.servers import Servers, clock
+from tests.eureka_servers import Servers, clock
 from tests.recording_observer import RecordingObserver
 
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"

@@ -27,7 +27,7 @@ from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.waiting import wait_until
 from tests.contract.conftest import wait_listed
 from tests.contract.plugin import EACH, NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
-from tests.contract.servers import Servers
+from tests.eureka_servers import Servers
 
 STATES = Path(__file__).parents[1] / "states"
 

@@ -14,7 +14,7 @@ from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete
 from eurekube_provider.registrations.values import OnConflict
-from tests.contract.servers import clock
+from tests.eureka_servers import clock
 
 OWNER = "stack/org/demo/dev/vm"
 

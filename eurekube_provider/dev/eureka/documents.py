@@ -24,31 +24,20 @@ EMPTY_METADATA = {"@class": "java.util.Collections$EmptyMap"}
 
 STATUSES = ("UP", "DOWN", "STARTING", "OUT_OF_SERVICE", UNKNOWN)
 
-_ACTIONS = ("Register", "Heartbeat", "Cancel", "StatusUpdate", "DeleteStatusOverride")
+_ACTIONS = ("Register", "Heartbeat", "Cancel", "StatusUpdate", "DeleteStatusOverride", None)
 _DATA_CENTERS = {MY_OWN: MY_OWN, "com.netflix.appinfo.MyDataCenterInfo": MY_OWN, AMAZON: AMAZON}
-_DATA_CENTER_NAMES = ("Netflix", "Amazon", "MyOwn")
-_TEXTS = (
-    *("instanceId", "hostName", "ipAddr", "homePageUrl", "statusPageUrl", "healthCheckUrl"),
-    *("secureHealthCheckUrl", "vipAddress", "secureVipAddress", "asgName"),
-)
+_URLS = ("homePageUrl", "statusPageUrl", "healthCheckUrl", "secureHealthCheckUrl")
+_VIPS = ("vipAddress", "secureVipAddress")
+_PORTS = ("port", "securePort")
+_TEXTS = ("instanceId", "hostName", "ipAddr", *_URLS, *_VIPS, "asgName")
 _ORDER = (
-    *("instanceId", "hostName", "app", "ipAddr", "sid", "status", "overriddenStatus", "port", "securePort"),
-    *("countryId", "dataCenterInfo", "leaseInfo", "metadata", "appGroupName", "homePageUrl", "statusPageUrl"),
-    *("healthCheckUrl", "secureHealthCheckUrl", "vipAddress", "secureVipAddress"),
+    *("instanceId", "hostName", "app", "ipAddr", "sid", "status", "overriddenStatus", *_PORTS, "countryId"),
+    *("dataCenterInfo", "leaseInfo", "metadata", "appGroupName", *_URLS, *_VIPS),
     *("isCoordinatingDiscoveryServer", "lastUpdatedTimestamp", "lastDirtyTimestamp", "actionType", "asgName"),
 )
 _COMPACT = (
-    *(
-        "instanceId",
-        "app",
-        "ipAddr",
-        "vipAddress",
-        "secureVipAddress",
-        "dataCenterInfo",
-        "hostName",
-        "status",
-    ),
-    *("lastUpdatedTimestamp", "actionType", "asgName", "port", "securePort"),
+    *("instanceId", "app", "ipAddr", *_VIPS, "dataCenterInfo", "hostName", "status", "lastUpdatedTimestamp"),
+    *("actionType", "asgName", *_PORTS),
 )
 _COMPACT_AMAZON = ("instance-id", "public-ipv4", "public-hostname", "local-ipv4", "availability-zone")
 _KNOWN_ITEM_FIELDS = frozenset(
@@ -106,7 +95,7 @@ def preferred(accept: str, offered: Sequence[str] = (XML, JSON)) -> str | None:
 
     :param offered: the first one is for who takes whatever comes.
     """
-    found, best = None, (0.0, False)
+    found, best = None, (0.0, True)
     for one in (accept or "*/*").lower().split(","):
         name, *parameters = (part.strip() for part in one.split(";"))
         kind = name if name in offered else offered[0] if name in ("*", "*/*", "application/*") else None
@@ -251,13 +240,11 @@ def batch_items(body: Any, now_ms: int) -> list[tuple[Document, Info | None]]:
     """Read a peer batch: each item, and the instance that it brings.
 
     :raises Unreadable: one item, or one field that the server does not know, fails all of them.
-    :raises TypeError: there is no list, or nothing in place of an item, which the server stumbles over later.
+    :raises TypeError: nothing stands where a batch, its list or an item should, and the server stumbles.
     """
-    if body is None:
-        raise TypeError("no batch")
-    if not isinstance(body, dict) or body.keys() - {"replicationList"}:
+    if not isinstance(body, dict | None) or (body or {}).keys() - {"replicationList"}:
         raise Unreadable("no batch")
-    items = body.get("replicationList")
+    items = (body or {}).get("replicationList")
     if not isinstance(items, list | None):
         raise Unreadable("no list")
     return [_batch_item(item, now_ms) for item in items]  # type: ignore[union-attr]
@@ -268,13 +255,9 @@ def _batch_item(item: Any, now_ms: int) -> tuple[Document, Info | None]:
         raise TypeError("no item")
     if not isinstance(item, dict) or not _KNOWN_ITEM_FIELDS.issuperset(item):
         raise Unreadable("an unknown field in an item")
-    if item.get("action") not in (*_ACTIONS, None):
-        raise Unreadable("an unknown action")
-    try:
-        dirty = None if item.get("lastDirtyTimestamp") is None else int(item["lastDirtyTimestamp"])
-    except (TypeError, ValueError):
-        raise Unreadable("a timestamp that is no number") from None
-    sent = item.get("instanceInfo")
+    sent, dirty = item.get("instanceInfo"), item.get("lastDirtyTimestamp")
+    if item.get("action") not in _ACTIONS or not str(dirty or 0).isdigit():
+        raise Unreadable("an unknown action, or a timestamp that is no number")
     return {**item, "lastDirtyTimestamp": dirty}, None if sent is None else read_info(sent, now_ms)
 
 
@@ -325,7 +308,7 @@ def _data_center(value: Any) -> Document | None:
     kind = _DATA_CENTERS.get(str(value.get("@class"))) if isinstance(value, dict) else None
     if kind == AMAZON and isinstance(value.get("metadata"), dict):
         return {"@class": kind, "name": "Amazon", "metadata": _texts(value["metadata"])}
-    is_known = kind == MY_OWN and value.get("name") in (*_DATA_CENTER_NAMES, None)
+    is_known = kind == MY_OWN and value.get("name") in ("Netflix", "Amazon", "MyOwn", None)
     if not is_known or value.keys() - {"@class", "name"}:
         raise Unreadable("a data centre that the server does not know")
     return {"@class": kind, "name": value.get("name")}

@@ -27,6 +27,16 @@ NOT_FOUND = ServerResponse(404)
 OK = ServerResponse(200)
 UNREADABLE = ServerResponse(400, '{"error": "cannot parse request body"}')
 
+_METHODS: dict[tuple[str, ...], tuple[str, ...]] = {
+    **dict.fromkeys((("apps",), ("apps", "delta"), ("status",)), ("GET",)),
+    **dict.fromkeys((("vips", "*"), ("svips", "*"), ("instances", "*")), ("GET",)),
+    ("apps", "*"): ("POST", "GET"),
+    ("apps", "*", "*"): ("DELETE", "GET", "PUT"),
+    ("apps", "*", "*", "status"): ("DELETE", "PUT"),
+    ("apps", "*", "*", "metadata"): ("PUT",),
+    ("peerreplication", "batch"): ("POST",),
+}
+
 _REPLICATION = {"x-netflix-discovery-replication": "true"}
 
 
@@ -106,7 +116,7 @@ class EurekaServer:
             case ("GET", "apps", app, instance_id):
                 return self._shown(request, self.registry.get(app.upper(), instance_id))
             case ("PUT", "apps", app, instance_id):
-                return self._put(request, app.upper(), instance_id)
+                return self._renew(request, app.upper(), instance_id)
             case ("DELETE", "apps", app, instance_id):
                 replicated = _is_replicated(request)
                 is_done = self.registry.cancel(app.upper(), instance_id, replicated=replicated)
@@ -115,10 +125,8 @@ class EurekaServer:
                 return self._override(request, app.upper(), instance_id)
             case ("PUT", "apps", app, instance_id, "metadata"):
                 return self._metadata(request, app.upper(), instance_id)
-            case ("GET", "vips", name):
-                return self._cached(request, CacheKey("VIP", name, _format(request)))
-            case ("GET", "svips", name):
-                return self._cached(request, CacheKey("SVIP", name, _format(request)))
+            case ("GET", "vips" | "svips" as kind, name):
+                return self._cached(request, CacheKey(kind[:-1].upper(), name, _format(request)))
             case ("GET", "instances", instance_id):
                 return self._instance_by_id(request, instance_id)
             case ("GET", "status"):
@@ -152,16 +160,6 @@ class EurekaServer:
                 return self._shown(request, info)
         return NOT_FOUND
 
-    def _put(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
-        dirty, overridden = request.query.get("lastDirtyTimestamp"), request.query.get("overriddenstatus")
-        try:
-            dirty_ms = None if dirty is None else int(dirty)
-        except ValueError:
-            return ServerResponse(500)
-        return self._renew(
-            request, app, instance_id, dirty_ms, overridden, replicated=_is_replicated(request)
-        )
-
     def _shown(self, request: ServerRequest, info: Info | None, code: int = 200) -> ServerResponse:
         if info is None:
             return NOT_FOUND
@@ -172,24 +170,21 @@ class EurekaServer:
             document["status"] = "DOWN"  # XML of one instance knows the statuses of the first version alone
         return ServerResponse(code, xml_documents.written({"instance": document}), XML)
 
-    def _renew(
-        self,
-        request: ServerRequest,
-        app: str,
-        instance_id: str,
-        dirty_ms: int | None,
-        overridden: str | None,
-        *,
-        replicated: bool,
-    ) -> ServerResponse:
+    def _renew(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
+        replicated, sent = _is_replicated(request), request.query.get("lastDirtyTimestamp")
+        try:
+            dirty_ms = None if sent is None else int(sent)
+        except ValueError:
+            return ServerResponse(500)
         if not self.registry.renew(app, instance_id, replicated=replicated):
             return NOT_FOUND
         held = self.registry.get(app, instance_id)
         if dirty_ms is None or held is None or dirty_ms == held.dirty_ms:
             return OK
         if dirty_ms > held.dirty_ms:
-            if replicated and overridden not in (None, UNKNOWN):
-                self.registry.store_override(app, instance_id, str(overridden))
+            overridden = request.query.get("overriddenstatus", UNKNOWN)
+            if replicated and overridden != UNKNOWN:
+                self.registry.store_override(app, instance_id, overridden)
             return NOT_FOUND
         return self._shown(request, held, 409) if replicated else OK
 
@@ -261,31 +256,32 @@ class EurekaServer:
 
     def _dispatch(self, item: Document, sent: Info | None) -> ServerResponse:
         app, instance_id, action = item["appName"].upper(), item.get("id"), item["action"]
-        dirty, status = item["lastDirtyTimestamp"], item.get("status")
         if action == "Register":
             if sent is None:
                 raise ValueError("no instance")
             if documents.refusal(sent, app) is None:
                 self.registry.register(sent, replicated=True)
             return OK  # whatever became of it
-        if instance_id is None:
-            raise ValueError("no id")
-        query: dict[str, str] = {} if dirty is None else {"lastDirtyTimestamp": str(dirty)}
-        query |= {"value": status} if status else {}
-        method = "DELETE" if action == "DeleteStatusOverride" else "PUT"
-        request = ServerRequest(method, ("apps", app, instance_id), query, _REPLICATION)
+        if instance_id is None or (action == "DeleteStatusOverride" and item["lastDirtyTimestamp"] is None):
+            raise ValueError("no id, or no timestamp")
+        given = {
+            "lastDirtyTimestamp": item["lastDirtyTimestamp"],
+            "value": item.get("status"),
+            "overriddenstatus": item.get("overriddenStatus"),
+        }
+        query = {name: str(value) for name, value in given.items() if value is not None}
+        path = ("apps", app, instance_id)
         match action:
             case "Heartbeat":
-                overridden = item.get("overriddenStatus")
-                return self._renew(request, app, instance_id, dirty, overridden, replicated=True)
+                return self._renew(ServerRequest("PUT", path, query, _REPLICATION), app, instance_id)
             case "Cancel":
                 return OK if self.registry.cancel(app, instance_id, replicated=True) else NOT_FOUND
             case "StatusUpdate":
-                return self._override(request, app, instance_id)
-            case "DeleteStatusOverride" if dirty is not None:
-                return self._override(request, app, instance_id)
+                return self._override(ServerRequest("PUT", path, query, _REPLICATION), app, instance_id)
+            case "DeleteStatusOverride":
+                return self._override(ServerRequest("DELETE", path, query, _REPLICATION), app, instance_id)
             case _:
-                raise ValueError(f"{action} without what it needs")
+                raise ValueError("no action")
 
     def _status(self) -> ServerResponse:
         replicas = ",".join(f"{url}/" for url in self.links)
@@ -336,21 +332,8 @@ class EurekaServer:
 
 def methods_of(path: tuple[str, ...]) -> tuple[str, ...]:
     """Return the methods of a resource; none where there is no resource."""
-    match path:
-        case ("apps",) | ("apps", "delta") | ("vips" | "svips" | "instances", _) | ("status",):
-            return ("GET",)
-        case ("apps", _):
-            return ("POST", "GET")
-        case ("apps", _, _):
-            return ("DELETE", "GET", "PUT")
-        case ("apps", _, _, "status"):
-            return ("DELETE", "PUT")
-        case ("apps", _, _, "metadata"):
-            return ("PUT",)
-        case ("peerreplication", "batch"):
-            return ("POST",)
-        case _:
-            return ()
+    shape = tuple("*" if place in (1, 2) else name for place, name in enumerate(path))
+    return _METHODS.get(path) or _METHODS.get(shape, ())
 
 
 def _format(request: ServerRequest) -> str:

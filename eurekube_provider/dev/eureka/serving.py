@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +17,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.dev.eureka.front_page import front_page
-from eurekube_provider.dev.eureka.http_front import EurekaListener
+from eurekube_provider.dev.eureka.http_front import HTML, EurekaListener
 from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
@@ -76,7 +75,7 @@ class EurekaServers:
         """Begin to answer, and to let time pass."""
         self._timer.start()
         for listener in self._listeners:
-            listener.front = _Front(self, listener.service_url)
+            listener.answer = partial(self._answer, listener.service_url)
             listener.start()
 
     def stop(self) -> None:
@@ -96,13 +95,15 @@ class EurekaServers:
             self._catch_up()
             self._changed.notify_all()
 
-    @contextmanager
-    def now(self) -> Iterator[EurekaCluster]:
-        """Lend the model at this moment of its time, to nobody else meanwhile."""
+    def _answer(self, url: str, request: ServerRequest) -> ServerResponse:
         with self.lock:
             self._catch_up()
-            yield self.cluster
+            if request.path:
+                response = self.cluster.request(url, request)
+            else:
+                response = ServerResponse(200, front_page(self.cluster, url), HTML)
             self._changed.notify_all()
+            return response
 
     def _catch_up(self) -> None:
         now_ms = time.monotonic_ns() // 1_000_000 + self._ahead_ms
@@ -125,17 +126,3 @@ class EurekaServers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-@dataclass(frozen=True, slots=True)
-class _Front:
-    servers: EurekaServers
-    url: str
-
-    def answer(self, request: ServerRequest) -> ServerResponse:
-        with self.servers.now() as cluster:
-            return cluster.request(self.url, request)
-
-    def page(self) -> str:
-        with self.servers.now() as cluster:
-            return front_page(cluster, self.url)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from scripts.pulumi_tests import PAGE, ROOT
+from scripts.generated_pages import ROOT
+from scripts.pulumi_tests import PAGE
 
 
 def test_each_reason_to_skip_is_on_the_page() -> None:

@@ -93,8 +93,8 @@ class DevelopmentServer:
 
     def cached_answers(self) -> int:
         """How many rendered answers its response caches hold."""
-        with self.servers.now() as cluster:
-            return len(cluster.servers[self.url].caches.read_only)
+        with self.servers.lock:
+            return len(self.servers.cluster.servers[self.url].caches.read_only)
 
 
 @dataclass(frozen=True, slots=True)
