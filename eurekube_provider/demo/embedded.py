@@ -35,10 +35,10 @@ from eurekube_provider.kube.access import (
 from eurekube_provider.runtime.child_process import ChildProcess
 
 STACK = "dev"
-LEASE = {"renewalIntervalSeconds": 2, "durationSeconds": 6}
+LEASE = {"renewalIntervalSeconds": 1, "durationSeconds": 5}
 """Of the stack's registration. A Eureka server evicts what nobody renews after twice the duration."""
 
-RENEWED_SECONDS = 13.0
+RENEWED_SECONDS = 12.0
 """Longer than a registration with this lease lives when nobody renews it."""
 
 COMMAND_SECONDS = 120.0
