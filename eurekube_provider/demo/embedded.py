@@ -35,14 +35,11 @@ from eurekube_provider.kube.access import (
 from eurekube_provider.runtime.child_process import ChildProcess
 
 STACK = "dev"
-LEASE = {"renewalIntervalSeconds": 2, "durationSeconds": 6}
-"""Of the stack's registration."""
+LEASE = {"renewalIntervalSeconds": 1, "durationSeconds": 5}
+"""Of the stack's registration. A Eureka server evicts what nobody renews after twice the duration."""
 
-RENEWED_SECONDS = 13.0
+RENEWED_SECONDS = 12.0
 """Longer than a registration with this lease lives when nobody renews it."""
-
-RESYNC_SECONDS = 2
-"""From one reading of Eureka to the operator's next."""
 
 COMMAND_SECONDS = 120.0
 _TERMINATING_SECONDS = 0.1
@@ -80,9 +77,6 @@ class EmbeddedStage:
         self._directory = directory
         self._interruption = interruption
         self._eureka = EurekaServers(quick=True)
-        for server in self._eureka.cluster.servers.values():
-            # A machine that takes long to start the operator must not lose what nobody can renew before.
-            server.registry.self_preservation = True
         self._kubernetes = KubernetesApi()
         self.eureka_urls = self._eureka.urls
         self.kubeconfig = directory / "kubeconfig"
@@ -111,11 +105,7 @@ class EmbeddedStage:
     def start_operator(self, environment: Mapping[str, str]) -> ChildProcess:
         """Start an operator as a process."""
         command = [sys.executable, "-m", "eurekube_provider.operator"]
-        return ChildProcess(
-            command,
-            self._directory / "operator.log",
-            {**own_environment(), **environment, "RESYNC_SECONDS": str(RESYNC_SECONDS)},
-        )
+        return ChildProcess(command, self._directory / "operator.log", {**own_environment(), **environment})
 
     def instances(self, application: str) -> list[Instance]:
         """Return what Eureka holds of an application; the lists of a quick server are as fresh as reads."""

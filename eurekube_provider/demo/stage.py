@@ -69,7 +69,7 @@ class Stage(Protocol):
 
     @property
     def renewed_seconds(self) -> float:
-        """Return how old the stack's registration must become, to show that somebody renews it."""
+        """Return how long the stack's registration must stand, to show that somebody renews it."""
 
     @property
     def workload(self) -> Workload:
