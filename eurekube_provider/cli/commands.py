@@ -6,6 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 COMMANDS = {
+    "demo": "show what Eurekube does, in half a minute, on servers of its own",
     "status": "show both worlds side by side, differences first",
     "watch": "the same, again and again",
     "plan": "show what the operator would do now, and do nothing",
@@ -22,6 +23,7 @@ COMMANDS = {
     "drift": "look for what was changed behind a stack's back",
     "keepalive": "renew what stacks registered, where no operator does",
     "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
+    "dev": "run Eureka servers for development and tests, in memory",
     "crds": "print the CustomResourceDefinitions, for kubectl apply",
     "completion": "print the completion script of a shell",
 }
