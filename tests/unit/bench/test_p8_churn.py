@@ -7,5 +7,5 @@ from bench.p8_churn import LEAST_IDLE_PERCENT, void_reason
 
 def test_a_run_on_a_busy_machine_is_void() -> None:
     """The reason has the idle share that was measured."""
-    assert void_reason(LEAST_IDLE_PERCENT - 1.0).startswith("9.0 % idle")
+    assert void_reason(LEAST_IDLE_PERCENT - 1.0).startswith("9.0 % of a core was idle")
     assert void_reason(LEAST_IDLE_PERCENT) == ""
