@@ -52,7 +52,7 @@ def _document(planned: SyncerPlan) -> dict[str, Any]:
         "syncer": "/".join(planned.key),
         "owner": planned.owner,
         "eureka": planned.eureka,
-        "held": planned.held,
+        "held": planned.held.text if planned.held else "",
         **planned.steps.to_dict(),
     }
 
@@ -62,7 +62,7 @@ def _blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
     for one in busy:
         yield Line.of(f"syncer {'/'.join(one.key)}, at Eureka {one.eureka}", Tone.STRONG)
         if one.held:
-            yield Line((Cell("held: ", Tone.MID), Cell(one.held)), 2)
+            yield Line((Cell("held: ", Tone.MID), Cell(one.held.text)), 2)
         for line in one.steps.describe().splitlines():
             yield Line.of(line, _TONES.get(line[:1], Tone.PLAIN), 2)
     idle = len(chosen) - len(busy)
