@@ -120,8 +120,8 @@ release-dry-run: setup  ## Make all that a release publishes, into build/release
 chart: setup  ## Write the README of the operator's chart, the files that it packs, and the kustomize base
 	@$(RUN) -m scripts.chart_reference
 
-bench: setup  ## Measure everything, or ONLY=P2,P7 (QUICK=1: little, to see that it runs)
-	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(QUICK),--quick)
+bench: setup  ## Measure everything, or ONLY=P2,P7 (REPEAT=3: each three times; QUICK=1: little, to see that it runs)
+	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(REPEAT),--repeat $(REPEAT)) $(if $(QUICK),--quick)
 
 lab-up: setup  ## Start real servers: Eureka on 8761, a Kubernetes API on 6443
 	@$(RUN) -m lab up

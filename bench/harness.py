@@ -1,25 +1,17 @@
-"""How a benchmark measures and what it writes: medians of alternating runs, ratios, and all raw samples."""
+"""How a benchmark measures and what it finds: medians of alternating runs, ratios, and all raw samples."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import math
-import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-
-RESULTS = Path(__file__).parent / "results"
-_ONLY_SHOWN = ("title", "notes")
 
 
 class Size(StrEnum):
@@ -40,10 +32,13 @@ class Sample:
 
 @dataclass(slots=True)
 class Result:
-    """What a benchmark found.
+    """What one run of a benchmark found.
 
     :ivar ours: the figures that the bar speaks of, by name; ``floor`` and each of ``peers`` alike.
     :ivar ratios: ours to the floor, and each peer to ours.
+    :ivar headlines: the figures that are compared with other runs', the first of ours by default; of several
+        runs the one with the median first headline is recorded.
+    :ivar void: why the run measured nothing, whatever its figures say; empty if it is valid.
     """
 
     id: str
@@ -57,6 +52,12 @@ class Result:
     held: bool
     runs: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    headlines: tuple[str, ...] = ()
+    void: str = ""
+
+    def __post_init__(self) -> None:
+        """Take the default headline."""
+        self.headlines = self.headlines or tuple(self.ours)[:1]
 
 
 def measure(work: Callable[[], object]) -> Sample:
@@ -109,8 +110,8 @@ def show(line: str) -> None:
     sys.stderr.flush()
 
 
-def publish(result: Result, size: Size) -> None:
-    """Print the table, and write ``bench/results/<id>.json`` of a full run."""
+def publish(result: Result) -> None:
+    """Print the table of one run."""
     table = Table(title=f"{result.id}: {result.title} ({result.unit})", title_justify="left")
     columns = {"ours": result.ours, "floor": result.floor, **result.peers}
     table.add_column("")
@@ -125,24 +126,5 @@ def publish(result: Result, size: Size) -> None:
         console.print(f"  {name}: {ratio:.3g}", highlight=False)
     for note in result.notes:
         console.print(f"  {note}", highlight=False)
-    console.print(f"  bar: {result.bar}: {'held' if result.held else 'NOT HELD'}\n", highlight=False)
-    if size is Size.QUICK:
-        console.print("  a quick run: no proof of anything, nothing was written\n", highlight=False)
-        return
-    RESULTS.mkdir(exist_ok=True)
-    document = {**asdict(result), "machine": machine(), "versions": versions()}
-    for name in _ONLY_SHOWN:
-        del document[name]
-    (RESULTS / f"{result.id}.json").write_text(json.dumps(document, indent=1) + "\n")
-
-
-def machine() -> dict[str, object]:
-    """What it ran on."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"cores": os.cpu_count(), "memory_gib": round(memory), "system": platform.system()}
-
-
-def versions() -> dict[str, str]:
-    """What ran."""
-    names = ("eurekube-provider", "requests", "urllib3", "kubernetes", "kopf")
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
+    verdict = f"VOID ({result.void})" if result.void else "held" if result.held else "NOT HELD"
+    console.print(f"  bar: {result.bar}: {verdict}\n", highlight=False)

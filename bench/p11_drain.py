@@ -50,6 +50,7 @@ def run(size: Size) -> Result:
             if one["strategy"] == Strategy.OURS
         },
         held=_held(findings),
+        void=_void(findings),
         runs={
             one["application"]: [
                 {"second": int(second), "failed": count} for second, count in one["failures"].items()
@@ -61,15 +62,20 @@ def run(size: Size) -> Result:
 
 
 def _held(findings: list[Finding]) -> bool:
-    """Whether nothing of ours failed, all was called often enough, and only what has no drain did fail."""
+    """Return whether no call failed of what drains, and all was called often enough."""
+    draining = [one for one in findings if Strategy(one["strategy"]).drains]
+    return all(one["failed"] == 0 for one in draining) and all(one["rate"] >= RATE for one in findings)
+
+
+def _void(findings: list[Finding]) -> str:
+    """Return why the run counts for nothing, or "" if it counts."""
     alone = [one for one in findings if one["scenario"] == Scenario.ALONE]
     unprotected = [one for one in findings if one["strategy"] == Strategy.NONE and one not in alone]
-    return (
-        all(one["failed"] == 0 for one in findings if Strategy(one["strategy"]).drains or one in alone)
-        and all(one["rate"] >= RATE for one in findings)
-        and all(one["failed"] > 0 for one in unprotected)
-        and bool(unprotected)
-    )
+    if any(one["failed"] for one in alone):
+        return "calls of pods that were left alone failed"
+    if not unprotected or any(one["failed"] == 0 for one in unprotected):
+        return "in some scenario no call failed without a drain"
+    return ""
 
 
 def _figures(findings: list[Finding]) -> dict[str, float]:

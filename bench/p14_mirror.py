@@ -344,6 +344,7 @@ def _result(size: Size, first: dict[str, list[float]], changes: _Changes) -> Res
         peers={POLL: peer},
         ratios=ratios,
         held=held,
+        headlines=(together, f"{TOGETHER}, p50 ms", "first, s"),
         runs={f"first, {name}": [{"seconds": value} for value in found] for name, found in first.items()}
         | {
             f"{what}, {name}": [{"ms": value} for value in found]

@@ -90,6 +90,7 @@ def run(size: Size) -> Result:
         bar=BAR,
         ours=ours,
         floor=floor,
+        headlines=("p50_ms", "p99_ms"),
         peers={name: figures[name] for name in ("kopf", "30 s poll")},
         ratios=ratios,
         held=ratios["p50, ours to floor"] <= 1.25

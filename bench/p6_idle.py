@@ -60,9 +60,9 @@ def run(size: Size) -> Result:
         floor=floor,
         peers={"one PUT each": peer},
         ratios={f"{label}, one PUT each to ours": peer[label] / ours[label] for label in ours},
-        held=valid and all(ours[f"{servers} Eureka"] < limit for servers, limit in LIMITS.items()),
+        held=all(ours[f"{servers} Eureka"] < limit for servers, limit in LIMITS.items()),
         runs=runs,
-        notes=[] if valid else ["VOID: fewer than 2 renewals a minute for each were accepted"],
+        void="" if valid else "fewer than 2 renewals a minute for each instance were accepted",
     )
 
 

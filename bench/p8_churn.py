@@ -24,7 +24,7 @@ from lab import Lab, Process
 
 BAR = (
     "final sets equal; kopf's lag p99 >= 2x ours; status writes <= 2 a second for each syncer; "
-    "void where the machine had less than 10 % idle"
+    "void where less than 10 % of a core was idle"
 )
 SERVICES = 100
 WIDTH = 10
@@ -41,7 +41,7 @@ LOOK_SECONDS = 0.005
 processors to those that are measured."""
 
 LEAST_IDLE_PERCENT = 10.0
-"""Of the machine's cores together: with less a lag says more of the machine than of what is measured."""
+"""Of one core, over all cores: with less a lag says more of the machine than of what is measured."""
 
 _GIVEN_UP_SECONDS = 20.0
 _RANGE = 100_000
@@ -220,21 +220,29 @@ def run(size: Size) -> Result:
         bar=BAR,
         ours=ours,
         floor={},
+        headlines=("p99_ms", "p50_ms"),
+        void=void_reason(min(ours["idle_percent"], kopf["idle_percent"])),
         peers={"kopf": kopf},
         ratios={name: kopf[name] / ours[name] for name in ("p50_ms", "p99_ms")},
         held=ours["differing"] == 0
         and ours["lost"] == 0
         and kopf["p99_ms"] >= 2 * ours["p99_ms"]
-        and min(ours["idle_percent"], kopf["idle_percent"]) >= LEAST_IDLE_PERCENT
         and busiest <= 2
         and ours["changes_a_second"] >= 0.95 * CHANGES_A_SECOND,
         runs={name: [{"ms": ms} for ms in churn.milliseconds] for name, churn in found.items()},
         notes=[
             "ratios are kopf's to ours; lost are changes that were neither applied nor superseded",
             f"a lag is known to {LOOK_SECONDS * 1000:.0f} ms and one read; lags are from the patch's sending",
-            "cpu: percent of one core, while the changes were made; idle: of the machine's cores together",
+            "cpu and idle: percent of one core, over all cores, while the changes were made",
         ],
     )
+
+
+def void_reason(idle_percent: float) -> str:
+    """Return why a run counts for nothing on a machine with so much idle time, or "" if it counts."""
+    if idle_percent >= LEAST_IDLE_PERCENT:
+        return ""
+    return f"{idle_percent:.1f} % of a core was idle, less than {LEAST_IDLE_PERCENT:g} %"
 
 
 def _minute(

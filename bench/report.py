@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Any
 
-from bench.harness import RESULTS
+from bench import record
 from bench.p11_drain import TOOK
 from bench.plot import Axis, Point, lines
+from bench.record import Record, cell, measured_at, verdict, words
 from lab.proof.subjects import Strategy
 
 DOCS = Path(__file__).parents[1] / "docs" / "project"
@@ -23,9 +22,14 @@ _INTRODUCTION = """\
 lab's real servers, with the operator's default settings. A figure means nothing by itself, since machines
 differ: compare it with the floor (the least that the work costs by hand) and with the peers (other ways to do
 it, in `bench/peers`), which ran in the same minutes, in turn with ours.
+
+A record names the day (UTC) and the commit that was measured. Those that say "recorded on ... by" are older
+and name the commit that added them to the repository. With `REPEAT=3` a benchmark runs three times; the
+figures are those of the run with the median headline, and the bar is held only if each run held it. A run
+that its bar calls void is not recorded; one that does not hold its bar is.
 """
 
-_TITLES = {
+TITLES = {
     "P1": "Latency: an EndpointSlice is patched until Eureka shows the instance",
     "P2": "Renewals: one round of 10,000 Eureka leases",
     "P3": "Cold start: 10,000 endpoints of 100 services into an empty Eureka",
@@ -44,18 +48,29 @@ _TITLES = {
 }
 
 
+def pages() -> dict[Path, str]:
+    """Return the page and the plots of all records, by path."""
+    records = {name: record.read(name) for name in TITLES}
+    overview = ["| benchmark | bar | measured |", "|---|---|---|"]
+    overview += [
+        f"| {name}. {TITLES[name]} | {verdict(found)} | {measured_at(found)} |"
+        for name, found in records.items()
+    ]
+    sections = [_section(name, TITLES[name], found) for name, found in records.items()]
+    plots = {
+        PLOTS / plot: text for name, found in records.items() for plot, text in _plots(name, found).items()
+    }
+    page = "\n".join([_INTRODUCTION, *overview, "", *sections])
+    return {DOCS / "benchmarks.md": page, **plots}
+
+
 def write_report() -> None:
-    """Write the page and the plots of whatever has been measured."""
-    PLOTS.mkdir(exist_ok=True)
-    parts = [_INTRODUCTION]
-    for name, title in _TITLES.items():
-        path = RESULTS / f"{name}.json"
-        if path.is_file():
-            parts.append(_section(name, title, json.loads(path.read_text())))
-    (DOCS / "benchmarks.md").write_text("\n".join(parts))
+    """Write the page and the plots."""
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
 
 
-def _section(name: str, title: str, result: dict[str, Any]) -> str:
+def _section(name: str, title: str, result: Record) -> str:
     columns = {"ours": result["ours"], "floor": result["floor"], **result["peers"]}
     columns = {label: figures for label, figures in columns.items() if figures}
     rows = dict.fromkeys(figure for figures in columns.values() for figure in figures)
@@ -63,34 +78,40 @@ def _section(name: str, title: str, result: dict[str, Any]) -> str:
     where = f"{machine['cores']} cores, {machine['memory_gib']} GiB, Python {result['versions']['python']}"
     out = [
         f"## {name}. {title}\n",
-        f"Bar: {result['bar']}: **{'held' if result['held'] else 'not held'}**.\n",
-        f"{result['unit'][:1].upper()}{result['unit'][1:]}; {where}.\n",
+        f"Bar: {result['bar']}: {verdict(result)}.\n",
+        f"{result['unit'][:1].upper()}{result['unit'][1:]}; {where}; {measured_at(result)}.\n",
         f"| | {' | '.join(columns)} |",
         f"|---|{'---:|' * len(columns)}",
     ]
     for row in rows:
-        cells = [_figure(figures[row]) if row in figures else "" for figures in columns.values()]
-        out.append(f"| {_words(row)} | {' | '.join(cells)} |")
+        cells = [cell(figures[row]) if row in figures else "" for figures in columns.values()]
+        out.append(f"| {words(row)} | {' | '.join(cells)} |")
     out.append("\n| compared | |\n|---|---:|")
-    out += [f"| {_words(ratio)} | {_figure(value, 3)} |" for ratio, value in result["ratios"].items()]
+    out += [f"| {words(ratio)} | {cell(value, 3)} |" for ratio, value in result["ratios"].items()]
     out.append("")
-    for plot, text in _plots(name, result).items():
-        (PLOTS / plot).write_text(text)
-        out.append(f"![{title}](plots/{plot})\n")
+    out += _runs(result)
+    out += [f"![{title}](plots/{plot})\n" for plot in _plots(name, result)]
     return "\n".join(out)
 
 
-def _figure(value: float, digits: int = 4) -> str:
-    """Counts and thousands to the last one, all else to so many digits."""
-    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:,.{digits}g}"
+def _runs(result: Record) -> list[str]:
+    """Return the headlines of each run, if there was more than one, and how many were void."""
+    out = []
+    runs = result["repeated"]
+    if len(runs) > 1:
+        columns = [(figure, label) for figure, by_label in runs[0]["figures"].items() for label in by_label]
+        heads = (f"{words(figure)}: {label}" for figure, label in columns)
+        out += [f"| run | {' | '.join(heads)} | bar |", f"|---|{'---:|' * len(columns)}---|"]
+        for number, run in enumerate(runs, 1):
+            cells = (cell(run["figures"][figure][label]) for figure, label in columns)
+            held = "held" if run["held"] else "not held"
+            out.append(f"| {number} | {' | '.join(cells)} | {held} |")
+        out.append("")
+    out += [f"One more run was void: {reason}.\n" for reason in result["void"]]
+    return out
 
 
-def _words(name: str) -> str:
-    """A figure's name for a table."""
-    return name.replace("_ms", ", ms").replace("_seconds", ", s").replace("_", " ")
-
-
-def _plots(name: str, result: dict[str, Any]) -> dict[str, str]:
+def _plots(name: str, result: Record) -> dict[str, str]:
     """SVG documents by file name."""
     if name == "P1":
         series = {
@@ -125,7 +146,7 @@ def _distribution(milliseconds: list[float]) -> list[Point]:
     ]
 
 
-def _failures(result: dict[str, Any]) -> dict[str, list[Point]]:
+def _failures(result: Record) -> dict[str, list[Point]]:
     """Failed calls a second over all scenarios, by strategy; each point is the mean of five seconds."""
     length, found = 5, {}
     end = int(result["ours"][TOOK]) + length

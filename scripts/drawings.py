@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from scripts.measured import result
+from bench.record import read
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
@@ -132,7 +132,7 @@ def one_event() -> Picture:
     page.text("small", 76, 38, "kubelet, controllers", "middle")
     page.text("small", 415, 38, "Eurekube's part", "middle")
     page.text("small", 741, 38, "its caches", "middle")
-    ours = result("P1")["ours"]
+    ours = read("P1")["ours"]
     measured = f"{ours['p50_ms']:.1f} ms in the median, {ours['p99_ms']:.1f} ms at the 99th percentile (P1)"
     page.arrow(157, 150, 662, 150)
     page.text("title", 410, 142, measured, "middle")

@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from bench import report
 from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
 from eurekube_provider.core import errors
 from eurekube_provider.core.condition_types import (
@@ -33,7 +34,7 @@ from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome
 from eurekube_provider.operator.web.metrics import METRICS
 from scripts import drawings
-from scripts.measured import comparison_table, measured_table
+from scripts.measured import comparison_table, measured_table, missed_bars_table
 
 ROOT = Path(__file__).parents[1]
 
@@ -236,7 +237,7 @@ def _within(path: Path, first_cell: str, table: Callable[[], str]) -> str:
 def pages() -> dict[Path, str]:
     """What each generated page, or page with a generated table, has to say."""
     reference = ROOT / "docs" / "reference"
-    compared = ROOT / "docs" / "about" / "comparison.md"
+    compared, weaknesses = (ROOT / "docs" / "about" / f"{name}.md" for name in ("comparison", "weaknesses"))
     return {
         reference / "fields.md": fields_page(),
         reference / "errors.md": errors_page(),
@@ -244,6 +245,8 @@ def pages() -> dict[Path, str]:
         reference / "web.md": _within(reference / "web.md", "metric", metrics_table),
         ROOT / "README.md": _within(ROOT / "README.md", "measured", measured_table),
         compared: _within(compared, "measured", comparison_table),
+        weaknesses: _within(weaknesses, "not held", missed_bars_table),
+        **report.pages(),
         **{drawings.IMAGES / f"{one.name}.svg": one.svg() for one in drawings.pictures()},
     }
 

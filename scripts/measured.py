@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
-RESULTS = Path(__file__).parents[1] / "bench" / "results"
-
-
-def result(name: str) -> dict[str, Any]:
-    """What a benchmark measured, as `make bench` wrote it."""
-    found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return found
+from bench.record import in_words, measured_at, read, verdict
+from bench.report import TITLES
 
 
 def measured_table() -> str:
-    """Five results with the command that repeats each, for the README."""
-    latency, churn, renewals, idle = map(result, ("P1", "P8", "P2", "P6"))
-    kopf = latency["peers"]["kopf"]
+    """Return five results with bar, day, commit, and the command that repeats each, for the README."""
+    latency, churn, renewals, idle = map(read, ("P1", "P8", "P2", "P6"))
     failed, failed_without = _failed_calls()
     rows = [
         (
             "A change in Kubernetes until Eureka shows it, median and p99",
-            f"{latency['ours']['p50_ms']:.1f} and {latency['ours']['p99_ms']:.1f} ms",
-            f"a kopf handler: {kopf['p50_ms']:.1f} and {kopf['p99_ms']:.1f} ms",
+            _p50_and_p99(latency["ours"], 1),
+            f"a kopf handler: {_p50_and_p99(latency['peers']['kopf'], 1)}",
             "P1",
         ),
         (
-            "The same with 200 changes a second, p99",
-            f"{churn['ours']['p99_ms']:.0f} ms",
-            f"a kopf handler: {churn['peers']['kopf']['p99_ms']:.0f} ms",
+            "The same with 200 changes a second, median and p99",
+            _p50_and_p99(churn["ours"]),
+            f"a kopf handler: {_p50_and_p99(churn['peers']['kopf'])}",
             "P8",
         ),
         (
@@ -52,27 +42,48 @@ def measured_table() -> str:
             "P6",
         ),
     ]
-    lines = ["| measured | Eurekube | in the same run | repeat it |", "|---|---|---|---|"]
-    lines += [f"| {what} | {ours} | {other} | `make bench ONLY={name}` |" for what, ours, other, name in rows]
+    lines = [
+        "| measured | Eurekube | in the same run | bar | when | repeat it |",
+        "|---|---|---|---|---|---|",
+    ]
+    for what, ours, other, name in rows:
+        about = f"{verdict(read(name))} | {measured_at(read(name))}"
+        lines.append(f"| {what} | {ours} | {other} | {about} | `make bench ONLY={name}` |")
     return "\n".join(lines) + "\n"
+
+
+def missed_bars_table() -> str:
+    """Return each benchmark whose bar is not held, for docs/about/weaknesses.md."""
+    rows = [
+        f"| {title} ({name}) | {found['bar']} | {in_words(found['headlines'])} | {measured_at(found)} |"
+        for name, title in TITLES.items()
+        if not (found := read(name))["held"]
+    ]
+    head = ["| not held | bar | measured | when |", "|---|---|---|---|"]
+    return "\n".join([*head, *(rows or ["| none | | | |"])]) + "\n"
+
+
+def _p50_and_p99(figures: dict[str, float], digits: int = 0) -> str:
+    """Return both in milliseconds."""
+    return f"{figures['p50_ms']:.{digits}f} and {figures['p99_ms']:.{digits}f} ms"
 
 
 def comparison_table() -> str:
     """What was measured beside others, in the same run, for docs/about/comparison.md."""
-    latency, churn, memory, renewals, stacks = map(result, ("P1", "P8", "P5", "P2", "P9"))
-    kopf, poll = latency["peers"]["kopf"], latency["peers"]["30 s poll"]
+    latency, churn, memory, renewals, stacks = map(read, ("P1", "P8", "P5", "P2", "P9"))
+    poll = latency["peers"]["30 s poll"]
     small, large = "1,000", "50,000"
     single, plain = (stacks["peers"][name] for name in ("single", "plain dynamic resource"))
     rows = [
         (
-            "kopf handler, latency in the median and p99 (P1)",
-            f"{latency['ours']['p50_ms']:.1f} ms, {latency['ours']['p99_ms']:.1f} ms",
-            f"{kopf['p50_ms']:.1f} ms, {kopf['p99_ms']:.1f} ms",
+            "kopf handler, latency, median and p99 (P1)",
+            _p50_and_p99(latency["ours"], 1),
+            _p50_and_p99(latency["peers"]["kopf"], 1),
         ),
         (
-            "kopf handler, p99 with 200 changes a second (P8)",
-            f"{churn['ours']['p99_ms']:.0f} ms",
-            f"{churn['peers']['kopf']['p99_ms']:.0f} ms",
+            "kopf handler, latency with 200 changes a second, median and p99 (P8)",
+            _p50_and_p99(churn["ours"]),
+            _p50_and_p99(churn["peers"]["kopf"]),
         ),
         (
             "kopf index, memory at 1,000 and at 50,000 endpoints (P5)",
@@ -102,7 +113,7 @@ def comparison_table() -> str:
 
 def _failed_calls() -> tuple[str, str]:
     """Those of callers of our pods, and of pods without a drain, in all scenarios."""
-    rollout = result("P11")
+    rollout = read("P11")
     failed = [name for name in rollout["ours"] if name.startswith("failed calls")]
     of_both = (rollout["ours"], rollout["peers"]["no drain"])
     ours, without = (f"{sum(figures[name] for name in failed):,.0f}" for figures in of_both)
@@ -111,11 +122,19 @@ def _failed_calls() -> tuple[str, str]:
 
 def quoted_figures() -> dict[str, list[str]]:
     """The figures that a page has in its own sentences, as it must have them, by the page."""
-    latency, start, restart, memory, stacks, fail_over, rollout, mirrors = (
-        result(name) for name in ("P1", "P3", "P4", "P5", "P9", "P10", "P11", "P14")
+    latency, start, restart, memory, churn, stacks, fail_over, rollout, mirrors = (
+        read(name) for name in ("P1", "P3", "P4", "P5", "P8", "P9", "P10", "P11", "P14")
     )
+    slower = [
+        where
+        for part, where in (("p50_ms", "in the median"), ("p99_ms", "at the 99th percentile"))
+        if churn["peers"]["kopf"][part] < churn["ours"][part]
+    ]
     gone = rollout["ours"]["every pod that was to go is gone after, s"]
-    change = [mirrors["ours"][f"1 % in two applications, {part} ms"] for part in ("p50", "p99")]
+    two, fifty = (
+        [mirrors["ours"][f"1 % in {many} applications, {part} ms"] for part in ("p50", "p99")]
+        for many in ("two", "as many")
+    )
     return {
         "about/weaknesses.md": [
             f"{fail_over['ours']['SIGKILL, longest_seconds']:.1f} s at the longest (P10)",
@@ -123,10 +142,14 @@ def quoted_figures() -> dict[str, list[str]]:
             f"{gone:.0f} s for the five scenarios' pods (P11)",
             f"{latency['ratios']['p50, ours to floor']:.2f} times by hand in the median (P1)",
             f"{start['ratios']['ours to floor']:.1f} times at a cold start of 10,000 (P3)",
+            f"{restart['ratios']['ours to floor']:.1f} times when a Eureka server restarts empty (P4)",
+            f"slower than a kopf handler {' and '.join(slower)}",
+            f"{_p50_and_p99(churn['ours'])} against {_p50_and_p99(churn['peers']['kopf'])}",
             f"{memory['ours']['50,000']:.0f} MiB against {memory['peers']['kopf']['50,000']:.0f} MiB (P5)",
             f"{stacks['peers']['single']['up_seconds']:.0f} s (P9)",
             f"one `EurekaApplication` takes {stacks['ours']['up_seconds']:.1f} s",
-            f"{change[0]:.0f} ms in the median and {change[1]:.0f} ms at the 99th percentile",
+            f"{two[0]:.0f} ms in the median and {two[1]:.0f} ms at the 99th percentile",
+            f"fifty change, {fifty[0]:.0f} and {fifty[1]:.0f} ms",
         ],
         "guides/disasters.md": [f"10,000 instances took {restart['ours']['seconds']:.1f} s"],
     }

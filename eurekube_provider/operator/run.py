@@ -12,7 +12,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from eurekube_provider.core.errors import EurekubeError, KubernetesError
@@ -66,9 +69,9 @@ SILENT_EUREKA_SECONDS = 1.0
 
 
 def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None) -> None:
-    """Run the operator until ``stop`` is set. Deregisters nothing on its way out.
+    """Run the operator until ``stop`` is set. Deregister nothing on the way out.
 
-    :param ledger: is told of every plan, and says whether plans are carried out, and whether to end once
+    :param ledger: takes every plan, and says whether plans are carried out, and whether to end once
         everything was reconciled. With one there is no election, no web and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
@@ -79,24 +82,113 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web is served", extra={"port": web.port})
     checking = selfcheck.BackgroundSelfCheck(settings)
+    give_up_at = time.monotonic() + PATIENCE_SECONDS if ledger and ledger.is_once else math.inf
     try:
-        _run(settings, stop, routes, ledger, checking)
+        parts = _assemble(settings, stop, routes, ledger, checking, give_up_at)
+        if parts is not None:
+            parts.run(stop, give_up_at)
     finally:
         checking.close()
         if web:
             web.stop()
 
 
-def _run(
+class When(Enum):
+    """The moment at which a part begins."""
+
+    AT_ONCE = "before anything was read"
+    ONCE_READ = "once the cluster's objects and the registries were read"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the operator: a row of the table of parts.
+
+    :ivar stop: is called in the order of :data:`ENDS`, also where :attr:`start` was not.
+    """
+
+    name: str
+    begins: When
+    start: Callable[[], object] = lambda: None
+    stop: Callable[[], object] = lambda: None
+
+
+ENDS = (
+    "routes",
+    "duplicates",
+    "sources",
+    "leadership",
+    "triggers",
+    "controller",
+    "mirrors",
+    "Lease",
+    "statuses",
+    "events",
+    "registries",
+    "stack runs",
+)
+"""The order in which parts end: first what begins changes, then the Lease, renewals after it. A stack's run
+ends last: it takes its time, and nobody else waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The operator's parts, connected.
+
+    :ivar table: all parts, in the order of the start.
+    :ivar work: reconciles until the operator is told to stop, or once.
+    """
+
+    table: tuple[Part, ...]
+    work: Callable[[], None]
+    sources: Sources
+    registries: Mapping[str, Registry]
+    duplicates: DuplicateOperatorCheck | None
+
+    def run(self, stop: threading.Event, give_up_at: float) -> None:
+        """Begin all, work, and end all."""
+        try:
+            self._begin(When.AT_ONCE)
+            if wait_until_read(self.sources, self.registries, stop, give_up_at):
+                self._begin(When.ONCE_READ)
+                settle_down()
+                sys.setswitchinterval(SWITCH_SECONDS)
+                _log.info("operator is ready", extra={"syncers": len(self.sources.syncer_keys())})
+                self.work()
+            self._raise_refusal()
+        finally:
+            _log.info("operator stops; nothing is deregistered")
+            for part in sorted(self.table, key=lambda one: ENDS.index(one.name)):
+                part.stop()
+
+    def _begin(self, when: When) -> None:
+        for part in self.table:
+            if part.begins is when:
+                part.start()
+
+    def _raise_refusal(self) -> None:
+        for one in self.registries.values():
+            if isinstance(condition := one.condition(), Refused):
+                raise condition.why
+        if self.duplicates and self.duplicates.refusal:
+            raise self.duplicates.refusal
+
+
+def _assemble(
     settings: Settings,
     stop: threading.Event,
     routes: Routes,
     ledger: Ledger | None,
     checking: selfcheck.BackgroundSelfCheck,
-) -> None:
+    give_up_at: float,
+) -> _Parts | None:
+    """Return the parts, connected and not begun; None when the operator is told to stop meanwhile.
+
+    A part that this operator does without is None, and has no row in the table.
+    """
     started_at = time.time()
     is_dry = ledger is not None and ledger.is_dry
-    give_up_at = time.monotonic() + PATIENCE_SECONDS if ledger and ledger.is_once else math.inf
+    is_elected = settings.leader_elect and ledger is None
     access = (DryAccess if is_dry else KubeAccess).load(settings.kubeconfig, settings.context)
     try:
         cluster = _cluster(settings, access, stop, give_up_at)
@@ -104,37 +196,22 @@ def _run(
         checking.at_once(PATIENCE_SECONDS)
         raise
     if cluster is None:
-        return
-    is_elected = settings.leader_elect and ledger is None
+        return None
     lease = settings.lease(access.namespace)
     duplicates = None
     if is_elected and settings.lease_namespace is None and not access.is_in_cluster:
         duplicates = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
         if not _is_the_only_one(duplicates, stop):
-            return
+            return None
     # A container that is restarted in its pod is another one.
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
-    elector = Elector(access, *lease, identity, settings.lease_timing) if is_elected else None
-    leadership = Leadership(elector)
+    leadership = Leadership(Elector(access, *lease, identity, settings.lease_timing) if is_elected else None)
     if not is_dry:
         access = access.guarded(leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
     statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
-    registries: dict[str, Registry] = {}
-    for name, connection in settings.connections.items():
-        registry = KINDS[type(connection).__name__](
-            connection,
-            cluster,
-            settings.operator_name,
-            settings.resync_seconds,
-            may_write=(lambda: False) if is_dry else leadership.may_write,
-            # A single pass ends before a server that was left behind could be told.
-            waits_for_all=ledger is not None and ledger.is_once,
-            check_cluster=not settings.take_over_cluster,
-            follows_another=leadership.follows_another,
-        )
-        registries[name] = RecordedRegistry(registry, name, ledger) if ledger else registry
+    registries = _registries(settings, cluster, leadership, ledger)
     sources = Sources(access, cluster, settings.watch_namespaces, queue.add, statuses.is_overwritten)
     drain_check = DrainCheck(access, sources, settings.needed_drain_seconds, queue.add, queue.wait_drained)
     reconciler = Reconciler(
@@ -149,25 +226,8 @@ def _run(
     )
     publisher = StatusPublisher(events, statuses)
     controller = Controller(settings, cluster, registries, sources, reconciler, publisher, drain_check, queue)
-    triggers = None
-    if ledger is None:
-        triggers = Triggers(
-            settings,
-            cluster.name,
-            access,
-            events,
-            sources.selected,
-            seen_terminating=sources.pod_seen_terminating,
-        )
-        sources.follow_services(triggers.service_changed)
-    mirrors = None
-    if settings.mirrors:
-        # Only here: without mirrors none of it takes memory.
-        from eurekube_provider.operator.mirror.mirrors import Mirrors
-
-        mirrored = {name: one for name, one in registries.items() if isinstance(one, MirrorSource)}
-        told = ledger.note_mirror if ledger else lambda *_: None
-        mirrors = Mirrors(settings, cluster, access, events, sources, mirrored, told, is_dry=is_dry)
+    triggers = _triggers(settings, cluster, access, events, sources) if ledger is None else None
+    mirrors = _mirrors(settings, cluster, access, events, sources, registries, ledger)
     operator = RunningOperator(
         settings,
         cluster,
@@ -193,62 +253,126 @@ def _run(
             **({"dry_run": True} if is_dry else {}),
         },
     )
-    events.start()
-    statuses.start()
-    sources.start()
-    if duplicates:
-        duplicates.start()
-    for name, one in registries.items():
-        one.start(_Listener(name, one, controller, stop, mirrors))
-    routes.show(operator)
-    try:
-        if wait_until_read(sources, registries, stop, give_up_at):
-            controller.start()
-            if triggers:
-                triggers.start()
-            if mirrors:
-                mirrors.start()
-            settle_down()
-            sys.setswitchinterval(SWITCH_SECONDS)
-            _log.info("operator is ready", extra={"syncers": len(sources.syncer_keys())})
-            if ledger and ledger.is_once:
-                deleted = awaiting_release(sources.syncers.objects())
-                controller.take_over()
-                controller.lead()
-                mirror_keys = mirrors.lead_once(stop, give_up_at) if mirrors else []
-                while not controller.is_idle and not stop.wait(0.02):
-                    pass
-                keys = {*sources.syncer_keys(), *deleted}
-                owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
-                ledger.print(owners, deleted, mirror_keys)
-            else:
-                drain_check.start()
-                leadership.follow(LeaderDuties(controller, sources, triggers, mirrors), stop)
-        for one in registries.values():
-            if isinstance(condition := one.condition(), Refused):
-                raise condition.why
-        if duplicates and duplicates.refusal:
-            raise duplicates.refusal
-    finally:
-        _log.info("operator stops; nothing is deregistered")
-        routes.close()
-        if duplicates:
-            duplicates.stop()
-        sources.stop()
-        leadership.close()
-        if triggers:
-            triggers.close()
-        controller.stop()
-        if mirrors:
-            mirrors.stop()
-        leadership.release()
-        writes_seconds = longest_write_seconds(ledger, stop)
-        statuses.stop(writes_seconds)
-        events.stop(writes_seconds)
+
+    def start_registries() -> None:
+        for name, one in registries.items():
+            one.start(_Listener(name, one, controller, stop, mirrors))
+
+    def stop_registries() -> None:
         for one in registries.values():
             one.stop()
-        if triggers:
-            triggers.join()  # last: a stack's run takes its time to end, which nobody else waits for
+
+    def serve() -> None:
+        drain_check.start()
+        leadership.follow(LeaderDuties(controller, sources, triggers, mirrors), stop)
+
+    def end_writes(of: StatusWriter | EventRecorder) -> None:
+        of.stop(longest_write_seconds(ledger, stop))
+
+    at_once, once_read = When.AT_ONCE, When.ONCE_READ
+    rows = (
+        Part("events", at_once, events.start, lambda: end_writes(events)),
+        Part("statuses", at_once, statuses.start, lambda: end_writes(statuses)),
+        Part("sources", at_once, sources.start, sources.stop),
+        Part("duplicates", at_once, duplicates.start, duplicates.stop) if duplicates else None,
+        Part("registries", at_once, start_registries, stop_registries),
+        Part("routes", at_once, lambda: routes.show(operator), routes.close),
+        Part("leadership", at_once, stop=leadership.close),
+        Part("Lease", at_once, stop=leadership.release),
+        Part("controller", once_read, controller.start, controller.stop),
+        Part("triggers", once_read, triggers.start, triggers.close) if triggers else None,
+        Part("stack runs", once_read, stop=triggers.join) if triggers else None,
+        Part("mirrors", once_read, mirrors.start, mirrors.stop) if mirrors else None,
+    )
+    work: Callable[[], None] = serve
+    if ledger and ledger.is_once:
+        work = partial(_reconcile_once, ledger, cluster, sources, controller, mirrors, stop, give_up_at)
+    return _Parts(
+        table=tuple(row for row in rows if row),
+        work=work,
+        sources=sources,
+        registries=registries,
+        duplicates=duplicates,
+    )
+
+
+def _registries(
+    settings: Settings, cluster: Cluster, leadership: Leadership, ledger: Ledger | None
+) -> dict[str, Registry]:
+    """Return the registry of each connection by its name, recorded where there is a ledger."""
+    is_dry = ledger is not None and ledger.is_dry
+    registries: dict[str, Registry] = {}
+    for name, connection in settings.connections.items():
+        registry = KINDS[type(connection).__name__](
+            connection,
+            cluster,
+            settings.operator_name,
+            settings.resync_seconds,
+            may_write=(lambda: False) if is_dry else leadership.may_write,
+            # A single pass ends before a server that was left behind could be told.
+            waits_for_all=ledger is not None and ledger.is_once,
+            check_cluster=not settings.take_over_cluster,
+            follows_another=leadership.follows_another,
+        )
+        registries[name] = RecordedRegistry(registry, name, ledger) if ledger else registry
+    return registries
+
+
+def _triggers(
+    settings: Settings, cluster: Cluster, access: KubeAccess, events: EventRecorder, sources: Sources
+) -> Triggers:
+    """Return the triggers of stacks, which follow the Services that the sources see."""
+    triggers = Triggers(
+        settings,
+        cluster.name,
+        access,
+        events,
+        sources.selected,
+        seen_terminating=sources.pod_seen_terminating,
+    )
+    sources.follow_services(triggers.service_changed)
+    return triggers
+
+
+def _mirrors(
+    settings: Settings,
+    cluster: Cluster,
+    access: KubeAccess,
+    events: EventRecorder,
+    sources: Sources,
+    registries: Mapping[str, Registry],
+    ledger: Ledger | None,
+) -> Mirrors | None:
+    """Return the mirrors; None where the settings have none. Without mirrors their modules take no memory."""
+    if not settings.mirrors:
+        return None
+    from eurekube_provider.operator.mirror.mirrors import Mirrors
+
+    mirrored = {name: one for name, one in registries.items() if isinstance(one, MirrorSource)}
+    note = ledger.note_mirror if ledger else lambda *_: None
+    is_dry = ledger is not None and ledger.is_dry
+    return Mirrors(settings, cluster, access, events, sources, mirrored, note, is_dry=is_dry)
+
+
+def _reconcile_once(
+    ledger: Ledger,
+    cluster: Cluster,
+    sources: Sources,
+    controller: Controller,
+    mirrors: Mirrors | None,
+    stop: threading.Event,
+    give_up_at: float,
+) -> None:
+    """Reconcile everything once and print the plans."""
+    deleted = awaiting_release(sources.syncers.objects())
+    controller.take_over()
+    controller.lead()
+    mirror_keys = mirrors.lead_once(stop, give_up_at) if mirrors else []
+    while not controller.is_idle and not stop.wait(0.02):
+        pass
+    keys = {*sources.syncer_keys(), *deleted}
+    owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
+    ledger.print(owners, deleted, mirror_keys)
 
 
 def longest_write_seconds(ledger: Ledger | None, stop: threading.Event) -> float:

@@ -17,6 +17,10 @@ import requests
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.dev.eureka.cluster import EurekaCluster as Model
+from eurekube_provider.dev.eureka.documents import ServerRequest
+from eurekube_provider.dev.eureka.response_caches import READ_ONLY_INTERVAL_MS
+from eurekube_provider.dev.eureka.virtual_clock import EPOCH_MS, Clock
 from eurekube_provider.doctor.reader import read_eureka
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -35,10 +39,6 @@ from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, one, rating
 from tests.contract.plugin import Plugin, plugins
 from tests.contract.test_model import LENGTH, TOGETHER, difference, drawn, seeds
-from tests.model.caches import READ_ONLY_INTERVAL_MS
-from tests.model.clock import EPOCH_MS, Clock
-from tests.model.cluster import Cluster as Model
-from tests.model.wire import Request
 
 pytestmark = pytest.mark.lab
 
@@ -291,7 +291,7 @@ def test_caches_of_the_model(compared: Lab, http: requests.Session, spring_cloud
         clock.advance(READ_ONLY_INTERVAL_MS)
     for commands, _ in sequences:
         for app in commands.apps:
-            request = Request("GET", ("apps", app), headers={"Accept": "application/json"})
+            request = ServerRequest("GET", ("apps", app), headers={"Accept": "application/json"})
             assert not difference(server, model, "model", commands, request)
 
 

@@ -1,4 +1,4 @@
-"""The model of Eureka (``tests/model``) answers as real servers do.
+"""The model of Eureka (``eurekube_provider/dev/eureka``) answers as real servers do.
 
 ``EUREKUBE_MODEL_SEQUENCES=10000`` is the long form; ``EUREKUBE_MODEL_SEED`` draws others.
 """
@@ -16,12 +16,12 @@ from urllib.parse import quote
 import pytest
 import requests
 
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from lab import Lab
 from lab.eureka import SpringCloud
 from tests.contract.conftest import Server, document
-from tests.model.cluster import Cluster
 from tests.model.commands import Commands, comparable
-from tests.model.wire import Request, Response
 
 SEQUENCES = int(os.environ.get("EUREKUBE_MODEL_SEQUENCES", "75"))
 FIRST_SEED = int(os.environ.get("EUREKUBE_MODEL_SEED", "1"))
@@ -49,7 +49,7 @@ def uncached(spring_cloud: SpringCloud) -> Iterator[Lab]:
         yield running
 
 
-def sent(server: Server, request: Request) -> Response:
+def sent(server: Server, request: ServerRequest) -> ServerResponse:
     """The same request over real HTTP."""
     path = "/" + "/".join(quote(segment, safe="") for segment in request.path)
     if request.path[:1] == ("peerreplication",):
@@ -61,10 +61,12 @@ def sent(server: Server, request: Request) -> Response:
         headers=dict(request.headers),
         **({} if request.body is None else {"json": request.body}),
     )
-    return Response(answer.status_code, answer.text)
+    return ServerResponse(answer.status_code, answer.text)
 
 
-def difference(server: Server, model: Cluster, url: str, commands: Commands, request: Request) -> str:
+def difference(
+    server: Server, model: EurekaCluster, url: str, commands: Commands, request: ServerRequest
+) -> str:
     """Ask both; empty where they answer alike."""
     expected = comparable(request, sent(server, request), commands)
     answered = comparable(request, model.request(url, request), commands)
@@ -77,15 +79,15 @@ def seeds(spring_cloud: SpringCloud, count: int) -> range:
     return range(first, first + count)
 
 
-def drawn(seed: int, length: int) -> tuple[Commands, list[Request]]:
+def drawn(seed: int, length: int) -> tuple[Commands, list[ServerRequest]]:
     """A sequence about instances that no other has."""
     commands = Commands(f"m{next(_names)}", seed)
     return commands, [commands.draw() for _ in range(length)]
 
 
-def first_difference(server: Server, commands: Commands, sequence: Sequence[Request]) -> str:
+def first_difference(server: Server, commands: Commands, sequence: Sequence[ServerRequest]) -> str:
     """Run a sequence on the server and on a model of its own."""
-    model = Cluster(["model"], use_read_only_cache=False)
+    model = EurekaCluster(["model"], use_read_only_cache=False)
     try:
         found = (difference(server, model, "model", commands, request) for request in sequence)
         return next(filter(None, found), "")
@@ -160,7 +162,7 @@ def test_what_changes_while_a_list_is_rendered_is_not_in_it(uncached: Lab, http:
 def test_servers_that_tell_each_other(servers: list[Server], spring_cloud: SpringCloud) -> None:
     """After each command to one of three servers, all three hold what the model's servers hold."""
     urls = [f"model-{number}" for number in range(len(servers))]
-    model = Cluster(urls)
+    model = EurekaCluster(urls)
     sequences = [drawn(seed, STEPS) for seed in seeds(spring_cloud, TOGETHER)]
     for step in range(STEPS):
         for number, (commands, sequence) in enumerate(sequences):
@@ -174,7 +176,9 @@ def test_servers_that_tell_each_other(servers: list[Server], spring_cloud: Sprin
         model.clock.advance(int(SETTLE_SECONDS * 1000))
         for commands, sequence in sequences:
             for app, instance_id in itertools.product(commands.apps, commands.ids):
-                read = Request("GET", ("apps", app, instance_id), headers={"Accept": "application/json"})
+                read = ServerRequest(
+                    "GET", ("apps", app, instance_id), headers={"Accept": "application/json"}
+                )
                 for url, server in zip(urls, servers, strict=True):
                     found = difference(server, model, url, commands, read)
                     assert not found, f"{url} after step {step} of {sequence[: step + 1]}: {found}"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from eurekube_provider.cli import drain_command, undrain_command
 from eurekube_provider.core.errors import EurekubeError
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.instance_registry import UNKNOWN
 from tests.explore.engine import Engine
 from tests.explore.programs import SECOND_URL, URL, Edit, at_two_servers, instance
 from tests.explore.world import Faults, Killed, World, owned
-from tests.model.cluster import Cluster
-from tests.model.registry import UNKNOWN
 
 PLACE = ("BILLING", "vm-1")
 _EDIT = Edit("drained", {"i": instance(instance_id="vm-1")}, {"i": instance(instance_id="vm-1")})
@@ -30,7 +30,7 @@ class Drained:
     def __init__(self, faults: Faults, servers: int = 1, *, is_back: bool = False) -> None:
         self._urls = [URL, SECOND_URL][:servers]
         self._faults, self._is_back = faults, is_back
-        self.cluster = Cluster(self._urls)
+        self.cluster = EurekaCluster(self._urls)
         self.world = World(self.cluster)
         self.violations: list[str] = []
         self.requests = 0

@@ -8,6 +8,9 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.eureka_server import EurekaServer
+from eurekube_provider.dev.eureka.response_caches import ALL, DELTA, CacheKey
 from tests.explore.engine import Engine, Program, Run
 from tests.explore.others import ENFORCED, OWNER, Act, Deed, Others, Place, is_leaving, metadata
 from tests.explore.part import shrunk, without_one
@@ -25,13 +28,10 @@ from tests.explore.settled import Settled, state_of
 from tests.explore.shells import PREFIX
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
-from tests.model.caches import ALL, DELTA, Key
-from tests.model.cluster import Cluster
-from tests.model.server import Server
 
 FOREIGN = ("BILLING", "foreign")
 
-ORDINARY_KEYS = frozenset({Key("Application", ALL), Key("Application", DELTA)})
+ORDINARY_KEYS = frozenset({CacheKey("Application", ALL), CacheKey("Application", DELTA)})
 """What ordinary clients ask for, and every server holds anyway."""
 
 
@@ -77,7 +77,7 @@ class Explored:
     ) -> None:
         self._given, self._faults = edit, faults
         self._edit = edit if servers == 1 else at_two_servers(edit)
-        self.cluster = Cluster([URL, SECOND_URL][:servers])
+        self.cluster = EurekaCluster([URL, SECOND_URL][:servers])
         self.world = World(self.cluster, aliases={OTHER_SPELLING: URL, SECOND_SPELLING: SECOND_URL})
         self._tool, self._settled = tool, settled
         self.outcome = Outcome(self.world.trace, [])
@@ -208,7 +208,7 @@ class Explored:
         for server in self.cluster.servers.values():
             self._compare_one(server)
 
-    def _compare_one(self, server: Server) -> None:
+    def _compare_one(self, server: EurekaServer) -> None:
         held = {
             (lease.holder.app, lease.holder.id): lease.holder
             for lease in server.registry.all()
@@ -264,7 +264,7 @@ class Explored:
         for server in self.cluster.servers.values():
             self._look_at(server, steady, what)
 
-    def _look_at(self, server: Server, steady: set[Place], what: str) -> None:
+    def _look_at(self, server: EurekaServer, steady: set[Place], what: str) -> None:
         registry, others = server.registry, self.others
         for place in steady:
             if place in others.theirs or place in others.removed or place in others.contested:
@@ -284,7 +284,7 @@ class Explored:
                 self._violated(f"{place[1]}, which is somebody else's, was changed", what)
 
     @property
-    def _first_server(self) -> Server:
+    def _first_server(self) -> EurekaServer:
         return self.cluster.servers[self.cluster.urls[0]]
 
     def _violated(self, rule: str, what: str = "") -> None:

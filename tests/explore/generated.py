@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.resources.arguments import ContentsArgsDict
 from tests.explore.engine import Engine, Program
 from tests.explore.explorer import command
@@ -17,7 +18,6 @@ from tests.explore.others import OWNER, metadata
 from tests.explore.programs import URL, application, instance
 from tests.explore.shells import PREFIX, Properties
 from tests.explore.world import Fault, World, owned
-from tests.model.cluster import Cluster
 
 _ANY: dict[str, tuple[Any, ...]] = {
     "port": (8080, 8081),
@@ -87,7 +87,7 @@ def tried(seed: int, tool: type[Engine] = Engine, *, described: bool = False) ->
     any_ = _DESCRIBED if described else _ANY
     draw = random.Random(seed)  # noqa: S311 - replayed by its seed
     programs = [program(draw, any_) for _ in range(draw.randint(2, 5))]
-    world = World(Cluster([URL]))
+    world = World(EurekaCluster([URL]))
     with owned(world):
         engine = tool(world)
         said = []
@@ -102,7 +102,7 @@ def tried(seed: int, tool: type[Engine] = Engine, *, described: bool = False) ->
         world.cluster.clock.advance(40_000)
         if first.ended_well:
             second = engine.up(last)
-    fresh = World(Cluster([URL]))
+    fresh = World(EurekaCluster([URL]))
     with owned(fresh):
         assert tool(fresh).up(last).ended_well, f"seed {seed}: {last} cannot be run at all"
     wrong = first.error

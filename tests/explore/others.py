@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tests.model.cluster import Cluster, NoAnswer
-from tests.model.registry import UNKNOWN, Document, Info
-from tests.model.replication import LONGEST_MS
-from tests.model.server import Server
-from tests.model.wire import Request, info_document
+from eurekube_provider.dev.eureka.cluster import EurekaCluster, NoAnswer
+from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
+from eurekube_provider.dev.eureka.eureka_server import EurekaServer
+from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info
+from eurekube_provider.dev.eureka.replication import LONGEST_MS
 
 Place = tuple[str, str]
 """An application and an instance's id."""
@@ -93,7 +93,7 @@ class Others:
     :ivar removed: what others removed, so that it is missing until the stack is refreshed.
     """
 
-    cluster: Cluster
+    cluster: EurekaCluster
     places: Sequence[Place]
     theirs: dict[Place, tuple[Any, ...]] = field(default_factory=dict)
     out: set[Place] = field(default_factory=set)
@@ -124,9 +124,9 @@ class Others:
                 held.setdefault((lease.holder.app, lease.holder.id), url)
         if len(self.cluster.urls) > 1:
             for place, url in held.items():
-                self.cluster.request(url, Request("PUT", ("apps", *place)))
+                self.cluster.request(url, ServerRequest("PUT", ("apps", *place)))
 
-    def changed(self, server: Server) -> list[Place]:
+    def changed(self, server: EurekaServer) -> list[Place]:
         """What is others' by now, and does not stand at a server as they left it."""
         changed = [
             place
@@ -155,14 +155,14 @@ class Others:
             "metadata": {OWNER: owner} if owner else {"a": "b"},
             "lastDirtyTimestamp": str(self.cluster.clock.now_ms + 1),
         }
-        self.ask(Request("POST", ("apps", place[0]), body={"instance": document}))
+        self.ask(ServerRequest("POST", ("apps", place[0]), body={"instance": document}))
         info = self.held(place)
         if info is not None:
             self.theirs[place] = _contents(info)
             self._taken_ms[place] = self.cluster.clock.now_ms
             self.out.discard(place)
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: ServerRequest) -> None:
         """One request to the first server that answers."""
         for url in self.cluster.urls:
             try:
@@ -185,21 +185,21 @@ class Others:
             self.doubtful.add(place)
         else:
             self.out.add(place)
-        self.ask(Request("PUT", ("apps", *place, "status"), {"value": "OUT_OF_SERVICE"}))
+        self.ask(ServerRequest("PUT", ("apps", *place, "status"), {"value": "OUT_OF_SERVICE"}))
 
     def put_back(self, place: Place) -> None:
         info = self.held(place)
         if info is None or place in self.theirs or info.overridden == UNKNOWN:
             return
         self.out.discard(place)
-        self.ask(Request("DELETE", ("apps", *place, "status"), {"value": "UP"}))
+        self.ask(ServerRequest("DELETE", ("apps", *place, "status"), {"value": "UP"}))
 
     def remove(self, place: Place) -> None:
         if self.held(place) is None or place in self.theirs:
             return
         self.removed.add(place)
         self.out.discard(place)
-        self.ask(Request("DELETE", ("apps", *place)))
+        self.ask(ServerRequest("DELETE", ("apps", *place)))
 
     def take_over(self, place: Place) -> None:
         if self.held(place) is not None:
@@ -218,7 +218,7 @@ class Others:
         url = self.cluster.urls[-1]
         for app, instance_id in self.places:
             if url not in self.cluster.down:
-                self.cluster.request(url, Request("PUT", ("apps", app, instance_id)))
+                self.cluster.request(url, ServerRequest("PUT", ("apps", app, instance_id)))
 
     def restart(self, _: Place) -> None:
         """Who renews by itself registers itself again at once."""
@@ -233,7 +233,7 @@ class Others:
         self.cluster.restart(url)
         for info in back:
             document = {"instance": info_document(info, None)}
-            self.cluster.request(url, Request("POST", ("apps", info.app), body=document))
+            self.cluster.request(url, ServerRequest("POST", ("apps", info.app), body=document))
 
     def render(self, _: Place) -> None:
         for server in self.cluster.servers.values():

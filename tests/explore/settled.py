@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from tests.explore.others import Others
-from tests.model.cluster import Cluster
 
 _TIMES = re.compile(r"'(?:created|last_updated)': '[^']*'")
 _INCARNATION = re.compile(r"(incarnation': ')([0-9a-f]+)")
@@ -59,7 +59,7 @@ class Settled:
         self._known.update(states)
 
 
-def state_of(cluster: Cluster, others: Others, beside: Sequence[Any]) -> bytes:
+def state_of(cluster: EurekaCluster, others: Others, beside: Sequence[Any]) -> bytes:
     """A digest of all that decides what comes, once nothing is under way any more.
 
     :param beside: what else decides it: the edit, the tool's state.
@@ -71,7 +71,7 @@ def state_of(cluster: Cluster, others: Others, beside: Sequence[Any]) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def _servers(cluster: Cluster) -> list[Any]:
+def _servers(cluster: EurekaCluster) -> list[Any]:
     shown: list[Any] = [sorted(cluster.down), sorted(cluster.cut)]
     ages: dict[tuple[str, str], list[int]] = {}
     for server in cluster.servers.values():

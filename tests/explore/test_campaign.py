@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from tests.explore import campaign, generated, part, programs, sides
 from tests.explore.campaign import SHELLS
 from tests.explore.explorer import Explored, tried
@@ -22,7 +23,6 @@ from tests.explore.others import Others
 from tests.explore.part import Part, guarded
 from tests.explore.settled import Settled, state_of
 from tests.explore.world import Fault
-from tests.model.cluster import Cluster
 
 
 def test_processes_share_what_comes_once() -> None:
@@ -85,8 +85,8 @@ def test_a_start_that_is_gone_on_from_is_the_one_that_is_run(name: str, servers:
 def test_states_differ_by_more_than_times_and_incarnations() -> None:
     """What decides what comes makes another state, at each server."""
 
-    def held(**changed: str) -> tuple[Cluster, Others]:
-        cluster = Cluster([programs.URL, programs.SECOND_URL])
+    def held(**changed: str) -> tuple[EurekaCluster, Others]:
+        cluster = EurekaCluster([programs.URL, programs.SECOND_URL])
         cluster.clock.advance(int(changed.pop("later", "0")))
         others = Others(cluster, [("BILLING", "vm-1")])
         others.register(others.places[0], "10.0.0.1")

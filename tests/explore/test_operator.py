@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from eurekube_provider.core.brake import BrakeVerdict
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import BatchMode
 from tests.explore.operator.acts import (
     Act,
@@ -24,8 +26,6 @@ from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
 from tests.explore.operator.edits import EDITS, Edit, edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, told
 from tests.explore.operator.world import Fault, owned
-from tests.model.cluster import Cluster
-from tests.model.wire import Request, Response
 
 SINGLES_AN_EDIT = 5
 """Drawn by the edit's name, so that a failure is found again; ``make explore`` tries all, and several."""
@@ -252,14 +252,14 @@ def test_a_status_that_overtakes_a_registration_is_set_right(monkeypatch: pytest
     taken off hits the registration that came after it, at those peers only. Who sends no batches may not be
     let send one: batches are for servers, and a proxy may know that.
     """
-    ask = Cluster.request
+    ask = EurekaCluster.request
 
-    def refused(cluster: Cluster, url: str, request: Request) -> Response:
+    def refused(cluster: EurekaCluster, url: str, request: ServerRequest) -> ServerResponse:
         """No batch."""
         is_batch = request.path[0] == "peerreplication"
-        return Response(403) if is_batch else ask(cluster, url, request)
+        return ServerResponse(403) if is_batch else ask(cluster, url, request)
 
-    monkeypatch.setattr(Cluster, "request", refused)
+    monkeypatch.setattr(EurekaCluster, "request", refused)
     replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
     for at in range(4):
         for fault in (Fault.LOST_AFTER, Fault.SLOW):

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 from tests.explore.operator.edits import EDITS, Edit, edit
 from tests.explore.operator.explorer import Setup, told
 from tests.explore.operator.reconciler import HAPPENINGS, SETUPS, Stepped, replay, tried
 from tests.explore.operator.stepwise import Stepwise, owned
 from tests.explore.operator.threads import Lock, Process, Task, Thread, use
 from tests.explore.operator.world import Fault
-from tests.model.clock import Clock
 
 ORDERS_AN_EDIT = 3
 FAULTS_AN_EDIT = 6

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import DrainInterrupted
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.documents import ServerRequest
+from eurekube_provider.dev.eureka.instance_registry import Info
 from eurekube_provider.registrations import cancellation
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.resources.dynamic_provider import read_in
@@ -34,9 +37,6 @@ from tests.explore.settled import Settled
 from tests.explore.shells import Properties
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
-from tests.model.cluster import Cluster
-from tests.model.registry import Info
-from tests.model.wire import Request
 
 PAIRS_AN_EDIT, ACTS_AN_EDIT = 40, 20
 """Drawn by the edit's name, so that a failure is found again; ``make explore`` draws more and larger sets."""
@@ -145,7 +145,7 @@ class _Stack:
     """One stack at one server, between whose runs somebody else acts."""
 
     def __init__(self) -> None:
-        self.cluster = Cluster([URL])
+        self.cluster = EurekaCluster([URL])
         self.world = World(self.cluster)
         self.engine = Engine(self.world)
 
@@ -169,7 +169,9 @@ class _Stack:
     def set_status(self, status: str) -> None:
         """As a person does."""
         held = self.held
-        self.cluster.request(URL, Request("PUT", ("apps", held.app, held.id, "status"), {"value": status}))
+        self.cluster.request(
+            URL, ServerRequest("PUT", ("apps", held.app, held.id, "status"), {"value": status})
+        )
 
     def register(self, instance_id: str, address: str, marks: Mapping[str, str]) -> None:
         """As somebody else does."""
@@ -185,13 +187,13 @@ class _Stack:
             "metadata": marks,
             "lastDirtyTimestamp": str(self.cluster.clock.now_ms),
         }
-        self.cluster.request(URL, Request("POST", ("apps", "BILLING"), body={"instance": document}))
+        self.cluster.request(URL, ServerRequest("POST", ("apps", "BILLING"), body={"instance": document}))
 
     def register_in_the_way(self, instance_id: str) -> None:
         """As somebody does whom we must not touch."""
         there = {**self.held.fields, "app": self.held.app, "instanceId": instance_id, "metadata": {"a": "b"}}
         there |= {"hostName": "10.9.9.9", "ipAddr": "10.9.9.9"}
-        self.cluster.request(URL, Request("POST", ("apps", self.held.app), body={"instance": there}))
+        self.cluster.request(URL, ServerRequest("POST", ("apps", self.held.app), body={"instance": there}))
         self.cluster.clock.advance(40_000)
 
     @property
@@ -216,7 +218,7 @@ class _Stack:
     def remove(self) -> None:
         """As a person does, or a run whose answer was lost."""
         held = self.held
-        self.cluster.request(URL, Request("DELETE", ("apps", held.app, held.id)))
+        self.cluster.request(URL, ServerRequest("DELETE", ("apps", held.app, held.id)))
 
 
 def _marks(info: Info) -> dict[str, str]:
@@ -236,7 +238,7 @@ def test_what_a_refresh_finds_that_no_program_names_is_a_secret(stack: _Stack) -
     stack.up(x=application("a"))
     left = {"metadata": {**_marks(stack.held), "eurekube.member": "b", "token": "hidden"}}
     document = {**stack.held.fields, **left, "app": "RATING", "instanceId": "left", "hostName": "hidden-host"}
-    stack.cluster.request(URL, Request("POST", ("apps", "RATING"), body={"instance": document}))
+    stack.cluster.request(URL, ServerRequest("POST", ("apps", "RATING"), body={"instance": document}))
     stack.cluster.clock.advance(40_000)
     assert stack.engine.refresh().ended_well
     (entry,) = stack.engine.state
@@ -295,7 +297,7 @@ def test_a_machine_that_registered_itself_since_is_not_registered_twice(
     stack.up(x=make())
     itself = {**stack.held.fields, "app": stack.held.app, "instanceId": "itself", "metadata": {"a": "b"}}
     stack.remove()
-    stack.cluster.request(URL, Request("POST", ("apps", itself["app"]), body={"instance": itself}))
+    stack.cluster.request(URL, ServerRequest("POST", ("apps", itself["app"]), body={"instance": itself}))
     stack.cluster.clock.advance(40_000)
     assert not stack.up(x=make())
     said = capsys.readouterr().err
@@ -377,7 +379,7 @@ OVERLAPPING: Mapping[str, tuple[Program, Program, Program]] = {
 def test_what_another_run_put_back_during_a_drain_stays(name: str, tool: type[Engine | Stateless]) -> None:
     """Two applies know no lock, and a person breaks that of a machine that sleeps: the later run is right."""
     first, middle, last = OVERLAPPING[name]
-    world = World(Cluster([URL]))
+    world = World(EurekaCluster([URL]))
     with owned(world):
         slow, other = tool(world), tool(world)
         assert slow.up(first).ended_well
@@ -475,7 +477,7 @@ def test_a_status_that_servers_keep_different_after_a_failed_update_is_lifted(na
 def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
     """It was away when the status was lifted, and comes back with it: the next run lifts it there."""
     urls = [URL, SECOND_URL]
-    cluster = Cluster(urls)
+    cluster = EurekaCluster(urls)
     world = World(cluster)
     out, plain = (
         {"i": instance(service_url=",".join(urls), **given)} for given in ({"status": "OUT_OF_SERVICE"}, {})
@@ -501,7 +503,7 @@ def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
 def test_a_drain_that_is_undone_while_a_server_is_away_is_undone_there_as_well(name: str, away: str) -> None:
     """It is back with our OUT_OF_SERVICE when the others tell it of that no more: the next run finds it."""
     found = at_two_servers(edit(name))
-    cluster = Cluster([URL, SECOND_URL])
+    cluster = EurekaCluster([URL, SECOND_URL])
     world = World(cluster)
     with owned(world):
         engine = Engine(world)
@@ -521,7 +523,7 @@ def test_a_drain_that_is_undone_while_a_server_is_away_is_undone_there_as_well(n
         for _ in range(2):
             for url, server in cluster.servers.items():
                 for lease in server.registry.all():
-                    cluster.request(url, Request("PUT", ("apps", lease.holder.app, lease.holder.id)))
+                    cluster.request(url, ServerRequest("PUT", ("apps", lease.holder.app, lease.holder.id)))
             cluster.clock.advance(25_000)
         assert engine.up(found.first).ended_well
         cluster.clock.advance(5_000)

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.stateless.stack_registrations import LATE
 from tests.explore.commands import Drained
 from tests.explore.engine import Engine, Run
@@ -15,7 +16,6 @@ from tests.explore.settled import Settled
 from tests.explore.shells import Properties
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, World, owned
-from tests.model.cluster import Cluster
 
 APPLIED = (
     "remove with a drain, and think better of it",
@@ -45,7 +45,7 @@ def test_every_single_fault_of_an_apply(edit: Edit) -> None:
 def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
     """What one before registered a moment ago is in no list, and goes with the next one."""
     one, other = instance(instance_id="one"), instance(instance_id="other", host_name="10.0.0.2")
-    world = World(Cluster([URL]))
+    world = World(EurekaCluster([URL]))
     with owned(world):
         tool = Stateless(world)
         assert tool.up({"i": one, "j": other}).ended_well
@@ -63,7 +63,7 @@ def test_a_removal_finds_what_one_of_the_servers_has_forgotten() -> None:
     """It stands on the other one, and the first one lists it no more, nor has the program it any more."""
     both = {"service_url": f"{URL},{SECOND_URL}"}
     one = instance(instance_id="one", **both)
-    world = World(Cluster([URL, SECOND_URL]))
+    world = World(EurekaCluster([URL, SECOND_URL]))
     with owned(world):
         tool = Stateless(world)
         other = instance(instance_id="other", host_name="10.0.0.2", **both)
@@ -83,7 +83,7 @@ def test_a_removal_finds_what_one_of_the_servers_has_forgotten() -> None:
 )
 def test_what_another_run_registers_anew_while_a_removal_drains_it_stays(properties: Properties) -> None:
     """A `pulumi up` of the same stack replaces it meanwhile, and knows nothing of the removal."""
-    world = World(Cluster([URL]))
+    world = World(EurekaCluster([URL]))
     with owned(world):
         engine, tool = Engine(world), Stateless(world)
         assert engine.up({"i": properties}).ended_well

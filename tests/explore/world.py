@@ -20,15 +20,15 @@ from enum import Enum
 from typing import Any
 
 from eurekube_provider.core.errors import DrainInterrupted
+from eurekube_provider.dev.eureka.cluster import EurekaCluster, NoAnswer
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka import peers
 from eurekube_provider.eureka.protocol import peer, transport
 from eurekube_provider.registrations import cancellation, property_check
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import Checked
 from tests.explore.others import Act
-from tests.model.cluster import Cluster, NoAnswer
 from tests.model.played_transport import PlayedTransport
-from tests.model.wire import Request, Response
 
 
 class Killed(BaseException):
@@ -69,7 +69,7 @@ class World:
     :ivar chance: what our code draws from, so that a sequence is the same each time.
     """
 
-    cluster: Cluster
+    cluster: EurekaCluster
     faults: Faults = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     watch: Callable[[str], None] = lambda _: None
@@ -115,7 +115,7 @@ class World:
             raise NoAnswer(what)
         return result
 
-    def exchange(self, url: str, request: Request) -> Response:
+    def exchange(self, url: str, request: ServerRequest) -> ServerResponse:
         """One request to a server, as our transport sends it.
 
         :raises TimedOut: no answer came.
@@ -124,14 +124,14 @@ class World:
         given_up_ms = self.cluster.clock.now_ms + TIMEOUT_MS
         what = f"{request.method} {url} /{'/'.join(request.path)} {_shown(request)}"
         try:
-            answer: Response = self.point(what, lambda: self.cluster.request(server, request))
+            answer: ServerResponse = self.point(what, lambda: self.cluster.request(server, request))
         except NoAnswer:
             self.cluster.clock.advance(max(0, given_up_ms - self.cluster.clock.now_ms))
             raise transport.TimedOut("no answer") from None
         return answer
 
 
-def _shown(request: Request) -> str:
+def _shown(request: ServerRequest) -> str:
     body = request.body
     if isinstance(body, dict) and "instance" in body:
         return f"{body['instance'].get('status')} {body['instance'].get('metadata')}"
@@ -145,7 +145,7 @@ class _Wire(PlayedTransport):
 
     world: World
 
-    def answer(self, request: Request, timeout_seconds: float) -> Response:  # noqa: ARG002 - a lost answer takes its time in the model
+    def answer(self, request: ServerRequest, timeout_seconds: float) -> ServerResponse:  # noqa: ARG002 - a lost answer takes its time in the model
         return self.world.exchange(self._url, request)
 
 

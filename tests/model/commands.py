@@ -1,4 +1,4 @@
-"""Random commands for an Eureka server, and what of its answers can be compared.
+"""Random commands for a Eureka server, and what of its answers can be compared.
 
 The same commands go to a model server and to a real one.
 """
@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.model.registry import Document
-from tests.model.wire import Request, Response
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
+from eurekube_provider.dev.eureka.instance_registry import Document
 
 DATA_CENTER = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
 REPLICATED = {"x-netflix-discovery-replication": "true"}
@@ -37,16 +37,18 @@ class Commands:
         self.ids = (f"{name}-1", f"{name}-2")
         self._random = random.Random(seed)  # noqa: S311 - a test
 
-    def draw(self) -> Request:
+    def draw(self) -> ServerRequest:
         """One command."""
         return self._random.choice(self._kinds())()
 
-    def clean_up(self) -> list[Request]:
+    def clean_up(self) -> list[ServerRequest]:
         """What takes everything away again."""
         ids = (*self.ids, "10.0.0.1")  # the host name is the id of what has none
-        return [Request("DELETE", ("apps", app, one), headers=_JSON) for app in self.apps for one in ids]
+        return [
+            ServerRequest("DELETE", ("apps", app, one), headers=_JSON) for app in self.apps for one in ids
+        ]
 
-    def _kinds(self) -> Sequence[Callable[[], Request]]:
+    def _kinds(self) -> Sequence[Callable[[], ServerRequest]]:
         return (
             *(self._register,) * 4,
             *(self._renew,) * 3,
@@ -89,42 +91,44 @@ class Commands:
     def _dirty(self) -> dict[str, str]:
         return {"lastDirtyTimestamp": str(self._random.choice(_TIMES))} if self._random.random() < 0.6 else {}
 
-    def _register(self) -> Request:
+    def _register(self) -> ServerRequest:
         app, instance_id = self._place()
         document = self.document(app, instance_id)
         if self._random.random() < 0.1:
             del document[self._random.choice(("hostName", "ipAddr", "dataCenterInfo", "instanceId"))]
-        return Request("POST", ("apps", app), headers=self._headers(), body={"instance": document})
+        return ServerRequest("POST", ("apps", app), headers=self._headers(), body={"instance": document})
 
-    def _renew(self) -> Request:
+    def _renew(self) -> ServerRequest:
         app, instance_id = self._place()
         query = self._dirty()
         if self._random.random() < 0.3:
             query["overriddenstatus"] = self._random.choice(_OVERRIDDEN)
-        return Request("PUT", ("apps", app, instance_id), query, self._headers())
+        return ServerRequest("PUT", ("apps", app, instance_id), query, self._headers())
 
-    def _put_status(self) -> Request:
+    def _put_status(self) -> ServerRequest:
         app, instance_id = self._place()
         value = self._random.choice(_SET)
         query = {**self._dirty(), **({"value": value} if value else {})}
-        return Request("PUT", ("apps", app, instance_id, "status"), query, self._headers())
+        return ServerRequest("PUT", ("apps", app, instance_id, "status"), query, self._headers())
 
-    def _delete_status(self) -> Request:
+    def _delete_status(self) -> ServerRequest:
         app, instance_id = self._place()
         value = self._random.choice(_SET)
         query = {**self._dirty(), **({"value": value} if value else {})}
-        return Request("DELETE", ("apps", app, instance_id, "status"), query, self._headers())
+        return ServerRequest("DELETE", ("apps", app, instance_id, "status"), query, self._headers())
 
-    def _cancel(self) -> Request:
-        return Request("DELETE", ("apps", *self._place()), headers=self._headers())
+    def _cancel(self) -> ServerRequest:
+        return ServerRequest("DELETE", ("apps", *self._place()), headers=self._headers())
 
-    def _metadata(self) -> Request:
+    def _metadata(self) -> ServerRequest:
         query = {self._random.choice("abc"): str(self._random.randint(1, 3))}
-        return Request("PUT", ("apps", *self._place(), "metadata"), query, self._headers())
+        return ServerRequest("PUT", ("apps", *self._place(), "metadata"), query, self._headers())
 
-    def _batch(self) -> Request:
+    def _batch(self) -> ServerRequest:
         items = [self._item() for _ in range(self._random.randint(1, 3))]
-        return Request("POST", ("peerreplication", "batch"), headers=_JSON, body={"replicationList": items})
+        return ServerRequest(
+            "POST", ("peerreplication", "batch"), headers=_JSON, body={"replicationList": items}
+        )
 
     def _item(self) -> Document:
         app, instance_id = self._place()
@@ -144,20 +148,20 @@ class Commands:
             item["surprise"] = 1
         return item
 
-    def _read(self) -> Request:
-        return Request("GET", ("apps", *self._place()), headers=_JSON)
+    def _read(self) -> ServerRequest:
+        return ServerRequest("GET", ("apps", *self._place()), headers=_JSON)
 
-    def _list(self) -> Request:
-        return Request("GET", ("apps",), headers=_JSON)
+    def _list(self) -> ServerRequest:
+        return ServerRequest("GET", ("apps",), headers=_JSON)
 
-    def _list_one(self) -> Request:
-        return Request("GET", ("apps", self._random.choice(self.apps)), headers=_JSON)
+    def _list_one(self) -> ServerRequest:
+        return ServerRequest("GET", ("apps", self._random.choice(self.apps)), headers=_JSON)
 
-    def _delta(self) -> Request:
-        return Request("GET", ("apps", "delta"), headers=_JSON)
+    def _delta(self) -> ServerRequest:
+        return ServerRequest("GET", ("apps", "delta"), headers=_JSON)
 
 
-def comparable(request: Request, response: Response, commands: Commands) -> Any:
+def comparable(request: ServerRequest, response: ServerResponse, commands: Commands) -> Any:
     """What of an answer depends on nothing but the commands: no times, and nobody else's instances."""
     code, path = response.status_code, request.path
     if code >= 300 or not response.text:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.transport import EurekaResponse
-from tests.model.wire import Request, Response
 
 
 class PlayedTransport(ABC):
@@ -22,7 +22,7 @@ class PlayedTransport(ABC):
         self._longest_seconds = connection.read_timeout_seconds
 
     @abstractmethod
-    def answer(self, request: Request, timeout_seconds: float) -> Response:
+    def answer(self, request: ServerRequest, timeout_seconds: float) -> ServerResponse:
         """Answer a request of this server, within so many seconds.
 
         :raises TransportError: no answer came.
@@ -48,7 +48,7 @@ class PlayedTransport(ABC):
         elif document is not None:
             body = json.loads(json.dumps(document))
         answer = self.answer(
-            Request(method, _segments(path), dict(params or {}), dict(headers or {}), body),
+            ServerRequest(method, _segments(path), dict(params or {}), dict(headers or {}), body),
             min(self._longest_seconds, timeout_seconds or self._longest_seconds),
         )
         return EurekaResponse(answer.status_code, {}, answer.text.encode())

@@ -11,14 +11,14 @@ from unittest import mock
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.registry import Registry
+from eurekube_provider.dev.eureka import cluster as model
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.protocol import peer
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.waiting import wait_until
-from tests.model import cluster as model
 from tests.model.played_transport import PlayedTransport
-from tests.model.wire import Request, Response
 from tests.registries.memory import MemoryConnection, MemoryRegistry
 
 CLUSTER = Cluster("lab", "uid-1")
@@ -64,9 +64,9 @@ class _Wire(PlayedTransport):
     """In place of the transport: the model's servers, one request after the other."""
 
     lock = threading.RLock()
-    servers: model.Cluster
+    servers: model.EurekaCluster
 
-    def answer(self, request: Request, timeout_seconds: float) -> Response:
+    def answer(self, request: ServerRequest, timeout_seconds: float) -> ServerResponse:
         """Ask the model."""
         assert timeout_seconds > 0
         with self.lock:
@@ -77,7 +77,7 @@ class Eureka:
     """Two servers of the model."""
 
     def __init__(self) -> None:
-        _Wire.servers = self._servers = model.Cluster(URLS)
+        _Wire.servers = self._servers = model.EurekaCluster(URLS)
         self._connection = Connection(URLS)
         self._other = Peer(URLS[1], self._connection)
 

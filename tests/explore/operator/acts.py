@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from eurekube_provider.dev.eureka.documents import ServerRequest
 from tests.explore.operator.rules import CLUSTER, STACKS
 from tests.explore.operator.workloads import APP, SHOP
-from tests.model.wire import Request
 
 if TYPE_CHECKING:
     from tests.explore.operator.explorer import Explored
@@ -34,7 +34,7 @@ def _ask(explored: Explored, method: str, *more: str, **query: str) -> bool:
     url = next((one for one in cluster.urls if one not in cluster.down), None)
     if url is None:
         return False
-    answer = cluster.request(url, Request(method, ("apps", *KEY[1:], *more), query))
+    answer = cluster.request(url, ServerRequest(method, ("apps", *KEY[1:], *more), query))
     explored.world.disturb()
     return answer.status_code == 200
 
@@ -66,7 +66,7 @@ def a_stack_removes_behind_a_split(explored: Explored) -> None:
     if first in cluster.down:
         return
     servers_lose_each_other(explored)
-    if cluster.request(first, Request("DELETE", ("apps", *STACKS))).status_code == 200:
+    if cluster.request(first, ServerRequest("DELETE", ("apps", *STACKS))).status_code == 200:
         explored.witness.stack_removed(first)
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.core.mirror import APPLICATION_PLACE
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
+from eurekube_provider.dev.eureka.cluster import NoAnswer
+from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.operator.mirror.mirror_objects import application_of
 from tests.explore.operator.explorer import RESTART_MS, Outcome
 from tests.explore.operator.interleaved import Interleaved
@@ -21,8 +23,6 @@ from tests.explore.operator.kube import Change
 from tests.explore.operator.mirror_replica import MirrorReplica
 from tests.explore.operator.threads import Process
 from tests.explore.operator.world import Happening, World
-from tests.model.cluster import NoAnswer
-from tests.model.wire import Request
 
 if TYPE_CHECKING:
     from tests.explore.operator.mirror_edits import MirrorEdit, Step
@@ -168,7 +168,7 @@ class MirrorsExplored:
         one = self.machines[application, f"vm-{number}"]
         one.is_running, one.up_since_ms = False, None
         if deregisters:
-            self._ask(Request("DELETE", ("apps", application, one.name)))
+            self._ask(ServerRequest("DELETE", ("apps", application, one.name)))
 
     def wishes(self) -> None:
         """A person takes away what is called of the one application that others look at."""
@@ -196,14 +196,14 @@ class MirrorsExplored:
             "metadata": {},
             "lastDirtyTimestamp": str(self.world.now_ms),
         }
-        self._ask(Request("POST", ("apps", one.application), body={"instance": document}))
+        self._ask(ServerRequest("POST", ("apps", one.application), body={"instance": document}))
 
     def _renew(self) -> None:
         for one in self.machines.values():
-            if one.is_running and not self._ask(Request("PUT", ("apps", one.application, one.name))):
+            if one.is_running and not self._ask(ServerRequest("PUT", ("apps", one.application, one.name))):
                 self._register(one)
 
-    def _ask(self, request: Request) -> bool:
+    def _ask(self, request: ServerRequest) -> bool:
         cluster = self.world.cluster
         for url in cluster.urls:
             try:

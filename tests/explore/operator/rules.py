@@ -13,6 +13,9 @@ from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy, same_contents
 from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
+from eurekube_provider.dev.eureka.eureka_server import EurekaServer
+from eurekube_provider.dev.eureka.instance_registry import Info
 from eurekube_provider.eureka.protocol.codec import instance_from_json
 from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.watches import trim_service, trim_slice
@@ -20,9 +23,6 @@ from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
 from tests.explore.operator.workloads import SHOP
 from tests.explore.operator.world import OTHER_URL, World
-from tests.model.registry import Info
-from tests.model.server import Server
-from tests.model.wire import Request, info_document
 
 CLUSTER = Cluster(default_cluster_name(KUBE_SYSTEM_UID), KUBE_SYSTEM_UID)
 OWNER = "eurekube.owner"
@@ -147,9 +147,9 @@ class Witness:
             "metadata": dict(metadata),
             "lastDirtyTimestamp": "1",
         }
-        self._ask(Request("POST", ("apps", app), body={"instance": document}))
+        self._ask(ServerRequest("POST", ("apps", app), body={"instance": document}))
 
-    def _ask(self, request: Request) -> bool:
+    def _ask(self, request: ServerRequest) -> bool:
         """One request of somebody else's; whether a server said yes."""
         cluster = self.world.cluster
         url = next((url for url in cluster.urls if url not in cluster.down), None)
@@ -256,7 +256,7 @@ class Witness:
         # Nobody else knows of it while the one that was told is silent.
         self._stacks_may_be_either |= bool(self._removed_by_stack & self.world.cluster.down)
 
-    def _look_at_stacks(self, url: str, server: Server, what: str) -> None:
+    def _look_at_stacks(self, url: str, server: EurekaServer, what: str) -> None:
         info = server.registry.get(*STACKS)
         if info is not None and (info.status, info.overridden) != ("UP", "UNKNOWN"):
             self._violated(f"a stack's registration is {info.status} at {url}", what)
@@ -270,7 +270,7 @@ class Witness:
         elif ("default", *STACKS) in self._serves[url]:
             self._violated(f"a stack's registration has lapsed at {url}", what)
 
-    def _reachable(self) -> list[tuple[str, Server]]:
+    def _reachable(self) -> list[tuple[str, EurekaServer]]:
         """Servers that answer, of both."""
         world = self.world
         servers = [*world.cluster.servers.items(), *world.other.servers.items()]
@@ -281,7 +281,7 @@ class Witness:
         connection = _connection_of(url)
         return [(place, one) for place, one in self.standings.items() if place[0] == connection]
 
-    def _look_at_others(self, server: Server, what: str) -> None:
+    def _look_at_others(self, server: EurekaServer, what: str) -> None:
         strange = server.caches.read_only.keys() - ORDINARY_KEYS
         if strange:
             self._violated(f"Eureka's cache holds {min(strange)[:4]}", what)
@@ -347,7 +347,7 @@ class Witness:
         if ready.get("observedGeneration") != syncer["metadata"]["generation"]:
             self._violated(f"the status of the syncer {name} is of an older generation in the end")
 
-    def _compare_at(self, url: str, server: Server) -> None:
+    def _compare_at(self, url: str, server: EurekaServer) -> None:
         held = {
             (lease.holder.app, lease.holder.id): lease
             for lease in server.registry.all()
@@ -462,7 +462,7 @@ class Witness:
     def _renew_foreign(self) -> None:
         """They do as clients of Netflix do: what is not known is registered again."""
         for number, key in enumerate(FOREIGN):
-            if not self._ask(Request("PUT", ("apps", *key), {"lastDirtyTimestamp": "1"})):
+            if not self._ask(ServerRequest("PUT", ("apps", *key), {"lastDirtyTimestamp": "1"})):
                 self._register_foreign(number)
 
     def _violated(self, rule: str, what: str = "") -> None:

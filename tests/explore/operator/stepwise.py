@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 from eurekube_provider.eureka import peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.renewals import Renewals
 from tests.explore.operator import world
 from tests.explore.operator.threads import Killed, Process, Scheduler, Task, Waiter
-from tests.model.clock import Clock
 
 
 class Stepwise(Scheduler):

@@ -19,7 +19,7 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from tests.model.clock import Clock, Timer
+from eurekube_provider.dev.eureka.virtual_clock import Clock, Timer
 
 
 class Killed(BaseException):

@@ -25,6 +25,10 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.dev.eureka.cluster import EurekaCluster, NoAnswer
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
+from eurekube_provider.dev.eureka.instance_registry import Document
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol import peer, transport
 from eurekube_provider.eureka.registry import renewals, resync
@@ -43,11 +47,7 @@ from eurekube_provider.operator.settings import Settings
 from tests.explore.operator import threads
 from tests.explore.operator.kube import Kube, Path, Refused
 from tests.explore.operator.threads import Killed, Process, Scheduler
-from tests.model.clock import Clock
-from tests.model.cluster import Cluster, NoAnswer
 from tests.model.played_transport import PlayedTransport
-from tests.model.registry import Document
-from tests.model.wire import Request, Response
 
 URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
 
@@ -84,7 +84,7 @@ Happening = Fault | Callable[[Any], None]
 """Or somebody else acts, just before the request is carried out."""
 
 
-class Servers(Cluster):
+class Servers(EurekaCluster):
     """One Eureka cluster; what its servers tell each other is seen as well.
 
     :ivar told: called after each batch from one to another.
@@ -94,7 +94,7 @@ class Servers(Cluster):
         self.told: Callable[[str], None] = lambda _: None
         super().__init__(urls, clock)
 
-    def _carry(self, sender: str, to: str, items: list[Document]) -> Response | None:
+    def _carry(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
         answer = super()._carry(sender, to, items)
         if answer is not None:
             actions = " ".join(f"{item['action']}:{item['id']}" for item in items)
@@ -186,7 +186,9 @@ class World:
         self.scheduler.spawn(process, "main", lambda: run.run(settings, stop))  # type: ignore[arg-type]
         return process, stop
 
-    def exchange(self, process: Process, url: str, request: Request, timeout_seconds: float) -> Response:
+    def exchange(
+        self, process: Process, url: str, request: ServerRequest, timeout_seconds: float
+    ) -> ServerResponse:
         """One request to a server.
 
         :raises TimedOut: no answer came.
@@ -310,7 +312,7 @@ class World:
             if wait == seconds:
                 raise transport.TimedOut("no answer")
 
-    def _carry_out(self, url: str, request: Request, what: str) -> Response:
+    def _carry_out(self, url: str, request: ServerRequest, what: str) -> ServerResponse:
         if url == BALANCER_URL:
             answer = self.cluster.balanced(request)
         else:
@@ -320,7 +322,7 @@ class World:
         return answer
 
 
-def shown(request: Request) -> str:
+def shown(request: ServerRequest) -> str:
     """What a request says, for a person."""
     body = request.body
     if isinstance(body, dict) and "instance" in body:
@@ -349,7 +351,7 @@ class _Wire(PlayedTransport):
         assert self.world.scheduler.current is not None
         self._process = self.world.scheduler.current.process
 
-    def answer(self, request: Request, timeout_seconds: float) -> Response:
+    def answer(self, request: ServerRequest, timeout_seconds: float) -> ServerResponse:
         return self.world.exchange(self._process, self._url, request, timeout_seconds)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import plan
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.instance_registry import Info
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.peers import Peers
 from tests.explore.world import World
-from tests.model.cluster import Cluster
-from tests.model.registry import Info
 from tests.unit.strategies import OURS
 
 URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
@@ -28,7 +28,7 @@ class Servers:
     peers: Peers
 
     def __init__(self) -> None:
-        self.cluster = Cluster(URLS)
+        self.cluster = EurekaCluster(URLS)
         self.cluster.cut = {(one, other) for one in URLS for other in URLS if one != other}
         self.cluster.clock.advance(3_600_000)
         self.world = World(self.cluster)

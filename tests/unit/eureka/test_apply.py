@@ -18,6 +18,8 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.eureka.apply import apply, set_status, write
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import Connection
@@ -26,8 +28,6 @@ from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.explore.world import World, owned
-from tests.model.cluster import Cluster
-from tests.model.wire import Request
 from tests.unit.eureka.model_servers import ONE, URLS, Servers, removed
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.strategies import OURS, THEIRS
@@ -323,7 +323,7 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:
 def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None:
     """Who registered there long ago, and is in no list that was read, keeps the id."""
     first, second = "http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka"
-    cluster = Cluster([first, second])
+    cluster = EurekaCluster([first, second])
     cluster.cut = {(second, first)}
     theirs = {
         "instanceId": "one",
@@ -337,7 +337,7 @@ def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None
         "metadata": {"a": "b"},
         "lastDirtyTimestamp": "1",
     }
-    cluster.request(second, Request("POST", ("apps", "RATING"), body={"instance": theirs}))
+    cluster.request(second, ServerRequest("POST", ("apps", "RATING"), body={"instance": theirs}))
     cluster.clock.advance(300_000)
     with owned(World(cluster)):
         peers, observer = Peers(Connection((first, second))), _AllIsNew()

@@ -14,6 +14,7 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import fan_out
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka.bulk import change_many
@@ -24,7 +25,6 @@ from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.waiting import wait_until
 from tests.explore.world import World, owned
-from tests.model.cluster import Cluster
 from tests.recording_observer import RecordingObserver
 from tests.unit.eureka.model_servers import ONE, URLS, Servers, removed
 
@@ -106,7 +106,7 @@ def instance(owner: str, number: int, timestamp_ms: int | None = None) -> Instan
     )
 
 
-def owner_on(cluster: Cluster, url: str, number: int) -> str | None:
+def owner_on(cluster: EurekaCluster, url: str, number: int) -> str | None:
     """Whose it is on a server."""
     held = cluster.servers[url].registry.get("RATING", f"{number:04}")
     return held.fields["metadata"][OWNER_KEY] if held else None
@@ -120,7 +120,7 @@ def test_an_id_that_another_client_took_a_moment_ago(
     number: int, at: str, is_split: bool, age_seconds: int
 ) -> None:
     """One server knows of it, no list does: no server holds ours even for a moment, and we hear of it."""
-    cluster = Cluster(URLS)
+    cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
     if is_split:
         cluster.cut = {(one, other) for one in URLS for other in URLS if at in (one, other)}
@@ -142,7 +142,7 @@ def test_an_id_that_another_client_took_a_moment_ago(
 @pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
 def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
     """It comes after the look, to one server: theirs stays, the others hear of it, and so do we."""
-    cluster = Cluster(URLS)
+    cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
     world, seen = World(cluster), RecordingObserver(all_is_new=True)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
@@ -168,7 +168,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
 
 def test_what_another_cluster_of_our_name_registered_is_left_in_a_batch() -> None:
     """Its owner has the name of ours."""
-    cluster = Cluster(URLS[:1])
+    cluster = EurekaCluster(URLS[:1])
     with owned(World(cluster)):
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
         both = [instance(OURS, number) for number in (0, 1)]
@@ -185,7 +185,7 @@ def test_what_another_cluster_of_our_name_registered_is_left_in_a_batch() -> Non
 
 def test_what_stands_everywhere_is_not_registered_again() -> None:
     """A leader looks at what its list lacked: it begins no new Eureka lease, and no client hears of it."""
-    cluster = Cluster(URLS)
+    cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
     world = World(cluster)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
@@ -205,7 +205,7 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
 
 def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() -> None:
     """As with single requests; what a person put out of service has none."""
-    cluster = Cluster(URLS[:1])
+    cluster = EurekaCluster(URLS[:1])
     with owned(World(cluster)):
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
         marked = replace(instance(OURS, 0), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})

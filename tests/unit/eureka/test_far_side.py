@@ -9,12 +9,12 @@ import pytest
 
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import far_side
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.far_side import LACKS_SECONDS, FarSide
 from eurekube_provider.eureka.peers import Peers
 from tests.explore.world import World, owned
-from tests.model.cluster import Cluster
 
 NEAR, FAR = URLS = ("http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka")
 ONE = Instance(
@@ -31,7 +31,7 @@ ONE = Instance(
 class Split:
     """Two servers that cannot reach each other, and somebody who reaches both."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: EurekaCluster) -> None:
         self.may_write = True
         self.cluster = cluster
         self.cluster.cut = {(NEAR, FAR), (FAR, NEAR)}
@@ -49,7 +49,7 @@ class Split:
 def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
     """What lacks once is told at once."""
     monkeypatch.setattr(far_side, "LACKS_SECONDS", 0.0)
-    cluster = Cluster(URLS)
+    cluster = EurekaCluster(URLS)
     with owned(World(cluster)):
         yield Split(cluster)
 

@@ -20,15 +20,15 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import requests
 
 from eurekube_provider.core.model import Instance
+from eurekube_provider.dev.eureka import documents
+from eurekube_provider.dev.eureka.cluster import EurekaCluster, NoAnswer
+from eurekube_provider.dev.eureka.documents import ServerRequest
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 from eurekube_provider.eureka.protocol.codec import instances_from_json
 from lab.peering import SERVERS
 from lab.ports import HOST, free_ports
 from lab.proxy import Proxy
 from tests.faults.expected import Key
-from tests.model import wire
-from tests.model.clock import Clock
-from tests.model.cluster import Cluster, NoAnswer
-from tests.model.wire import Request
 
 TICK_SECONDS = 0.02
 
@@ -98,7 +98,7 @@ class ModelPeering:
             ModelServer(self, number, port, log_directory / f"{number}.log")
             for number, port in enumerate(ports)
         ]
-        self.model = Cluster(
+        self.model = EurekaCluster(
             [one.url for one in self.servers],
             Clock(int(time.time() * 1000)),
             self_preservation=False,
@@ -155,7 +155,7 @@ class ModelPeering:
             if url in self.model.down:
                 raise requests.exceptions.ConnectionError(url)
             leases = self.model.servers[url].registry.all()
-            document = json.loads(json.dumps(wire.applications(leases, leases, 1)))
+            document = json.loads(json.dumps(documents.applications(leases, leases, 1)))
         return {one.key: one for one in instances_from_json(document)[0]}
 
     def _pass_time(self) -> None:
@@ -173,7 +173,7 @@ def _listening(peering: ModelPeering, server: ModelServer) -> ThreadingHTTPServe
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             parts = urlsplit(self.path)
             path = tuple(map(unquote, parts.path.removeprefix("/eureka/").split("/")))
-            request = Request(
+            request = ServerRequest(
                 self.command,
                 tuple(filter(None, path)),
                 dict(parse_qsl(parts.query)),

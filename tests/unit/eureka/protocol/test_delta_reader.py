@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.dev.eureka import documents
 from eurekube_provider.eureka.protocol import delta_reader
 from eurekube_provider.eureka.protocol.delta import Delta, DeltaItem, delta_from_text, delta_item_of
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
-from tests.model import wire
 
 Document = dict[str, Any]
 Held = dict[Key, Instance]
@@ -44,7 +44,7 @@ def text_of(*items: Document) -> bytes:
         by_name.setdefault(one["app"], []).append(one)
     listed = [{"name": name, "instance": those} for name, those in by_name.items()]
     applications = {"versions__delta": "7", "apps__hashcode": "UP_1_", "application": listed}
-    return wire.written({"applications": applications}).encode()
+    return documents.written({"applications": applications}).encode()
 
 
 def following(

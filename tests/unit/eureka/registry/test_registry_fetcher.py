@@ -13,6 +13,10 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.documents import ServerRequest
+from eurekube_provider.dev.eureka.response_caches import ALL, DELTA, CacheKey
+from eurekube_provider.dev.eureka.virtual_clock import EPOCH_MS, Clock
 from eurekube_provider.eureka.protocol.codec import instances_from_text
 from eurekube_provider.eureka.protocol.delta import Delta, applied, counts_of, delta_from_text
 from eurekube_provider.eureka.registry.registry_fetcher import (
@@ -21,11 +25,7 @@ from eurekube_provider.eureka.registry.registry_fetcher import (
     STILL_SECONDS,
     RegistryFetcher,
 )
-from tests.model.caches import ALL, DELTA, Key
-from tests.model.clock import EPOCH_MS, Clock
-from tests.model.cluster import Cluster
 from tests.model.commands import Commands
-from tests.model.wire import Request
 
 RATING = Instance("rating", "a", "10.0.0.1", "10.0.0.1", Port(8080))
 ORDER = Instance("order", "b", "10.0.0.2", "10.0.0.2", Port(8080))
@@ -242,7 +242,7 @@ class Following:
     :ivar by_delta: what was listed last before a list was understood that had been put off.
     """
 
-    cluster: Cluster
+    cluster: EurekaCluster
     started: dict[str, int] = field(default_factory=lambda: dict(STARTED))
     asked: list[str] = field(default_factory=list)
     delta_fails: list[RegistryUnreachable | None] = field(default_factory=list)
@@ -267,9 +267,9 @@ class Following:
     def watch(self) -> None:
         """The server, which is another one after a restart."""
         server = self.cluster.servers[URL]
-        render, everything = server.render, Key("Application", ALL)
+        render, everything = server.render, CacheKey("Application", ALL)
 
-        def made(key: Key) -> str:
+        def made(key: CacheKey) -> str:
             text = render(key)
             self.truth[text] = instances_from_text(text if key.name == ALL else render(everything))[0]
             return text
@@ -318,9 +318,9 @@ class Following:
 
     def get(self, *path: str) -> str:
         """Ask the server."""
-        return self.send(Request("GET", path, headers=HEADERS))
+        return self.send(ServerRequest("GET", path, headers=HEADERS))
 
-    def send(self, request: Request) -> str:
+    def send(self, request: ServerRequest) -> str:
         """Ask the server anything."""
         before, told = self.states(), list(self.cluster.servers[URL].registry.changes)
         text = self.cluster.request(URL, request).text
@@ -345,11 +345,11 @@ class Following:
         """One instance of one application."""
         document = {**Commands("x", 1).document("RATING", instance_id), "status": "UP", **more}
         document["overriddenStatus"] = "UNKNOWN"
-        self.send(Request("POST", ("apps", "RATING"), headers=HEADERS, body={"instance": document}))
+        self.send(ServerRequest("POST", ("apps", "RATING"), headers=HEADERS, body={"instance": document}))
 
     def remove(self, instance_id: str) -> None:
         """Remove it."""
-        self.send(Request("DELETE", ("apps", "RATING", instance_id), headers=HEADERS))
+        self.send(ServerRequest("DELETE", ("apps", "RATING", instance_id), headers=HEADERS))
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -366,7 +366,7 @@ class Following:
 
 def following(since_tick_ms: int = 1000, **more: Any) -> Following:
     """One whose time is so long after the server's last copy of its caches."""
-    return Following(Cluster([URL], Clock(EPOCH_MS - EPOCH_MS % TICK_MS + since_tick_ms), **more))
+    return Following(EurekaCluster([URL], Clock(EPOCH_MS - EPOCH_MS % TICK_MS + since_tick_ms), **more))
 
 
 def shown(instances: Sequence[Instance], but: set[tuple[str, str]]) -> dict[tuple[str, str], Instance]:
@@ -568,7 +568,7 @@ def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
     server = one.cluster.servers[URL]
 
     def misses_the_delta(*_: str) -> None:
-        server.caches.forget(Key("Application", ALL))
+        server.caches.forget(CacheKey("Application", ALL))
 
     server.registry.invalidate = misses_the_delta
     one.register("c")
@@ -662,7 +662,7 @@ def test_who_doubts_has_the_list() -> None:
 def test_a_list_is_believed_after_deltas_although_it_is_as_it_was() -> None:
     """The answer is the one that was read last, but what is held went on since."""
     one = following().anchored()
-    one.cluster.servers[URL].caches.read_only.pop(Key("Application", DELTA))
+    one.cluster.servers[URL].caches.read_only.pop(CacheKey("Application", DELTA))
     one.register("c")
     assert one.ids() == ["a", "b", "c"]
     one.asked.clear()
@@ -713,7 +713,7 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
     one.register("c", leaseInfo={"durationInSecs": 30})
     one.wait(31)
     for instance_id in ("a", "b"):
-        one.send(Request("PUT", ("apps", "RATING", instance_id), headers=HEADERS))
+        one.send(ServerRequest("PUT", ("apps", "RATING", instance_id), headers=HEADERS))
     one.cluster.servers[URL].registry.cancel("RATING", "c", replicated=False)
     one.remove("a")
     one.wait(31)

@@ -20,6 +20,9 @@ from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.registry import Condition, Figures, Well
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.syncer_plan import plan_of_syncer
+from eurekube_provider.dev.eureka.documents import ServerRequest
+from eurekube_provider.dev.eureka.eureka_server import EurekaServer
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 from eurekube_provider.eureka.protocol.codec import instance_to_json, instances_from_json
 from eurekube_provider.kube.access import MIRRORS
 from eurekube_provider.operator.index import Index
@@ -27,9 +30,6 @@ from eurekube_provider.operator.mirror.host_names import HostNames
 from eurekube_provider.operator.mirror.mirror_objects import MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from tests.model.clock import Clock
-from tests.model.server import Server
-from tests.model.wire import Request
 from tests.unit.operator.mirror.stage import Api, Object, one
 
 SHOP = "shop"
@@ -45,13 +45,13 @@ class Eureka:
     """
 
     def __init__(self) -> None:
-        self._server = Server("http://eureka/eureka", Clock(), use_read_only_cache=False)
+        self._server = EurekaServer("http://eureka/eureka", Clock(), use_read_only_cache=False)
         self._server.open()
         self.writes = 0
 
     def listed(self) -> list[Instance]:
         """What it lists."""
-        answer = self._server.handle(Request("GET", ("apps",), headers={"Accept": "application/json"}))
+        answer = self._server.handle(ServerRequest("GET", ("apps",), headers={"Accept": "application/json"}))
         found, unread = instances_from_json(answer.json)
         assert not unread
         return found
@@ -61,12 +61,13 @@ class Eureka:
         self.remove(instance.key)
         body = {"instance": instance_to_json(instance)}
         assert (
-            self._server.handle(Request("POST", ("apps", instance.application), body=body)).status_code == 204
+            self._server.handle(ServerRequest("POST", ("apps", instance.application), body=body)).status_code
+            == 204
         )
 
     def remove(self, key: Key) -> None:
         """Remove an instance."""
-        self._server.handle(Request("DELETE", ("apps", *key)))
+        self._server.handle(ServerRequest("DELETE", ("apps", *key)))
 
     def carry_out(self, action: Action, instance: Instance) -> None:
         """Carry out a change of a plan."""
@@ -77,7 +78,7 @@ class Eureka:
             self.register(instance)
         else:
             path = ("apps", *instance.key, "status")
-            self._server.handle(Request("PUT", path, {"value": str(instance.status)}))
+            self._server.handle(ServerRequest("PUT", path, {"value": str(instance.status)}))
 
 
 class Source:

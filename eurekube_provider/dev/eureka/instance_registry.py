@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model.clock import Clock
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 Document = dict[str, Any]
 
@@ -43,7 +43,7 @@ class Info:
     action: str = "ADDED"
 
     def copy(self) -> Info:
-        """As another server would read it from the wire."""
+        """Return the instance as another server would read it from the wire."""
         return Info(
             self.app,
             self.id,
@@ -78,7 +78,7 @@ class Lease:
         self.updated_ms = now_ms + self.duration_ms
 
     def is_expired(self, now_ms: int, more_ms: int = 0) -> bool:
-        """Whether it has lapsed."""
+        """Tell whether the lease has lapsed."""
         return self.evicted_ms > 0 or now_ms > self.updated_ms + self.duration_ms + more_ms
 
 
@@ -95,7 +95,7 @@ class Rate:
 
 
 @dataclass(slots=True)
-class Registry:
+class InstanceRegistry:
     """The registry of one server.
 
     :ivar replicate: told of each change that is to be forwarded: the action, application, id, and what goes
@@ -108,6 +108,7 @@ class Registry:
     replicate: Callable[[str, str, str, Info | None, str | None], None]
     invalidate: Callable[[str, str, str], None]
     self_preservation: bool = True
+    eviction_interval_ms: int = EVICTION_INTERVAL_MS
     random: random.Random = field(default_factory=lambda: random.Random(0))  # noqa: S311 - a model
     leases: dict[str, dict[str, Lease]] = field(default_factory=dict)
     changes: deque[tuple[int, Lease]] = field(default_factory=deque)
@@ -128,7 +129,7 @@ class Registry:
         now = self.clock.now_ms
         self._endings = [
             self.clock.every(now + 60_000, 60_000, self.renewals.turn),
-            self.clock.every(now + EVICTION_INTERVAL_MS, EVICTION_INTERVAL_MS, self._evict),
+            self.clock.every(now + self.eviction_interval_ms, self.eviction_interval_ms, self._evict),
             self.clock.every(now + DELTA_SWEEP_MS, DELTA_SWEEP_MS, self._forget_changes),
         ]
 
@@ -307,7 +308,11 @@ class Registry:
     def _evict(self) -> None:
         """Every minute: at most so many that self-preservation would not begin by it."""
         now = self.clock.now_ms
-        late = 0 if self._evicted_at_ms is None else max(0, now - self._evicted_at_ms - EVICTION_INTERVAL_MS)
+        late = (
+            0
+            if self._evicted_at_ms is None
+            else max(0, now - self._evicted_at_ms - self.eviction_interval_ms)
+        )
         self._evicted_at_ms = now
         if not self.evicts:
             return

@@ -1,4 +1,4 @@
-"""The two response caches of an Eureka server, which stand before every list.
+"""The two response caches of a Eureka server, which stand before every list.
 
 The first forgets a key after three minutes or when something changes; the second copies the first every half
 minute, forgets nothing ever, and keeps the first from forgetting what was asked for once. What changes while
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.model.clock import Clock
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 READ_WRITE_LIFE_MS = 180_000
 READ_ONLY_INTERVAL_MS = 30_000
@@ -26,7 +26,7 @@ ALL = "ALL_APPS"
 DELTA = "ALL_APPS_DELTA"
 
 
-class Key(NamedTuple):
+class CacheKey(NamedTuple):
     """What a rendered answer is kept under.
 
     :ivar kind: ``Application``, ``VIP`` or ``SVIP``.
@@ -47,12 +47,14 @@ class Caches:
     :ivar rendered: how many answers were rendered.
     """
 
-    def __init__(self, clock: Clock, render: Callable[[Key], str], *, use_read_only: bool = True) -> None:
+    def __init__(
+        self, clock: Clock, render: Callable[[CacheKey], str], *, use_read_only: bool = True
+    ) -> None:
         self._clock = clock
         self.render = render
-        self._read_write: dict[Key, tuple[int, str]] = {}
-        self._rendered_until: dict[Key, int] = {}
-        self.read_only: dict[Key, str] = {}
+        self._read_write: dict[CacheKey, tuple[int, str]] = {}
+        self._rendered_until: dict[CacheKey, int] = {}
+        self.read_only: dict[CacheKey, str] = {}
         self.rendered = 0
         self._end: Callable[[], None] | None = None
         self._uses_read_only = use_read_only
@@ -65,7 +67,7 @@ class Caches:
         if self._end is not None:
             self._end()
 
-    def get(self, key: Key) -> str:
+    def get(self, key: CacheKey) -> str:
         """The answer; empty for what is not there, which is kept as well."""
         if not self._uses_read_only:
             return self._written(key)
@@ -88,11 +90,11 @@ class Caches:
                 self._rendered_until[key] = self._clock.now_ms + RENDERING_MS
         self.copy()
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: CacheKey) -> None:
         """Have the first cache render this anew."""
         self._read_write.pop(key, None)
 
-    def _written(self, key: Key) -> str:
+    def _written(self, key: CacheKey) -> str:
         found = self._lives(key)
         if found is None:
             self.rendered += 1
@@ -100,7 +102,7 @@ class Caches:
             self._read_write[key] = (self._clock.now_ms, found)
         return found
 
-    def _lives(self, key: Key) -> str | None:
+    def _lives(self, key: CacheKey) -> str | None:
         """What the first cache has."""
         at_ms, found = self._read_write.get(key, (0, None))
         return found if self._clock.now_ms - at_ms < READ_WRITE_LIFE_MS else None

@@ -1,4 +1,4 @@
-"""Requests, answers and the JSON of instances, as an Eureka server reads and writes them.
+"""Requests, answers and the JSON of instances, as a Eureka server reads and writes them.
 
 Source: EurekaJacksonCodec, InstanceInfo and Applications of Netflix/eureka.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.model.registry import UNKNOWN, Document, Info, Lease
+from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info, Lease
 
 STATUSES = ("UP", "DOWN", "STARTING", "OUT_OF_SERVICE", UNKNOWN)
 
@@ -25,7 +25,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ServerRequest:
     """One request.
 
     :param path: below the service URL, decoded, in segments.
@@ -43,7 +43,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ServerResponse:
     """One answer; ``text`` is JSON, or empty."""
 
     status_code: int

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from tests.model.clock import Clock
-from tests.model.registry import Document, Info
-from tests.model.server import Server
-from tests.model.wire import Request, Response
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
+from eurekube_provider.dev.eureka.eureka_server import EurekaServer
+from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS, Document, Info
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 
 class NoAnswer(Exception):
     """The server is gone, frozen or cut off: no answer comes."""
 
 
-class Cluster:
+class EurekaCluster:
     """Servers by URL.
 
     :ivar down: the servers that answer nobody: ended, frozen, or gone with their host.
@@ -29,6 +29,7 @@ class Cluster:
         *,
         self_preservation: bool = True,
         use_read_only_cache: bool = True,
+        eviction_interval_ms: int = EVICTION_INTERVAL_MS,
         seed: int = 0,
     ) -> None:
         self.clock = clock or Clock()
@@ -37,13 +38,14 @@ class Cluster:
         self.cut: set[tuple[str, str]] = set()
         self._self_preservation = self_preservation
         self._use_read_only_cache = use_read_only_cache
+        self._eviction_interval_ms = eviction_interval_ms
         self._seed = seed
         self._balanced = 0
-        self.servers: dict[str, Server] = {}
+        self.servers: dict[str, EurekaServer] = {}
         for url in self.urls:
             self._start(url, ())
 
-    def request(self, url: str, request: Request) -> Response:
+    def request(self, url: str, request: ServerRequest) -> ServerResponse:
         """Ask one server.
 
         :raises NoAnswer: it does not answer.
@@ -52,7 +54,7 @@ class Cluster:
             raise NoAnswer(url)
         return self.servers[url].handle(request)
 
-    def balanced(self, request: Request) -> Response:
+    def balanced(self, request: ServerRequest) -> ServerResponse:
         """Ask through a balancer, which takes the servers in turn and leaves out those that are down.
 
         :raises NoAnswer: all are.
@@ -74,11 +76,12 @@ class Cluster:
         self._start(url, copied)
 
     def _start(self, url: str, copied: Sequence[Info]) -> None:
-        server = Server(
+        server = EurekaServer(
             url,
             self.clock,
             self_preservation=self._self_preservation,
             use_read_only_cache=self._use_read_only_cache,
+            eviction_interval_ms=self._eviction_interval_ms,
             seed=self._seed,
         )
         server.started_ms -= self.urls.index(url)  # no two at the same moment: it tells them apart
@@ -88,8 +91,8 @@ class Cluster:
                 server.connect(other, partial(self._carry, url, other))
         server.open(copied)
 
-    def _carry(self, sender: str, to: str, items: list[Document]) -> Response | None:
+    def _carry(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
         if sender in self.down or to in self.down or (sender, to) in self.cut:
             return None
-        request = Request("POST", ("peerreplication", "batch"), body={"replicationList": items})
+        request = ServerRequest("POST", ("peerreplication", "batch"), body={"replicationList": items})
         return self.servers[to].handle(request)

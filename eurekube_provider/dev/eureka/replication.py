@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.model.clock import Clock
-from tests.model.registry import UNKNOWN, Document, Info, Registry
-from tests.model.wire import Response, info_document, read_info
+from eurekube_provider.dev.eureka.documents import ServerResponse, info_document, read_info
+from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info, InstanceRegistry
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 BATCHING_DELAY_MS = 500
 MOST_ITEMS = 250
@@ -24,7 +24,7 @@ OVERTAKEN_MS = 2_000
 
 STATUSES = ("StatusUpdate", "DeleteStatusOverride")
 
-Send = Callable[[list[Document]], Response | None]
+Send = Callable[[list[Document]], ServerResponse | None]
 """Carries a batch to the other server; None where it did not get there, or no answer came back."""
 
 
@@ -69,7 +69,7 @@ class Link:
     """
 
     clock: Clock
-    registry: Registry
+    registry: InstanceRegistry
     send: Send
     pending: dict[str, Task] = field(default_factory=dict)
     closed: bool = False

@@ -10,18 +10,25 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.model import wire
-from tests.model.caches import ALL, DELTA, Caches, Key
-from tests.model.clock import Clock
-from tests.model.registry import UNKNOWN, Document, Info, Lease, Registry
-from tests.model.replication import Link, Send
-from tests.model.wire import Request, Response, Unreadable
+from eurekube_provider.dev.eureka import documents
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse, Unreadable
+from eurekube_provider.dev.eureka.instance_registry import (
+    EVICTION_INTERVAL_MS,
+    UNKNOWN,
+    Document,
+    Info,
+    InstanceRegistry,
+    Lease,
+)
+from eurekube_provider.dev.eureka.replication import Link, Send
+from eurekube_provider.dev.eureka.response_caches import ALL, DELTA, CacheKey, Caches
+from eurekube_provider.dev.eureka.virtual_clock import Clock
 
-NOT_FOUND = Response(404)
-OK = Response(200)
+NOT_FOUND = ServerResponse(404)
+OK = ServerResponse(200)
 
 
-class Server:
+class EurekaServer:
     """One server, from its start to its end; a restart is another object.
 
     :ivar url: its service URL.
@@ -35,6 +42,7 @@ class Server:
         *,
         self_preservation: bool = True,
         use_read_only_cache: bool = True,
+        eviction_interval_ms: int = EVICTION_INTERVAL_MS,
         seed: int = 0,
     ) -> None:
         self.url = url
@@ -43,11 +51,12 @@ class Server:
         self.links: dict[str, Link] = {}
         self.caches = Caches(clock, self.render, use_read_only=use_read_only_cache)
         self._delta_version = 0
-        self.registry = Registry(
+        self.registry = InstanceRegistry(
             clock,
             self._replicate,
             self.caches.invalidate,
             self_preservation=self_preservation,
+            eviction_interval_ms=eviction_interval_ms,
             random=random.Random(seed),  # noqa: S311 - a model
         )
 
@@ -71,7 +80,7 @@ class Server:
         """Forward to this server from now on."""
         self.links[url] = Link(self._clock, self.registry, send)
 
-    def handle(self, request: Request) -> Response:
+    def handle(self, request: ServerRequest) -> ServerResponse:
         """Answer one request."""
         path = request.path
         if path[:1] == ("apps",):
@@ -86,16 +95,16 @@ class Server:
             return self._status()
         return NOT_FOUND
 
-    def _apps(self, request: Request, rest: tuple[str, ...]) -> Response:
+    def _apps(self, request: ServerRequest, rest: tuple[str, ...]) -> ServerResponse:
         if len(rest) == 0:
-            return self._list(request, ALL) if request.method == "GET" else Response(405)
+            return self._list(request, ALL) if request.method == "GET" else ServerResponse(405)
         if rest == ("delta",) and request.method == "GET":
             return self._list(request, DELTA)
         app = rest[0].upper()
         if len(rest) == 1:
             if request.method == "POST":
                 return self._register(request, app)
-            return self._list(request, app) if request.method == "GET" else Response(405)
+            return self._list(request, app) if request.method == "GET" else ServerResponse(405)
         if len(rest) == 2:
             return self._instance(request, app, rest[1])
         if len(rest) == 3 and rest[2] == "status" and request.method in ("PUT", "DELETE"):
@@ -104,10 +113,10 @@ class Server:
             return self._metadata(request, app, rest[1])
         return NOT_FOUND
 
-    def _list(self, request: Request, name: str) -> Response:
+    def _list(self, request: ServerRequest, name: str) -> ServerResponse:
         regions = request.query.get("regions", "") if name in (ALL, DELTA) else ""
         text = self.caches.get(
-            Key(
+            CacheKey(
                 "Application",
                 name,
                 "JSON" if "json" in request.header("Accept") else "XML",
@@ -115,22 +124,22 @@ class Server:
                 tuple(sorted(regions.lower().split(","))) if regions else (),
             )
         )
-        return Response(200, text) if text else NOT_FOUND
+        return ServerResponse(200, text) if text else NOT_FOUND
 
-    def _vip(self, request: Request, kind: str, name: str) -> Response:
-        key = Key(kind, name, "JSON" if "json" in request.header("Accept") else "XML")
+    def _vip(self, request: ServerRequest, kind: str, name: str) -> ServerResponse:
+        key = CacheKey(kind, name, "JSON" if "json" in request.header("Accept") else "XML")
         text = self.caches.get(key)
         found = json.loads(text)["applications"]["application"] if text else []
-        return Response(200, text) if found else NOT_FOUND
+        return ServerResponse(200, text) if found else NOT_FOUND
 
-    def _instance_by_id(self, instance_id: str) -> Response:
+    def _instance_by_id(self, instance_id: str) -> ServerResponse:
         for leases in self.registry.leases.values():
             if instance_id in leases:
                 info = self.registry.get(leases[instance_id].holder.app, instance_id)
                 return self._shown(info)
         return NOT_FOUND
 
-    def _instance(self, request: Request, app: str, instance_id: str) -> Response:
+    def _instance(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
         replicated = _is_replicated(request)
         match request.method:
             case "GET":
@@ -147,17 +156,17 @@ class Server:
             case "DELETE":
                 return OK if self.registry.cancel(app, instance_id, replicated=replicated) else NOT_FOUND
             case _:
-                return Response(405)
+                return ServerResponse(405)
 
-    def _shown(self, info: Info | None) -> Response:
+    def _shown(self, info: Info | None) -> ServerResponse:
         if info is None:
             return NOT_FOUND
         lease = self.registry.leases[info.app][info.id]
-        return Response(200, json.dumps({"instance": wire.info_document(info, lease)}))
+        return ServerResponse(200, json.dumps({"instance": documents.info_document(info, lease)}))
 
     def _renew(
         self, app: str, instance_id: str, dirty_ms: int | None, overridden: str | None, *, replicated: bool
-    ) -> Response:
+    ) -> ServerResponse:
         if not self.registry.renew(app, instance_id, replicated=replicated):
             return NOT_FOUND
         held = self.registry.get(app, instance_id)
@@ -169,35 +178,35 @@ class Server:
             return NOT_FOUND
         if not replicated:
             return OK
-        return Response(409, self._shown(held).text)
+        return ServerResponse(409, self._shown(held).text)
 
-    def _register(self, request: Request, app: str) -> Response:
+    def _register(self, request: ServerRequest, app: str) -> ServerResponse:
         try:
             document = request.body["instance"] if isinstance(request.body, dict) else None
-            info = wire.read_info(document, self._clock.now_ms)
+            info = documents.read_info(document, self._clock.now_ms)
         except (Unreadable, KeyError, ValueError):
-            return Response(400)
-        if wire.refusal(info, app):
-            return Response(400)
+            return ServerResponse(400)
+        if documents.refusal(info, app):
+            return ServerResponse(400)
         self.registry.register(info, replicated=_is_replicated(request))
-        return Response(204)
+        return ServerResponse(204)
 
-    def _override(self, request: Request, app: str, instance_id: str) -> Response:
+    def _override(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
         if self.registry.get(app, instance_id) is None:
             return NOT_FOUND
         value = request.query.get("value")
         if value is None and request.method == "DELETE":
             value = UNKNOWN
-        if value not in wire.STATUSES:
-            return Response(500)
+        if value not in documents.STATUSES:
+            return ServerResponse(500)
         dirty = request.query.get("lastDirtyTimestamp")
         change = self.registry.set_status if request.method == "PUT" else self.registry.clear_status
         done = change(
             app, instance_id, value, int(dirty) if dirty else None, replicated=_is_replicated(request)
         )
-        return OK if done else Response(500)
+        return OK if done else ServerResponse(500)
 
-    def _metadata(self, request: Request, app: str, instance_id: str) -> Response:
+    def _metadata(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
         info = self.registry.get(app, instance_id)
         if info is None:
             return NOT_FOUND
@@ -211,18 +220,18 @@ class Server:
         self.registry.register(info, replicated=False)
         return OK
 
-    def _batch(self, request: Request) -> Response:
+    def _batch(self, request: ServerRequest) -> ServerResponse:
         try:
-            items = wire.batch_items(request.body)
+            items = documents.batch_items(request.body)
         except Unreadable:
-            return Response(400)
+            return ServerResponse(400)
         # Written when all are done: an instance that an item returns is shown as later items left it.
         done = [self._item(item) for item in items]
         answers = [
-            {"statusCode": code, "responseEntity": wire.info_document(info, lease) if info else None}
+            {"statusCode": code, "responseEntity": documents.info_document(info, lease) if info else None}
             for code, info, lease in done
         ]
-        return Response(200, json.dumps({"responseList": answers}))
+        return ServerResponse(200, json.dumps({"responseList": answers}))
 
     def _item(self, item: Document) -> tuple[int, Info | None, Lease | None]:
         """Carry out one item, as if another server had sent it: nothing of it is forwarded."""
@@ -235,7 +244,7 @@ class Server:
         lease = self.registry.leases[item["appName"].upper()][str(item["id"])]
         return code, lease.holder, lease
 
-    def _dispatch(self, item: Document) -> Response:
+    def _dispatch(self, item: Document) -> ServerResponse:
         app, instance_id, action = item["appName"].upper(), str(item.get("id")), item["action"]
         dirty, status = item.get("lastDirtyTimestamp"), item.get("status")
         path = ("apps", app, instance_id)
@@ -243,8 +252,8 @@ class Server:
         query: dict[str, str] = {} if dirty is None else {"lastDirtyTimestamp": str(dirty)}
         match action:
             case "Register":
-                info = wire.read_info(item["instanceInfo"], self._clock.now_ms)
-                if not wire.refusal(info, app):
+                info = documents.read_info(item["instanceInfo"], self._clock.now_ms)
+                if not documents.refusal(info, app):
                     self.registry.register(info, replicated=True)
                 return OK  # whatever became of it
             case "Heartbeat":
@@ -256,18 +265,18 @@ class Server:
                 return OK if self.registry.cancel(app, instance_id, replicated=True) else NOT_FOUND
             case "StatusUpdate":
                 query |= {"value": status} if status else {}
-                return self._override(Request("PUT", path, query, headers), app, instance_id)
+                return self._override(ServerRequest("PUT", path, query, headers), app, instance_id)
             case "DeleteStatusOverride":
                 if dirty is None:
                     raise ValueError("no timestamp")
                 query |= {"value": status} if status else {}
-                return self._override(Request("DELETE", path, query, headers), app, instance_id)
+                return self._override(ServerRequest("DELETE", path, query, headers), app, instance_id)
             case _:
                 raise ValueError(action)
 
-    def _status(self) -> Response:
+    def _status(self) -> ServerResponse:
         replicas = ",".join(self.links)
-        return Response(
+        return ServerResponse(
             200,
             "<com.netflix.eureka.util.StatusInfo><generalStats><server-uptime>00:00</server-uptime></generalStats>"
             f"<applicationStats><registered-replicas>{replicas}</registered-replicas>"
@@ -276,7 +285,7 @@ class Server:
             "</com.netflix.eureka.util.StatusInfo>",
         )
 
-    def render(self, key: Key) -> str:
+    def render(self, key: CacheKey) -> str:
         registry = self.registry
         if key.kind != "Application":
             vip = "vipAddress" if key.kind == "VIP" else "secureVipAddress"
@@ -285,17 +294,17 @@ class Server:
                 for lease in registry.all()
                 if key.name in str(lease.holder.fields.get(vip) or "").split(",")
             ]
-            return wire.written(wire.applications(listed, listed, -1))
+            return documents.written(documents.applications(listed, listed, -1))
         if key.name == ALL:
-            return wire.written(wire.applications(registry.all(), registry.all(), 1))
+            return documents.written(documents.applications(registry.all(), registry.all(), 1))
         if key.name == DELTA:
             self._delta_version += 1
             changed = [lease for _, lease in registry.changes]
-            return wire.written(wire.applications(changed, registry.all(), self._delta_version))
+            return documents.written(documents.applications(changed, registry.all(), self._delta_version))
         leases = registry.leases.get(key.name)
         if not leases:
             return ""
-        instances = [wire.info_document(lease.holder, lease) for lease in leases.values()]
+        instances = [documents.info_document(lease.holder, lease) for lease in leases.values()]
         return json.dumps({"application": {"name": key.name, "instance": instances}})
 
     def _replicate(
@@ -305,5 +314,5 @@ class Server:
             link.tell(action, app, instance_id, info, status)
 
 
-def _is_replicated(request: Request) -> bool:
+def _is_replicated(request: ServerRequest) -> bool:
     return request.header("x-netflix-discovery-replication") == "true"

@@ -21,7 +21,7 @@ class Timer:
     cancelled: bool = False
 
     def cancel(self) -> None:
-        """It will not run."""
+        """Have the action never run."""
         self.cancelled = True
 
 
@@ -67,6 +67,11 @@ class Clock:
         recurring = _Recurring(self, interval_ms, action)
         recurring.timer = self.at(first_ms, recurring.run)
         return recurring.end
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next action is due, or was to be that is cancelled; None where there is none."""
+        return self._timers[0][0] if self._timers else None
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass, and run what becomes due."""

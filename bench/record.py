@@ -1,0 +1,173 @@
+"""Records of benchmarks in ``bench/results``: what a run found, when, and of which code.
+
+A record is written from valid runs alone, whether their bar held or not.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from bench.harness import Result
+
+RESULTS = Path(__file__).parent / "results"
+_ONLY_SHOWN = ("title", "notes")
+
+_MEASURED_PATHS = (
+    "eurekube_provider",
+    "bench",
+    "lab",
+    "plugin",
+    "crds",
+    "pyproject.toml",
+    "requirements.lock",
+    ":!bench/results",
+)
+"""Paths of what runs in a benchmark, for ``git status``; the records themselves are results."""
+
+Record = dict[str, Any]
+
+Figures = dict[str, dict[str, float]]
+"""By name, and of each by contestant."""
+
+
+class Tree(StrEnum):
+    """How the code that was measured differs from the commit that a record names."""
+
+    COMMITTED = "as committed"
+    CHANGED = "changed"
+    UNKNOWN = "unknown"
+    """The record was written without a commit; the one that it names has added it to the repository."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCode:
+    """The code that is measured, and the day (UTC, as ``2026-11-27``) of the measurement."""
+
+    date: str
+    commit: str
+    tree: Tree
+
+    @classmethod
+    def of(cls, repository: Path) -> MeasuredCode:
+        """Return what is checked out in a repository now.
+
+        :raises subprocess.CalledProcessError: this is no git repository.
+        """
+
+        def git(*arguments: str) -> str:
+            command = ["git", "-C", str(repository), *arguments]
+            return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+        changed = git("status", "--porcelain", "--", *_MEASURED_PATHS)
+        return cls(
+            date=datetime.datetime.now(datetime.UTC).date().isoformat(),
+            commit=git("rev-parse", "--short=7", "HEAD"),
+            tree=Tree.CHANGED if changed else Tree.COMMITTED,
+        )
+
+
+def record_of(runs: Sequence[Result], code: MeasuredCode) -> Record | None:
+    """Return the record of all runs of one benchmark, or None if each of them was void.
+
+    The figures are those of the run with the median first headline, of two in the middle the lower one.
+    ``repeated`` has the headlines of every valid run, and ``void`` says why others were not valid. ``held``
+    is true if the bar held in every valid run.
+    """
+    valid = [run for run in runs if not run.void]
+    if not valid:
+        return None
+    ordered = sorted(valid, key=lambda run: run.ours[run.headlines[0]])
+    median = ordered[(len(ordered) - 1) // 2]
+    found = {name: value for name, value in asdict(median).items() if name not in _ONLY_SHOWN}
+    return {
+        **found,
+        "held": all(run.held for run in valid),
+        "headlines": _headlines(median),
+        "repeated": [{"held": run.held, "figures": _headlines(run)} for run in valid],
+        "void": [run.void for run in runs if run.void],
+        "measured": asdict(code),
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def _headlines(run: Result) -> Figures:
+    """Return each headline of a run, by contestant."""
+    contestants = {"ours": run.ours, "floor": run.floor, **run.peers}
+    return {
+        name: {label: figures[name] for label, figures in contestants.items() if name in figures}
+        for name in run.headlines
+    }
+
+
+def write(record: Record) -> None:
+    """Write a record to ``bench/results/<id>.json``."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{record['id']}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def read(name: str) -> Record:
+    """Return the record of a benchmark.
+
+    :raises FileNotFoundError: it has not been measured.
+    """
+    found: Record = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def verdict(record: Record) -> str:
+    """Return, in Markdown, whether the bar of a record held."""
+    if record["held"]:
+        return "held"
+    runs = record["repeated"]
+    held = sum(run["held"] for run in runs)
+    return f"**not held** (held in {held} of {len(runs)} runs)" if len(runs) > 1 else "**not held**"
+
+
+def measured_at(record: Record) -> str:
+    """Return, in Markdown, the day and the commit of a record."""
+    code = record["measured"]
+    if code["tree"] == Tree.UNKNOWN:
+        return f"recorded on {code['date']} by `{code['commit']}`"
+    changed = " with changes" if code["tree"] == Tree.CHANGED else ""
+    return f"{code['date']}, `{code['commit']}`{changed}"
+
+
+def cell(value: float, digits: int = 4) -> str:
+    """Return a figure for a table: counts and thousands to the last one, all else to so many digits."""
+    return f"{value:,.0f}" if value == int(value) or abs(value) >= 1000 else f"{value:,.{digits}g}"
+
+
+def words(name: str) -> str:
+    """Return a figure's name for a table."""
+    return name.replace("_ms", ", ms").replace("_seconds", ", s").replace("_", " ")
+
+
+def in_words(headlines: Figures) -> str:
+    """Return headlines as a phrase: ``p99, ms: ours 230, kopf 95; p50, ms: ...``."""
+    return "; ".join(
+        f"{words(name)}: {', '.join(f'{label} {cell(value)}' for label, value in by_label.items())}"
+        for name, by_label in headlines.items()
+    )
+
+
+def machine() -> dict[str, object]:
+    """Return the cores, the memory in GiB and the system of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {"cores": os.cpu_count(), "memory_gib": round(memory), "system": platform.system()}
+
+
+def versions() -> dict[str, str]:
+    """Return the version of Python and of each package that matters."""
+    names = ("eurekube-provider", "requests", "urllib3", "kubernetes", "kopf")
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}

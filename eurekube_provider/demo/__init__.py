@@ -1,0 +1,1 @@
+"""The story that the demo tells."""

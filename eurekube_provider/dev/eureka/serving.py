@@ -1,0 +1,126 @@
+"""A cluster of Eureka servers for development and tests: the model on real time, behind HTTP.
+
+One lock guards the model. A thread runs what becomes due: leases, evictions, caches and replication. The
+servers tell each other in memory, as the model does; everything else comes by HTTP.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
+from eurekube_provider.dev.eureka.http_front import HttpFront
+from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS
+from eurekube_provider.dev.eureka.virtual_clock import Clock
+
+QUICK_EVICTION_MS = 1_000
+
+
+class EurekaServers:
+    """Eureka servers that are peers of each other, each on a port of its own.
+
+    The constructor takes the ports; the servers answer from :meth:`start` to :meth:`stop`, which a ``with``
+    statement calls. While a thread holds :attr:`lock`, no request and no timer changes the model.
+
+    :param count: how many servers, at least one.
+    :param host: the address to listen on.
+    :param ports: a port for each server; free ones by default.
+    :param quick: lists as fresh as reads, evictions each second, and no self-preservation. By default the
+        servers have Eureka's own settings: lists up to half a minute old, evictions once a minute,
+        self-preservation.
+    :ivar urls: the service URLs, such as ``http://127.0.0.1:8761/eureka``.
+    :ivar cluster: the model: what each server holds, which of them are down or cut off from each other.
+    :ivar lock: guards the model.
+    :raises ConfigurationError: a port is taken, or the host is no address of this machine.
+    """
+
+    def __init__(
+        self, count: int = 1, *, host: str = "127.0.0.1", ports: Sequence[int] = (), quick: bool = False
+    ) -> None:
+        if count < 1 or (ports and len(ports) != count):
+            raise ConfigurationError(
+                f"{count} servers cannot have {len(ports)} ports: give each server one, or none"
+            )
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
+        self._is_stopping = False
+        self._timer = threading.Thread(target=self._run_timers, name="eureka-timers", daemon=True)
+        self._fronts: list[HttpFront] = []
+        try:
+            for port in ports or (0,) * count:
+                self._fronts.append(HttpFront(host, port, self._answer))
+        except ConfigurationError:
+            self.stop()
+            raise
+        self.urls = [front.url for front in self._fronts]
+        self._clock = Clock(int(time.time() * 1000))
+        self._ahead_ms = self._clock.now_ms - time.monotonic_ns() // 1_000_000
+        self.cluster = EurekaCluster(
+            self.urls,
+            self._clock,
+            self_preservation=not quick,
+            use_read_only_cache=not quick,
+            eviction_interval_ms=QUICK_EVICTION_MS if quick else EVICTION_INTERVAL_MS,
+        )
+
+    def start(self) -> None:
+        """Begin to answer, and to let time pass."""
+        self._timer.start()
+        for front in self._fronts:
+            front.start()
+
+    def stop(self) -> None:
+        """Answer no more, end all connections and free the ports."""
+        for front in self._fronts:
+            front.stop()
+        with self.lock:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._timer.is_alive():
+            self._timer.join()
+
+    def advance(self, seconds: float) -> None:
+        """Move the servers' clock ahead by so many seconds, and run in its order what becomes due."""
+        with self.lock:
+            self._ahead_ms += int(seconds * 1000)
+            self._catch_up()
+            self._changed.notify_all()
+
+    def _answer(self, url: str, request: ServerRequest) -> ServerResponse:
+        """Answer a request at this moment of real time.
+
+        :raises NoAnswer: the server is down.
+        """
+        with self.lock:
+            self._catch_up()
+            response = self.cluster.request(url, request)
+            self._changed.notify_all()
+            return response
+
+    def _catch_up(self) -> None:
+        now_ms = time.monotonic_ns() // 1_000_000 + self._ahead_ms
+        self._clock.advance(max(0, now_ms - self._clock.now_ms))
+
+    def _run_timers(self) -> None:
+        with self.lock:
+            while not self._is_stopping:
+                self._catch_up()
+                due_ms = self._clock.next_due_ms
+                self._changed.wait(
+                    None if due_ms is None else max(0.001, (due_ms - self._clock.now_ms) / 1000)
+                )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,1 @@
+"""A pytest plugin for tests of those who use this package."""

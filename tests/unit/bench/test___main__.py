@@ -1,0 +1,91 @@
+"""What `python -m bench` writes, and with which exit code it ends."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as bench
+from bench import record
+from bench.__main__ import BENCHMARKS, main
+from bench.report import TITLES
+from tests.unit.bench import played
+from tests.unit.bench.played import found
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the records, which is empty; P8 is played, and no page is written."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setitem(BENCHMARKS, "P8", played.__name__)
+    monkeypatch.setattr(bench, "write_report", lambda: None)
+    monkeypatch.setattr(played, "waiting", [])
+    return tmp_path
+
+
+def test_three_runs_are_one_record(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The headlines of each run are printed, and recorded beside the median run's figures."""
+    played.waiting += [found(300.0), found(100.0), found(200.0)]
+    assert main(["--only", "p8", "--repeat", "3"]) == 0
+    written = json.loads((results / "P8.json").read_text())
+    assert (written["ours"]["p99_ms"], len(written["repeated"])) == (200.0, 3)
+    assert (
+        "P8, valid run 3: held: p99, ms: ours 200, kopf 80; p50, ms: ours 100, kopf 20"
+        in capsys.readouterr().err
+    )
+
+
+def test_a_bar_that_is_not_held_is_recorded(results: Path) -> None:
+    """The figures count; only the exit code says that the bar was missed."""
+    played.waiting.append(found(300.0, held=False))
+    assert main(["--only", "P8"]) == 1
+    assert json.loads((results / "P8.json").read_text())["held"] is False
+
+
+def test_void_runs_leave_the_last_record_alone(results: Path) -> None:
+    """What a loaded machine measured replaces nothing."""
+    (results / "P8.json").write_text("of yesterday")
+    played.waiting += [found(1.0, void="5 % idle"), found(1.0, void="3 % idle")]
+    assert main(["--only", "P8", "--repeat", "2"]) == 1
+    assert (results / "P8.json").read_text() == "of yesterday"
+
+
+def test_a_void_run_makes_the_exit_code_1(results: Path) -> None:
+    """Valid runs beside it are recorded all the same."""
+    played.waiting += [found(1.0, void="5 % idle"), found(2.0)]
+    assert main(["--only", "P8", "--repeat", "2"]) == 1
+    assert json.loads((results / "P8.json").read_text())["void"] == ["5 % idle"]
+
+
+def test_a_quick_run_writes_nothing(results: Path) -> None:
+    """It proves nothing."""
+    played.waiting += [found(1.0), found(2.0)]
+    assert main(["--only", "P8", "--repeat", "2", "--quick"]) == 0
+    assert list(results.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--only", "P99"], "no such benchmark: P99"), (["--repeat", "0"], "--repeat is 0")],
+)
+def test_what_cannot_be_run_is_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what was asked for, and before anything runs."""
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_each_benchmark_has_a_section_of_the_page() -> None:
+    """In the order in which they run."""
+    assert list(TITLES) == list(BENCHMARKS)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_record_is_judged_by_the_bar_that_the_benchmark_has(name: str) -> None:
+    """A bar that was raised needs a new measurement, or the old one judged by it."""
+    assert record.read(name)["bar"] == importlib.import_module(BENCHMARKS[name]).BAR

@@ -1,0 +1,132 @@
+"""A record has the run in the middle, all runs' headlines, the day and the commit."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from bench import record
+from bench.__main__ import BENCHMARKS
+from bench.record import MeasuredCode, Tree, measured_at, record_of, verdict
+from tests.unit.bench.played import found
+
+CODE = MeasuredCode("2026-11-27", "abc1234", Tree.COMMITTED)
+
+
+def test_the_run_with_the_median_headline_is_recorded() -> None:
+    """All figures of a record are of one run, and every run's headlines stand beside them."""
+    written = record_of([found(300.0), found(100.0), found(200.0)], CODE)
+    assert written is not None
+    assert written["ours"] == {"p50_ms": 100.0, "p99_ms": 200.0}
+    assert [run["figures"]["p99_ms"] for run in written["repeated"]] == [
+        {"ours": 300.0, "kopf": 80.0},
+        {"ours": 100.0, "kopf": 80.0},
+        {"ours": 200.0, "kopf": 80.0},
+    ]
+    assert written["headlines"] == written["repeated"][2]["figures"]
+    assert list(written["headlines"]) == ["p99_ms", "p50_ms"]
+
+
+def test_of_two_runs_in_the_middle_the_lower_one_is_recorded() -> None:
+    """An even number of runs has no median run."""
+    written = record_of([found(4.0), found(2.0), found(3.0), found(1.0)], CODE)
+    assert written is not None
+    assert written["ours"]["p99_ms"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("held", "verdict_of_all"),
+    [
+        ([True], "held"),
+        ([False], "**not held**"),
+        ([True, True, True], "held"),
+        ([True, False, True], "**not held** (held in 2 of 3 runs)"),
+    ],
+)
+def test_a_bar_is_held_if_each_run_held_it(held: list[bool], verdict_of_all: str) -> None:
+    """A median run that held its bar does not hide one that did not."""
+    written = record_of([found(100.0, held=each) for each in held], CODE)
+    assert written is not None
+    assert verdict(written) == verdict_of_all
+
+
+def test_a_void_run_counts_for_nothing() -> None:
+    """Its figures are in no record, and its reason is."""
+    written = record_of([found(10.0, held=False, void="5 % idle"), found(200.0)], CODE)
+    assert written is not None
+    assert (written["ours"]["p99_ms"], written["held"], written["void"]) == (200.0, True, ["5 % idle"])
+    assert len(written["repeated"]) == 1
+    assert record_of([found(10.0, void="5 % idle")], CODE) is None
+
+
+def test_what_is_only_shown_is_not_recorded() -> None:
+    """A record has the figures and what they are of."""
+    written = record_of([found(1.0)], CODE)
+    assert written is not None
+    assert written.keys().isdisjoint({"title", "notes"})
+    assert written["measured"] == {"date": "2026-11-27", "commit": "abc1234", "tree": "as committed"}
+
+
+def test_the_code_that_is_measured_is_what_is_checked_out(tmp_path: Path) -> None:
+    """Changed results and pages are no change of it; a changed module is one."""
+
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    for name in ("bench/p8_churn.py", "bench/results/P8.json", "docs/index.md"):
+        write(name, "before")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "Add all")
+    write("bench/results/P8.json", "after")
+    write("docs/index.md", "after")
+    code = MeasuredCode.of(tmp_path)
+    assert git("rev-parse", "HEAD").startswith(code.commit)
+    assert len(code.commit) == 7
+    assert datetime.date.fromisoformat(code.date) <= datetime.datetime.now(datetime.UTC).date()
+    assert code.tree == Tree.COMMITTED
+    write("bench/p8_churn.py", "after")
+    assert MeasuredCode.of(tmp_path).tree == Tree.CHANGED
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        (Tree.COMMITTED, "2026-11-27, `abc1234`"),
+        (Tree.CHANGED, "2026-11-27, `abc1234` with changes"),
+        (Tree.UNKNOWN, "recorded on 2026-11-27 by `abc1234`"),
+    ],
+)
+def test_a_page_says_how_far_the_commit_is_known(tree: Tree, words: str) -> None:
+    """A commit that only added a record is not called the one that was measured."""
+    code = MeasuredCode(CODE.date, CODE.commit, tree)
+    assert measured_at({"measured": asdict(code)}) == words
+
+
+def test_what_is_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are JSON files with the name of the benchmark."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    written = record_of([found(1.0)], CODE)
+    assert written is not None
+    record.write(written)
+    assert json.loads((tmp_path / "P8.json").read_text()) == written == record.read("P8")
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_each_record_says_when_and_of_which_code(name: str) -> None:
+    """The day and the commit of each figure on a page can be looked up."""
+    code = record.read(name)["measured"]
+    assert datetime.date.fromisoformat(code["date"])
+    assert Tree(code["tree"])
+    assert len(code["commit"]) == 7

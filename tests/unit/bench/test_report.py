@@ -1,0 +1,52 @@
+"""The page of benchmarks says of each record whether its bar is held, when it was measured, and of what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import record, report
+from bench.record import MeasuredCode, Tree, record_of
+from tests.unit.bench.played import BAR, found
+
+CODE = MeasuredCode("2026-11-27", "abc1234", Tree.COMMITTED)
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page of three runs, the second of which did not hold its bar, and of a void one."""
+    runs = [found(300.0), found(100.0, held=False), found(200.0), found(1.0, void="5 % idle")]
+    written = record_of(runs, CODE)
+    assert written is not None
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(report, "TITLES", {"P8": "Churn"})
+    record.write(written)
+    (text,) = report.pages().values()
+    return text
+
+
+def test_the_overview_says_what_is_not_held(page: str) -> None:
+    """One row a benchmark, with day and commit."""
+    row = "| P8. Churn | **not held** (held in 2 of 3 runs) | 2026-11-27, `abc1234` |"
+    assert row in page.partition("## ")[0]
+
+
+def test_a_section_says_whether_when_and_of_what(page: str) -> None:
+    """Beside the bar and the machine."""
+    section = page.partition("## ")[2]
+    assert f"Bar: {BAR}: **not held** (held in 2 of 3 runs).\n" in section
+    assert "; 2026-11-27, `abc1234`.\n" in section
+    assert "| p50, ms | 100 | 20 |\n| p99, ms | 200 | 80 |\n" in section
+
+
+def test_a_section_has_the_headlines_of_each_run(page: str) -> None:
+    """Also of the void one, which has no figures."""
+    assert (
+        "| run | p99, ms: ours | p99, ms: kopf | p50, ms: ours | p50, ms: kopf | bar |\n"
+        "|---|---:|---:|---:|---:|---|\n"
+        "| 1 | 300 | 80 | 150 | 20 | held |\n"
+        "| 2 | 100 | 80 | 50 | 20 | not held |\n"
+        "| 3 | 200 | 80 | 100 | 20 | held |\n"
+    ) in page
+    assert "One more run was void: 5 % idle.\n" in page
