@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-import click
 
 from eurekube_provider.cli.comparison_blocks import remedy_line
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
@@ -14,10 +12,10 @@ from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import (
     COULD_NOT_READ,
     WELL,
+    add_world_options,
     reading,
     require_one,
     shown_progress,
-    world_options,
 )
 from eurekube_provider.comparison.comparing import Comparison, compare
 from eurekube_provider.comparison.explaining import Explanation, Observation, explain
@@ -42,26 +40,34 @@ NOT_FOUND = 1
 """The exit code where Eureka holds neither an application nor an instance of that name."""
 
 
-@click.command("explain")
-@click.argument("target", metavar="APPLICATION|INSTANCE")
-@click.option(
-    "--connection", default="default", metavar="NAME", help="Which Eureka of the configuration. [default]"
-)
-@world_options
-def command(target: str, connection: str, output: str, **options: Any) -> int:
-    """Explain an instance, or each instance of an application: who keeps it, who renews it and when it was
-    last renewed, and why it is not UP. Say what would happen to it if its pod or its syncer were deleted, its
-    stack were destroyed, or the operator or its renewer stopped. Name the EurekaMirrors that bring the
-    application into the cluster, their Services, and why an instance is not called by them.
+DESCRIPTION = """\
+Explain an instance, or each instance of an application: who keeps it, who renews it and when it was last
+renewed, and why it is not UP. Say what would happen to it if its pod or its syncer were deleted, its stack
+were destroyed, or the operator or its renewer stopped. Name the EurekaMirrors that bring the application into
+the cluster, their Services, and why an instance is not called by them.
 
-    It reads each of these instances by itself, past the servers' caches, and changes nothing. Kubernetes'
-    side is shown where a cluster is at hand.
+It reads each of these instances by itself, past the servers' caches, and changes nothing. Kubernetes' side is
+shown where a cluster is at hand.
 
-    \b
-    Exit code: 0 explained
-               1 Eureka holds neither an application nor an instance of that name
-               2 Eureka is missing or could not be read, or wrong usage
-    """
+  Exit code: 0 explained
+             1 Eureka holds neither an application nor an instance of that name
+             2 Eureka is missing or could not be read, or wrong usage
+"""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = DESCRIPTION
+    parser.add_argument("target", metavar="APPLICATION|INSTANCE", help="A name, or an id.")
+    parser.add_argument(
+        "--connection", default="default", metavar="NAME", help="Which Eureka of the configuration. [default]"
+    )
+    add_world_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, explain and print; return the exit code."""
+    target, connection = options.target, options.connection
     with reading("explain", options) as reader:
         with shown_progress() as progress:
             worlds = reader.read(progress)
@@ -106,7 +112,7 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
         "mirrors": [one.to_dict() for one in mirrored],
     }
     blocks = [*_blocks(wanted, explained, len(found) - len(chosen)), *_mirror_blocks(mirrored)]
-    emit(OutputFormat(output), document, blocks)
+    emit(OutputFormat(options.output), document, blocks)
     return WELL
 
 

@@ -1,21 +1,22 @@
-"""The command line that people and their scripts have: commands, options, defaults, sentences, exit codes."""
+"""The command line that people and their scripts have: commands, options, defaults and exit codes."""
 
 from __future__ import annotations
 
 import argparse
-import inspect
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-from eurekube_provider.cli.click_program import RecordingParser
-from eurekube_provider.cli.commands import COMMANDS, module_of
-from eurekube_provider.cli.main import main, parser
+from eurekube_provider.cli.command_parser import parser_of
+from eurekube_provider.cli.commands import COMMANDS
+from eurekube_provider.cli.main import main
+from scripts.command_reference import commands_page
 
+ROOT = Path(__file__).parents[3]
 RECORDED = Path(__file__).with_name("command_line.txt")
-"""A line for each command and each of its parameters. What stands there stays; what is new is added."""
+"""Each parameter of each command, with its value and its default. What stands there stays, and what is new is
+added. Sentences are in docs/reference/cli.md."""
 
 REQUIRED = {
     "explain": ["rating"],
@@ -30,51 +31,23 @@ REQUIRED = {
 
 def lines_of(name: str) -> list[str]:
     """What is recorded of a command."""
-    module = module_of(name)
-    command = getattr(module, "command", None)
-    if command is not None:
-        with command.make_context(name, list(REQUIRED.get(name, []))) as context:
-            values = context.params
-        told = [_click_line(one, values) for one in command.params]
-        return [f"{name}: {_plain(command.help)}", *(f"{name} {line}" for line in told)]
-    recorded = RecordingParser(name)
-    module.add_to(recorded)
-    values = vars(parser(name).parse_args([name, *REQUIRED.get(name, [])]))
-    said = f"{_plain(recorded.description)} {_plain(recorded.epilog)}".rstrip()
-    return [f"{name}: {said}", *(f"{name} {_argparse_line(one, values)}" for one in recorded.added)]
+    parser = parser_of(name)
+    values = vars(parser.parse_args(REQUIRED.get(name, [])))
+    return [f"{name} {_line(one, values)}".rstrip() for one in parser.parameters]
 
 
-def _click_line(one: click.Parameter, values: dict[str, Any]) -> str:
-    kind = " ".join(map(str, one.type.choices)) if isinstance(one.type, click.Choice) else ""
-    if isinstance(one, click.Option):
-        value = "" if one.is_flag else kind or one.metavar
-        return _line(", ".join(one.opts), value, values[one.name or ""], one.help)
-    return _line(str(one.metavar or one.name).upper().strip("[]."), kind, values[one.name or ""], "")
-
-
-def _argparse_line(one: argparse.Action, values: dict[str, Any]) -> str:
+def _line(one: argparse.Action, values: dict[str, Any]) -> str:
     kind = " ".join(map(str, one.choices or ()))
-    if one.option_strings:
-        value = "" if one.nargs == 0 else kind or one.metavar
-        return _line(", ".join(one.option_strings), value, values[one.dest], one.help)
-    return _line(str(one.metavar or one.dest).upper(), kind, values[one.dest], one.help)
-
-
-def _line(name: str, value: object, default: object, told: str | None) -> str:
-    shown = list(default) if isinstance(default, tuple) else default
-    return " | ".join((name, str(value or ""), str(shown), (told or "").replace("%%", "%")))
-
-
-def _plain(text: str | None) -> str:
-    return " ".join(inspect.cleandoc(text or "").replace("\b", "").split())
+    name = ", ".join(one.option_strings) or str(one.metavar or one.dest).upper()
+    value = "" if one.nargs == 0 else kind or (str(one.metavar) if one.option_strings else "")
+    return " | ".join((name, value, str(values[one.dest])))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_was_there_stays(name: str) -> None:
-    """Names, values, defaults and sentences of a command and its options."""
+    """Names, values and defaults of a command's options and arguments."""
     recorded = RECORDED.read_text(encoding="utf-8").splitlines()
-    mine = [line for line in recorded if line.startswith((f"{name}: ", f"{name} "))]
-    assert mine
+    mine = [line for line in recorded if line.startswith(f"{name} ")]
     assert [line for line in mine if line not in lines_of(name)] == []
 
 
@@ -82,18 +55,14 @@ def test_what_was_there_stays(name: str) -> None:
 def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What is unknown or shortened, an option without its value, and a value that is no choice."""
     least = [name, *REQUIRED.get(name, [])]
-    wrong = [[*least, "--no-such-option"]]
-    for line in lines_of(name)[1:]:
-        option, value, *_ = line.removeprefix(f"{name} ").split(" | ")
-        if option.startswith("--"):
-            flag = option.split(",")[0]
-            wrong.append([*least, flag[:-1], *(["x"] if value else [])])
-            if value:
-                wrong.append([*least, flag])
-            if value and value == value.lower() and " " in value:
-                wrong.append([*least, flag, "nonsense"])
-    if name in REQUIRED:
-        wrong.append([name])
+    wrong = [[*least, "--no-such-option"], *([[name]] if name in REQUIRED else [])]
+    for one in parser_of(name).parameters:
+        if not one.option_strings:
+            continue
+        option = one.option_strings[0]
+        wrong.append([*least, option[:-1], *(["x"] if one.nargs is None else [])])
+        wrong += [[*least, option]] if one.nargs is None else []
+        wrong += [[*least, option, "nonsense"]] if one.choices else []
     for words in wrong:
         with pytest.raises(SystemExit) as ended:
             main(words)
@@ -101,10 +70,24 @@ def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err
 
 
+@pytest.mark.parametrize("word", ["-h", "--help"])
 @pytest.mark.parametrize("name", ["", *COMMANDS])
-def test_help_is_given(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_given(name: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     """By the program, and by each command."""
     with pytest.raises(SystemExit) as ended:
-        main([*name.split(), "--help"])
+        main([*name.split(), word])
     assert ended.value.code == 0
     assert "eurekube" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_has_options_with_a_sentence(name: str) -> None:
+    """So that help, completion and docs/reference/cli.md can show them."""
+    parser = parser_of(name)
+    assert parser.description
+    assert all(one.help for one in parser.parameters)
+
+
+def test_the_page_of_the_commands_is_up_to_date() -> None:
+    """docs/reference/cli.md says what the commands say of themselves: `make commands` writes it."""
+    assert commands_page() == (ROOT / "docs" / "reference" / "cli.md").read_text()
