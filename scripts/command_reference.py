@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 from pathlib import PurePosixPath
 from textwrap import dedent
 
@@ -153,7 +152,7 @@ def _shown_argument(argument: argparse.Action) -> str:
 def _paragraphs(text: str) -> str:
     """A description as Markdown: what is indented as a block, each other paragraph on one line."""
     found = []
-    for paragraph in inspect.cleandoc(text).split("\n\n"):
+    for paragraph in text.strip().split("\n\n"):
         is_formatted = paragraph.startswith(" ")
         found.append(f"```\n{dedent(paragraph)}\n```" if is_formatted else " ".join(paragraph.split()))
     return "\n\n".join(found)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import inspect
+import textwrap
+from shutil import get_terminal_size
+from typing import Any
 
 from eurekube_provider import __version__
 from eurekube_provider.cli.commands import COMMANDS, module_of
@@ -14,12 +16,15 @@ class _HelpFormatter(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
-        paragraphs = inspect.cleandoc(text).split("\n\n")
+        paragraphs = text.strip().split("\n\n")
         return "\n\n".join(one if one.startswith(" ") else fill(one, width, indent) for one in paragraphs)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that tells what can be said to it."""
+    """A parser that tells what can be said to it; no option may be abbreviated, lest another one be meant."""
+
+    def __init__(self, prog: str, **more: Any) -> None:
+        super().__init__(prog=prog, formatter_class=_HelpFormatter, allow_abbrev=False, **more)
 
     @property
     def parameters(self) -> list[argparse.Action]:
@@ -29,23 +34,25 @@ class CommandParser(argparse.ArgumentParser):
 
 def parser_of(name: str) -> CommandParser:
     """Load a command and its parser."""
-    # An abbreviated option could be meant for another one.
-    parser = CommandParser(prog=f"eurekube {name}", formatter_class=_HelpFormatter, allow_abbrev=False)
+    parser = CommandParser(f"eurekube {name}")
     module_of(name).add_to(parser)
     return parser
 
 
 def program_parser() -> CommandParser:
-    """Make the parser of the program itself, which lists the commands and loads none."""
+    """Make the parser of the program itself, whose help lists the commands: none is loaded for that."""
+    width = get_terminal_size().columns - 2
+    commands = "\n".join(
+        textwrap.fill(f"{name:10}  {summary}", width, initial_indent="  ", subsequent_indent=" " * 14)
+        for name, summary in COMMANDS.items()
+    )
     parser = CommandParser(
-        prog="eurekube",
-        description="Joins Netflix Eureka and Kubernetes service discovery.",
+        "eurekube",
+        usage="eurekube [-h] [--version] COMMAND ...",
+        description=f"Joins Netflix Eureka and Kubernetes service discovery.\n\n{commands}",
         epilog="eurekube COMMAND --help says more. kubectl eurekube is the same program.",
     )
     parser.add_argument(
         "--version", action="version", version=f"eurekube {__version__}", help="Show the version and exit."
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        commands.add_parser(name, help=summary)
     return parser

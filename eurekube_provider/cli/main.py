@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from eurekube_provider.cli.command_parser import parser_of, program_parser
 from eurekube_provider.cli.commands import COMMANDS, module_of
 from eurekube_provider.core.errors import EurekubeError
+from eurekube_provider.core.wording import nearest
 from eurekube_provider.runtime.extras import needing
 
 
@@ -46,8 +47,9 @@ def _run(words: Sequence[str]) -> int:
         parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
         return int(module_of(name).run(parse(rest)) or 0)
     program = program_parser()
+    program.parse_args([word for word in words if word.startswith("-")])
     if words:
-        program.parse_args(words)  # which ends with what was asked of it, or of wrong usage
+        program.error(f"there is no command {words[0]!r}: {nearest(words[0], COMMANDS)}")
     program.print_help(sys.stderr)
     return 2
 

@@ -67,7 +67,7 @@ def test_unknown_commands_are_wrong_usage(capsys: pytest.CaptureFixture[str]) ->
             main(words)
         assert ended.value.code == 2
     assert main([]) == 2
-    assert "invalid choice: 'statsu'" in capsys.readouterr().err
+    assert "there is no command 'statsu': status is one" in capsys.readouterr().err
 
 
 def test_what_is_named_may_stand_between_options(
