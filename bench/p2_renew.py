@@ -13,13 +13,14 @@ from bench.peers.rest_bridge import renew_each, renew_each_in_threads
 from bench.registry import OWNER, instances, renew_many
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import plan
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.bulk import renew_and_read
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.registry.renewals import INTERVAL_SECONDS, Renewals
+from eurekube_provider.eureka.registry.renewals import Renewals
 from lab import Lab
 
 BAR = (
@@ -28,7 +29,7 @@ BAR = (
 )
 COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
-_SPREAD_SECONDS = 2 * INTERVAL_SECONDS
+_SPREAD_SECONDS = 2 * windows.RENEWAL_INTERVAL
 
 
 class Nobody:
@@ -117,7 +118,7 @@ def _spread(peers: Peers, held: list[Instance]) -> tuple[float, int]:
     for instance in held:
         renewals.add(instance, just_registered=False)
     renewals.start()
-    time.sleep(INTERVAL_SECONDS + 6)  # what was found at start is renewed soon, once
+    time.sleep(windows.RENEWAL_INTERVAL + 6)  # what was found at start is renewed soon, once
     seconds: Counter[int] = Counter()
     before, end = renewals.counts.accepted, time.monotonic() + _SPREAD_SECONDS
     while time.monotonic() < end:

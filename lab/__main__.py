@@ -8,13 +8,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from lab.beside import beside
 from lab.errors import LabError
 from lab.eureka import find_java
 from lab.eureka_package import provide_eureka
 from lab.lab import MOST_EUREKAS
 from lab.ports import FIXED_PORTS, Ports
-from lab.programs import PROGRAMS, provide
+from lab.programs import SERVERS, TOOLS, provide
 from lab.progress import say
+from lab.pulumi import provide_pulumi
+from lab.spring import provide_spring_client
 from lab.supervisor import (
     State,
     raising_on_signals,
@@ -44,8 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _status(folder)
             case _:
                 with raising_on_signals():
-                    provide(PROGRAMS)
-                    provide_eureka(find_java(), "2025.0")
+                    _fetch(for_tests=options.tests, with_pulumi=options.pulumi)
                 return 0
     except LabError as error:
         say(str(error))
@@ -74,8 +76,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("down", help="stop them")
     commands.add_parser("status", help="show how they are")
-    commands.add_parser("fetch", help="only get the programs into the cache")
+    fetch = commands.add_parser("fetch", help="only get the programs of a lab into the cache")
+    fetch.add_argument("--tests", action="store_true", help="and what else the tests run: helm, promtool ...")
+    fetch.add_argument("--pulumi", action="store_true", help="and a Pulumi engine, which takes long to build")
     return parser
+
+
+def _fetch(*, for_tests: bool, with_pulumi: bool) -> None:
+    """Maven works beside Go: it waits for downloads mostly."""
+    with beside(lambda: _package(for_tests=for_tests)):
+        provide((*SERVERS, *TOOLS) if for_tests else SERVERS)
+        if with_pulumi:
+            provide_pulumi()
+
+
+def _package(*, for_tests: bool) -> None:
+    java = find_java()
+    provide_eureka(java, "2025.0")
+    if for_tests:
+        provide_eureka(java, "2025.1")
+        provide_spring_client()
 
 
 def _up(folder: Path, options: argparse.Namespace) -> int:

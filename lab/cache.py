@@ -10,11 +10,15 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
+from lab.beside import pause
 from lab.errors import LabError
 from lab.progress import say
+
+_POLL_SECONDS = 0.1
 
 
 def cache_folder() -> Path:
@@ -51,8 +55,15 @@ def locked(name: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             say(f"{name}: waiting for another lab that is getting it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _wait_for(lock)
         yield
+
+
+def _wait_for(lock: IO[str]) -> None:
+    while True:
+        pause(_POLL_SECONDS)
+        with suppress(BlockingIOError):
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager

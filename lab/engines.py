@@ -4,7 +4,6 @@ Each works on a copy of the program, with a home, a backend and a passphrase of 
 file of the user is touched.
 """
 
-import contextlib
 import os
 import shutil
 import subprocess
@@ -13,13 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from lab.cache import cache_folder
 from lab.errors import LabError
-from lab.progress import heartbeat, say
+from lab.progress import heartbeat
+from lab.pulumi import find_kubernetes_plugin, find_pulumi, pulumi_environment
 
 ROOT = Path(__file__).parent.parent
-KUBERNETES_PLUGIN = "pulumi-resource-kubernetes"
-_INSTALL_SECONDS = 180
 _UP_SECONDS = 300
 
 
@@ -96,71 +93,9 @@ class RenderEngine:
 def choose_engine(directory: Path, stack: str, config: Mapping[str, str], kubeconfig: Path) -> Engine:
     """Pulumi where its CLI and its Kubernetes plugin are there or can be installed, else `eurekube apply`."""
     cli = find_pulumi()
-    if cli is not None and has_kubernetes_plugin(cli):
+    if cli is not None and find_kubernetes_plugin(cli) is not None:
         return PulumiEngine(cli, directory, stack, config)
     return RenderEngine(directory, stack, config, kubeconfig)
-
-
-def find_pulumi() -> Path | None:
-    """The CLI on PATH or in the cache; else the official installer's, where that can be reached."""
-    found = shutil.which("pulumi")
-    cached = cache_folder() / "pulumi-cli" / "bin" / "pulumi"
-    if found:
-        return Path(found)
-    if cached.is_file():
-        return cached
-    if os.environ.get("EUREKUBE_NO_DOWNLOAD"):
-        return None
-    say("Pulumi CLI: not on PATH; trying the official installer")
-    script = (
-        "import sys; from pulumi.automation import PulumiCommand; PulumiCommand.install(root=sys.argv[1])"
-    )
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            [sys.executable, "-c", script, str(cached.parents[1])],
-            capture_output=True,
-            timeout=_INSTALL_SECONDS,
-            check=False,
-        )
-    if cached.is_file():
-        say(f"Pulumi CLI: installed in {cached.parents[1]}")
-        return cached
-    say("Pulumi CLI: the installer could not be reached")
-    return None
-
-
-def has_kubernetes_plugin(cli: Path) -> bool:
-    """Whether the Kubernetes provider is on PATH, or was or can be installed into our own home."""
-    if shutil.which(KUBERNETES_PLUGIN):
-        return True
-    environment = pulumi_environment()
-    plugins = Path(environment["PULUMI_HOME"]) / "plugins"
-    if any(plugins.glob("resource-kubernetes-*/")):
-        return True
-    if os.environ.get("EUREKUBE_NO_DOWNLOAD"):
-        return False
-    say("Pulumi's Kubernetes provider: trying to install it")
-    try:
-        done = subprocess.run(
-            [str(cli), "plugin", "install", "resource", "kubernetes"],
-            env=environment,
-            capture_output=True,
-            timeout=_INSTALL_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    if done.returncode != 0:
-        say("Pulumi's Kubernetes provider: it could not be installed")
-    return done.returncode == 0
-
-
-def pulumi_environment() -> dict[str, str]:
-    """The environment for a CLI that keeps its hands off the user's own Pulumi."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULUMI_")}
-    home = cache_folder() / "pulumi-home"
-    home.mkdir(parents=True, exist_ok=True)
-    return {**inherited, "PULUMI_HOME": str(home), "PULUMI_SKIP_UPDATE_CHECK": "true"}
 
 
 def copy_project(directory: Path) -> Path:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
+from lab.beside import beside
 from lab.errors import LabError
 from lab.eureka import HEAP_MIB, EurekaOptions, EurekaServer, Security, SpringCloud, find_java
 from lab.eureka_package import provide_eureka
@@ -193,7 +194,7 @@ class Lab:
 
     @property
     def kubectl(self) -> Path | None:
-        """kubectl, where one is on PATH or came along with the API server."""
+        """kubectl, where one is on PATH or in the cache."""
         return find_kubectl()
 
     def service_account_kubeconfig(self, namespace: str, name: str, path: Path) -> Path:
@@ -203,8 +204,9 @@ class Lab:
     def _start(self) -> None:
         eureka_ports, api_server_port = self._choose_ports()
         java = find_java() if self._eureka_count else None
-        package = provide_eureka(java, self._spring_cloud) if java else None
-        programs = provide(SERVERS) if self._with_kubernetes else {}
+        with beside(lambda: provide_eureka(java, self._spring_cloud) if java else None) as packaging:
+            programs = provide(SERVERS) if self._with_kubernetes else {}
+        package = packaging.result()
         stopwatch = Stopwatch()
         if java is not None and package is not None:
             self.eurekas = [

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.builds import GoBuild, build_go, go_caches, output_of
+from lab.builds import GoModule, build_go, go_caches, output_of
 from lab.cache import cache_folder, filled_atomically, locked
 from lab.downloads import Archive, DownloadError, downloads_allowed, fetch
 from lab.errors import LabError
@@ -33,26 +33,23 @@ HELM_4 = "helm4"
 PROMTOOL = "promtool"
 ACTIONLINT = "actionlint"
 COREDNS = "coredns"
+PULUMI = "pulumi"
+PULUMI_KUBERNETES = "pulumi-resource-kubernetes"
+PULUMI_YAML = "pulumi-language-yaml"
 
 _KUBERNETES = "1.36.3"
-_KUBERNETES_BUILD = GoBuild(
-    module="kubernetes",
-    packages={
-        name: f"k8s.io/kubernetes/cmd/{name}" for name in (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL)
-    },
+_CLUSTER = GoModule(
+    "cluster",
     linker_flags=(
         f"-X k8s.io/component-base/version.gitVersion=v{_KUBERNETES} "
         "-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
     ),
 )
-_ETCD_BUILD = GoBuild(module="etcd", packages={ETCD: "go.etcd.io/etcd/server/v3"})
-_KWOK_BUILD = GoBuild(module="kwok", packages={KWOK: "sigs.k8s.io/kwok/cmd/kwok"})
-_COREDNS = "1.14.7"
-_COREDNS_BUILD = GoBuild(module="coredns", packages={COREDNS: "eurekube.lab/coredns"})
+"""Kubernetes' programs, etcd and kwok, which share most of what is compiled."""
+
 _HELM = "3.21.4"
-_HELM_BUILD = GoBuild(
-    module="helm",
-    packages={HELM: "helm.sh/helm/v3/cmd/helm"},
+_HELM_3_MODULE = GoModule(
+    "helm",
     # The version of Kubernetes that helm assumes where it does not ask one, as its own build sets it.
     linker_flags=" ".join(
         [
@@ -65,21 +62,29 @@ _HELM_BUILD = GoBuild(
     ),
 )
 _HELM_4 = "4.3.1"
-_HELM_4_BUILD = GoBuild(
-    module="helm4",
-    packages={HELM_4: "helm.sh/helm/v4/cmd/helm"},
-    linker_flags=f"-X helm.sh/helm/v4/internal/version.version=v{_HELM_4}",
-)
-# Without service discovery, which promtool needs for no rule and which is most of what there is to build.
+_HELM_4_MODULE = GoModule("helm4", f"-X helm.sh/helm/v4/internal/version.version=v{_HELM_4}")
 _PROMTOOL = "0.316.0"
-_PROMTOOL_BUILD = GoBuild(
-    module="promtool",
-    packages={PROMTOOL: "github.com/prometheus/prometheus/cmd/promtool"},
-    linker_flags=f"-X github.com/prometheus/common/version.Version={_PROMTOOL}",
-    tags="remove_all_sd",
+# Without service discovery, which promtool needs for no rule and which is most of what there is to build.
+_PROMTOOL_MODULE = GoModule(
+    "promtool", f"-X github.com/prometheus/common/version.Version={_PROMTOOL}", tags="remove_all_sd"
 )
-_ACTIONLINT_BUILD = GoBuild(
-    module="actionlint", packages={ACTIONLINT: "github.com/rhysd/actionlint/cmd/actionlint"}
+_PULUMI = "3.276.0"
+_PULUMI_MODULE = GoModule(
+    "pulumi", f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{_PULUMI}"
+)
+_PULUMI_YAML = "1.25.0"
+_PULUMI_YAML_MODULE = GoModule(
+    "pulumi-yaml", f"-X github.com/pulumi/pulumi-yaml/pkg/version.Version=v{_PULUMI_YAML}"
+)
+# Its module has no version: the commit that is built comes after this release.
+_PULUMI_KUBERNETES = "4.25.0"
+_PULUMI_KUBERNETES_MODULE = GoModule(
+    "pulumi-kubernetes",
+    f"-X main.version={_PULUMI_KUBERNETES}",
+    embeds=dict.fromkeys(
+        ("schema.json", "terraform-mapping.json"),
+        "github.com/pulumi/pulumi-kubernetes/provider/v4/cmd/pulumi-resource-kubernetes",
+    ),
 )
 
 
@@ -88,7 +93,10 @@ def _kubernetes_server(architecture: str, sha512: str) -> Archive:
         url=f"https://dl.k8s.io/v1.36.0/kubernetes-server-linux-{architecture}.tar.gz",
         version="1.36.0",
         checksum=f"sha512:{sha512}",
-        members={name: f"kubernetes/server/bin/{name}" for name in _KUBERNETES_BUILD.packages},
+        members={
+            name: f"kubernetes/server/bin/{name}"
+            for name in (API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL)
+        },
     )
 
 
@@ -176,39 +184,113 @@ _HELM_ARCHIVES = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program, the version that is built, the oldest that is taken from PATH, and its official archives.
+    """A program, the version that is built and from which package, and the oldest that is taken from PATH.
 
-    `asks` is how it is asked for its version.
+    `archives` are its official downloads by platform; `asks` is how it is asked for its version: one that
+    cannot be asked is taken from PATH whatever it is.
     """
 
     name: str
     version: str
     oldest: tuple[int, int]
-    build: GoBuild
+    module: GoModule
+    package: str
     archives: Mapping[str, Archive] = field(default_factory=dict)
     asks: tuple[str, ...] = ("--version",)
+
+    @property
+    def built(self) -> Path:
+        """Where the cache has it once it is built."""
+        fingerprint = self.module.fingerprint(self.package)
+        return cache_folder() / self.name / f"{self.version}-{fingerprint}" / self.name
+
+    @property
+    def archive(self) -> Archive | None:
+        """The official download for this machine."""
+        return self.archives.get(platform_name())
+
+
+def _of_kubernetes(name: str, archives: Mapping[str, Archive], *asks: str) -> Program:
+    package = f"k8s.io/kubernetes/cmd/{name}"
+    return Program(name, _KUBERNETES, (1, 33), _CLUSTER, package, archives, asks or ("--version",))
 
 
 PROGRAMS = {
     program.name: program
     for program in (
-        Program(ETCD, "3.6.5", (3, 5), _ETCD_BUILD, {**_ETCD_ARCHIVES, **_ENVTEST_ARCHIVES}),
         Program(
-            API_SERVER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, {**_SERVER_ARCHIVES, **_ENVTEST_ARCHIVES}
+            ETCD,
+            "3.6.8",
+            (3, 5),
+            _CLUSTER,
+            "go.etcd.io/etcd/server/v3",
+            {**_ETCD_ARCHIVES, **_ENVTEST_ARCHIVES},
         ),
-        Program(CONTROLLER_MANAGER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, _SERVER_ARCHIVES),
-        Program(SCHEDULER, _KUBERNETES, (1, 33), _KUBERNETES_BUILD, _SERVER_ARCHIVES),
-        Program(KWOK, "0.8.0", (0, 6), _KWOK_BUILD, _KWOK_ARCHIVES),
-        Program(HELM, _HELM, (3, 14), _HELM_BUILD, _HELM_ARCHIVES, ("version", "--short")),
-        Program(HELM_4, _HELM_4, (4, 0), _HELM_4_BUILD, asks=("version", "--short")),
-        Program(PROMTOOL, _PROMTOOL, (0, 300), _PROMTOOL_BUILD),
-        Program(COREDNS, _COREDNS, (1, 11), _COREDNS_BUILD, asks=("-version",)),
-        Program(ACTIONLINT, "1.7.12", (1, 7), _ACTIONLINT_BUILD, asks=("-version",)),
+        _of_kubernetes(API_SERVER, {**_SERVER_ARCHIVES, **_ENVTEST_ARCHIVES}),
+        _of_kubernetes(CONTROLLER_MANAGER, _SERVER_ARCHIVES),
+        _of_kubernetes(SCHEDULER, _SERVER_ARCHIVES),
+        _of_kubernetes(KUBECTL, {**_SERVER_ARCHIVES, **_ENVTEST_ARCHIVES}, "version", "--client"),
+        Program(KWOK, "0.8.0", (0, 6), _CLUSTER, "sigs.k8s.io/kwok/cmd/kwok", _KWOK_ARCHIVES),
+        Program(
+            HELM,
+            _HELM,
+            (3, 14),
+            _HELM_3_MODULE,
+            "helm.sh/helm/v3/cmd/helm",
+            _HELM_ARCHIVES,
+            ("version", "--short"),
+        ),
+        Program(
+            HELM_4, _HELM_4, (4, 0), _HELM_4_MODULE, "helm.sh/helm/v4/cmd/helm", asks=("version", "--short")
+        ),
+        Program(
+            PROMTOOL,
+            _PROMTOOL,
+            (0, 300),
+            _PROMTOOL_MODULE,
+            "github.com/prometheus/prometheus/cmd/promtool",
+        ),
+        Program(COREDNS, "1.14.7", (1, 11), GoModule("coredns"), "eurekube.lab/coredns", asks=("-version",)),
+        Program(
+            ACTIONLINT,
+            "1.7.12",
+            (1, 7),
+            GoModule("actionlint"),
+            "github.com/rhysd/actionlint/cmd/actionlint",
+            asks=("-version",),
+        ),
+        Program(
+            PULUMI,
+            _PULUMI,
+            (3, 216),
+            _PULUMI_MODULE,
+            "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+            asks=("version",),
+        ),
+        Program(
+            PULUMI_YAML,
+            _PULUMI_YAML,
+            (1, 0),
+            _PULUMI_YAML_MODULE,
+            "github.com/pulumi/pulumi-yaml/cmd/pulumi-language-yaml",
+            asks=(),
+        ),
+        Program(
+            PULUMI_KUBERNETES,
+            _PULUMI_KUBERNETES,
+            (4, 0),
+            _PULUMI_KUBERNETES_MODULE,
+            "eurekube.lab/pulumi-kubernetes",
+            asks=(),
+        ),
     )
 }
 
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """What a lab with Kubernetes runs; the other programs are provided to those who ask for them."""
+
+TOOLS = (KUBECTL, HELM, HELM_4, PROMTOOL, COREDNS, ACTIONLINT)
+"""What some tests run beside a lab."""
 
 
 def platform_name(system: str | None = None, machine: str | None = None) -> str:
@@ -221,38 +303,53 @@ def platform_name(system: str | None = None, machine: str | None = None) -> str:
 
 def provide(names: Iterable[str]) -> dict[str, Path]:
     """Find, download or build the programs, saying which way each came."""
-    with go_caches() as caches:
-        return {name: _provide(PROGRAMS[name], caches) for name in names}
+    programs = [PROGRAMS[name] for name in names]
+    found = {program.name: path for program in programs if (path := _on_path(program) or _in_cache(program))}
+    missing = [program for program in programs if program.name not in found]
+    if missing:
+        with go_caches() as caches:
+            for module in dict.fromkeys(program.module.name for program in missing):
+                found |= _get([program for program in missing if program.module.name == module], caches)
+    return {program.name: found[program.name] for program in programs}
+
+
+def find(name: str) -> Path | None:
+    """The program on PATH or in the cache, and no effort to get it."""
+    on_path = shutil.which(name)
+    return Path(on_path) if on_path else _cached(PROGRAMS[name])
 
 
 def find_kubectl() -> Path | None:
-    """kubectl comes along with the server's programs; without it (all of those were on PATH) the lab works as
-    well.
-    """
-    on_path = shutil.which(KUBECTL)
-    if on_path:
-        return Path(on_path)
-    return _cached_file(PROGRAMS[API_SERVER], KUBECTL)
+    """kubectl on PATH or in the cache: a lab works without."""
+    return find(KUBECTL)
 
 
-def _provide(program: Program, caches: Path) -> Path:
-    if path := _on_path(program):
-        return path
-    if path := _in_cache(program):
-        return path
-    with locked(program.build.module):
-        if path := _in_cache(program):  # made by the lab that held the lock
-            return path
-        refused = _download(program)
-        if path := _cached_file(program, program.name):
-            return path
-        return _build(program, refused, caches)
+def _get(programs: Sequence[Program], caches: Path) -> dict[str, Path]:
+    """Download what can be had so of one module's programs, and build the rest at once."""
+    with locked(programs[0].module.name):
+        found: dict[str, Path] = {}
+        refused: dict[str, str] = {}
+        for program in programs:
+            path = _cached(program)  # made by the lab that held the lock, or by the download before
+            if path is None:
+                refused[program.name] = _download(program)
+                path = _cached(program)
+            if path is not None:
+                found[program.name] = path
+        to_build = [program for program in programs if program.name not in found]
+        if to_build:
+            reasons = "; ".join(dict.fromkeys(refused[program.name] for program in to_build))
+            found |= _build(to_build, reasons, caches)
+        return found
 
 
 def _on_path(program: Program) -> Path | None:
     found = shutil.which(program.name)
     if found is None:
         return None
+    if not program.asks:
+        say(f"{program.name}: from PATH, {found}")
+        return Path(found).absolute()
     version = _version_of([found, *program.asks])
     if version is None:
         say(f"{program.name}: {found} is passed over, for it does not answer {' '.join(program.asks)}")
@@ -271,34 +368,25 @@ def _version_of(command: Sequence[str]) -> str | None:
 
 
 def _in_cache(program: Program) -> Path | None:
-    path = _cached_file(program, program.name)
+    path = _cached(program)
     if path:
-        say(f"{program.name} {path.parent.name}: from the cache, {path}")
+        say(f"{program.name} {path.parent.name.partition('-')[0]}: from the cache, {path}")
     return path
 
 
-def _cached_file(program: Program, file_name: str) -> Path | None:
-    archive = program.archives.get(platform_name())
-    folders = [_folder(program, program.version)]
-    if archive is not None:
-        folders.append(_download_folder(program, archive))
-    return next((folder / file_name for folder in folders if os.access(folder / file_name, os.X_OK)), None)
+def _cached(program: Program) -> Path | None:
+    archive = program.archive
+    places = [program.built, *([_download_folder(archive) / program.name] if archive else [])]
+    return next((place for place in places if os.access(place, os.X_OK)), None)
 
 
-def _folder(program: Program, version: str) -> Path:
-    return cache_folder() / program.build.module / version
-
-
-def _download_folder(program: Program, archive: Archive) -> Path:
-    # The envtest archive brings another version of etcd than its own number says: it gets a folder of its
-    # own.
-    name = "envtest" if set(archive.members) > {ETCD} else program.build.module
-    return cache_folder() / name / archive.version
+def _download_folder(archive: Archive) -> Path:
+    return cache_folder() / "downloads" / archive.checksum.partition(":")[2][:16] / archive.version
 
 
 def _download(program: Program) -> str:
     """Try the official archive; why there is none, when there is none."""
-    archive = program.archives.get(platform_name())
+    archive = program.archive
     if not downloads_allowed():
         return "downloads are switched off by EUREKUBE_NO_DOWNLOAD"
     if archive is None:
@@ -307,7 +395,7 @@ def _download(program: Program) -> str:
         return reason
     stopwatch = Stopwatch()
     try:
-        with filled_atomically(_download_folder(program, archive)) as folder:
+        with filled_atomically(_download_folder(archive)) as folder:
             fetch(archive, folder, program.name)
     except DownloadError as error:
         say(f"{program.name} {archive.version}: not downloaded, {error}")
@@ -316,18 +404,21 @@ def _download(program: Program) -> str:
     return ""
 
 
-def _build(program: Program, refused: str, caches: Path) -> Path:
+def _build(programs: Sequence[Program], refused: str, caches: Path) -> dict[str, Path]:
+    """Build programs of one module; `refused` says why they were not downloaded."""
     stopwatch = Stopwatch()
-    together = ", ".join(sorted(program.build.packages))
-    say(f"building {together} {program.version} with Go (this happens once, and may take minutes)")
+    together = ", ".join(f"{program.name} {program.version}" for program in programs)
+    say(f"building {together} with Go (this happens once, and may take minutes)")
+    made = caches / "programs"
+    made.mkdir(exist_ok=True)
     try:
-        with filled_atomically(_folder(program, program.version)) as folder:
-            build_go(program.build, folder, caches)
+        build_go(programs[0].module, {program.name: program.package for program in programs}, made, caches)
     except LabError as error:
         raise LabError(
-            f"{program.name} {program.version} cannot be had: "
-            f"not on PATH, not in {cache_folder()}; {refused}; {error}"
+            f"{together} cannot be had: not on PATH, not in {cache_folder()}; {refused}; {error}"
         ) from error
-    made = _folder(program, program.version) / program.name
-    say(f"{program.name} {program.version}: built in {stopwatch}, now in the cache ({made})")
-    return made
+    for program in programs:
+        with filled_atomically(program.built.parent) as folder:
+            (made / program.name).rename(folder / program.name)
+    say(f"{together}: built in {stopwatch}, now in the cache ({cache_folder()})")
+    return {program.name: program.built for program in programs}

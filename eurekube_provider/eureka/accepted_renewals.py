@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterable
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka import windows
 from eurekube_provider.runtime.clock import elapsed_seconds
-
-LONGEST_SECONDS = 600.0
-"""No acceptance is remembered for longer, whatever the lease."""
 
 
 def is_of_stack(instance: Instance) -> bool:
@@ -46,7 +44,7 @@ class AcceptedRenewals:
             for key in ours:
                 at[key] = now
                 at.move_to_end(key)
-            while next(iter(at.values())) < now - LONGEST_SECONDS:
+            while next(iter(at.values())) < now - windows.RENEWAL_ACCEPTED:
                 at.popitem(last=False)
 
     def lately(self, url: str, instance: Instance) -> bool:
@@ -56,5 +54,5 @@ class AcceptedRenewals:
         """
         with self._lock:
             at = self._at[url].get(instance.key) if url in self._at else None
-        longest = min(instance.lease.duration_seconds, LONGEST_SECONDS)
+        longest = min(instance.lease.duration_seconds, windows.RENEWAL_ACCEPTED)
         return at is not None and self._clock() - at < longest

@@ -22,6 +22,7 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, as_found, same_contents
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.enforce import bring_about, verified
 from eurekube_provider.eureka.observer import (
@@ -301,7 +302,7 @@ def remove(peers: Peers, instance: Instance, *, wait: Callable[[float], None] = 
                     extra={"url": url, "instance": instance.instance_id, "error": str(error)},
                 )
             return
-        wait(0.2 * (attempt + 1))
+        wait(windows.READ_AGAIN * (attempt + 1))
     urls = ", ".join(url for url, held in left.instances.items() if held is not None)
     raise RegistryUnreachable(
         f"deregister {instance.application} {instance.instance_id}: {urls} keeps holding it although it said"

@@ -7,12 +7,10 @@ import threading
 import time
 from collections.abc import Collection
 
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.peer import Peer
 
 _log = logging.getLogger(__name__)
-
-AVOID_SECONDS = 10.0
-"""How long a server that did not answer is asked last."""
 
 
 class AvoidedPeers:
@@ -37,7 +35,7 @@ class AvoidedPeers:
             return
         with self._lock:
             is_news = peer.url not in self._until
-            self._until[peer.url] = time.monotonic() + AVOID_SECONDS
+            self._until[peer.url] = time.monotonic() + windows.AVOIDED
         if is_news:
             _log.warning(f"Eureka server {does} and is asked last", extra={"url": peer.url, "error": error})
 

@@ -14,9 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from eurekube_provider.core.errors import ConfigurationError
-
-DEFAULT_CONNECT_TIMEOUT_SECONDS = 2.0
-DEFAULT_READ_TIMEOUT_SECONDS = 5.0
+from eurekube_provider.eureka import windows
 
 Known = Callable[[str], str | None]
 """Looks up what is said under a name such as ``ca-file``; None where nothing is."""
@@ -60,8 +58,8 @@ class Connection:
     client_key: Path | None = None
     proxy: str | None = field(default=None, repr=False)
     mode: BatchMode = BatchMode.AUTO
-    connect_timeout_seconds: float = DEFAULT_CONNECT_TIMEOUT_SECONDS
-    read_timeout_seconds: float = DEFAULT_READ_TIMEOUT_SECONDS
+    connect_timeout_seconds: float = windows.CONNECT_TIMEOUT
+    read_timeout_seconds: float = windows.READ_TIMEOUT
 
     @classmethod
     def parse(

@@ -11,10 +11,8 @@ from eurekube_provider.core.enforcement import being_lifted
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import same_contents
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
-
-SETTLE_SECONDS = 0.6
-"""Servers tell each other of a status within half a second, and in no certain order."""
 
 _CLEAR_ATTEMPTS = 10
 _VERIFY_ATTEMPTS = 5
@@ -61,7 +59,7 @@ def verified(peers: Peers, want: Instance, status: Status | None = None) -> Inst
         held = peers.read(*want.key)
         if held is not None and same_contents(want, held) and status in (None, held.status):
             return held
-        time.sleep(0.2 * (attempt + 1))
+        time.sleep(windows.READ_AGAIN * (attempt + 1))
     urls = ", ".join(peers.connection.service_urls)
     holds = "does not hold it" if held is None else "holds something else"
     raise RegistryRejected(
@@ -78,14 +76,14 @@ def clear(peers: Peers, instance: Instance, status: Status) -> bool:
     :raises RegistryError: one still does, or none answers.
     """
     has_several = len(peers.peers) > 1
-    settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
+    settled_at = time.monotonic() + (windows.STATUS_REPLICATED if has_several else 0)
     for _ in range(_CLEAR_ATTEMPTS):
         by_server = peers.read_everywhere(*instance.key)
         if not by_server.instances:
             raise next(iter(by_server.failures.values()))
         out = [one for one in by_server.instances.values() if one and one.status is status]
         if out:
-            settled_at = time.monotonic() + (SETTLE_SECONDS if has_several else 0)
+            settled_at = time.monotonic() + (windows.STATUS_REPLICATED if has_several else 0)
             if not all(one.is_overridden for one in out):
                 # Clearing does nothing where there is no override.
                 peers.everywhere(lambda peer: peer.set_status(instance, Status.UP))
@@ -93,7 +91,7 @@ def clear(peers: Peers, instance: Instance, status: Status) -> bool:
         elif time.monotonic() >= settled_at:
             return not by_server.failures
         if has_several:
-            time.sleep(SETTLE_SECONDS / 3)
+            time.sleep(windows.STATUS_REPLICATED / 3)
     urls = ", ".join(peers.connection.service_urls)
     raise RegistryRejected(
         f"put {instance.application} {instance.instance_id} back into service: {urls} accepted it and keeps"

@@ -11,6 +11,7 @@ from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Condition, Figures, RegistryListener
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
@@ -24,7 +25,7 @@ from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.recovery import Recovery
 from eurekube_provider.eureka.registry.removal_proofs import RemovalProofs
-from eurekube_provider.eureka.registry.renewals import INTERVAL_SECONDS, Renewals
+from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.resync import Resync
 from eurekube_provider.eureka.registry.stack_renewals import StackRenewals
@@ -55,7 +56,7 @@ class EurekaRegistry:
         *,
         check_cluster: bool = False,
         follows_another: Callable[[], bool] = lambda: True,
-        renewal_interval_seconds: float = INTERVAL_SECONDS,
+        renewal_interval_seconds: float = windows.RENEWAL_INTERVAL,
     ) -> None:
         self.peers = peers
         self.subscription = told = Subscription()

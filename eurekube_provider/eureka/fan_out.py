@@ -8,15 +8,10 @@ from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.peer import Peer
 
 T = TypeVar("T")
-
-GRACE_SECONDS = 0.5
-"""How long the rest of the servers are waited for once one has answered, or as long again as that took."""
-
-AVOIDED_GRACE_SECONDS = 0.1
-"""How long those are waited for that did not answer lately: one that is well again takes no longer."""
 
 
 def patience(answered_after: Collection[float], grace_seconds: float) -> float | None:
@@ -94,13 +89,13 @@ class FanOut(Generic[T]):
         :param peers: they are waited for, for as long as :func:`patience` says.
         :param avoided: so are these, with less of it.
         :param for_all: wait for all, however long it takes.
-        :param grace_seconds: in place of :data:`GRACE_SECONDS`.
+        :param grace_seconds: in place of :data:`.windows.GRACE`.
         :returns: those of ``peers`` that others left behind.
         """
         with self._ended:
-            grace = GRACE_SECONDS if grace_seconds is None else grace_seconds
+            grace = windows.GRACE if grace_seconds is None else grace_seconds
             self._wait(peers, None if for_all else grace)
-            self._wait(avoided, None if for_all else AVOIDED_GRACE_SECONDS)
+            self._wait(avoided, None if for_all else windows.SHORT_GRACE)
             self._is_over = True
             for error in self._errors.values():
                 raise error

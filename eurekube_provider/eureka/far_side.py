@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
-
-LACKS_SECONDS = 20.0
-"""Whoever holds an instance tells a server that was restarted of it with the next renewal."""
 
 MOST_REMEMBERED = 10_000
 
@@ -77,4 +75,4 @@ class FarSide:
             since = self._since.setdefault((peer.url, key), now)
             if len(self._since) > MOST_REMEMBERED:
                 self._since.popitem(last=False)
-        return now - since >= LACKS_SECONDS
+        return now - since >= windows.LACKING

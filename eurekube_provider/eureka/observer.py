@@ -9,6 +9,7 @@ from typing import Protocol
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import whose
+from eurekube_provider.eureka import windows
 
 
 class Observer(Protocol):
@@ -78,17 +79,13 @@ def overridden(sent: Instance) -> Instance:
     return replace(sent, status=sent.overridden_status)
 
 
-UNLISTED_SECONDS = 90.0
-"""A list may lack a write for as long: 30 s of server cache on each of two servers, and replication."""
-
-
 def yielding_timestamp() -> int:
     """A ``lastDirtyTimestamp`` in milliseconds that loses against whatever the last list could not show yet.
 
     A server that holds something newer under the same id keeps it when a registration with this one comes.
     Source: AbstractInstanceRegistry.register of Netflix/eureka.
     """
-    return int((time.time() - UNLISTED_SECONDS) * 1000)
+    return int((time.time() - windows.UNLISTED) * 1000)
 
 
 def next_timestamp(have: Instance | None) -> int:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
@@ -28,12 +29,6 @@ from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
 from eurekube_provider.eureka.topology import Topology
 
 _T = TypeVar("_T")
-
-SHORT_TIMEOUT_SECONDS = 0.5
-"""How long one server is waited for where another one can be asked, which takes a millisecond."""
-
-SLOW_SECONDS = 1.0
-"""A server that took longer than this over a single instance, which takes a millisecond, is asked last."""
 
 MOST_TRIES = 5
 """How often a removal is sent to a single URL until a server behind it answers that held the instance: a
@@ -162,7 +157,7 @@ class Peers:
             if not self.accepted.lately(peer.url, instance) or self._avoided.holds(peer):
                 continue
             try:
-                if peer.with_timeout(SHORT_TIMEOUT_SECONDS).read(*instance.key) is None:
+                if peer.with_timeout(windows.SHORT_TIMEOUT).read(*instance.key) is None:
                     return True
             except RegistryUnreachable as error:
                 self._avoided.add(peer, "does not answer", str(error))
@@ -268,7 +263,7 @@ class Peers:
         :param asks_avoided: ask those that are avoided, too, and wait a moment for them. Of no importance
             where all are waited for, or where all are avoided.
         :param grace_seconds: how long the rest is waited for once one has answered, where not all are; by
-            default :data:`~eurekube_provider.eureka.fan_out.GRACE_SECONDS`.
+            default :data:`.windows.GRACE`.
         :returns: the answers and the failures, by URL. Those that were not asked, or not waited for, are
             failures; what was sent to them goes on in the background.
         """
@@ -331,7 +326,7 @@ class Peers:
         ask: Callable[[Peer], _T],
         is_found: Callable[[_T], bool] = lambda _: True,
         begin: int = 0,
-        slow_seconds: float = SLOW_SECONDS,
+        slow_seconds: float = windows.SLOW,
     ) -> _T:
         """Ask one server after the other, from the one at ``begin`` on, until one knows.
 
@@ -346,9 +341,9 @@ class Peers:
             settled.add(peer)
             started = time.monotonic()
             try:
-                answer = ask(peer.with_timeout(SHORT_TIMEOUT_SECONDS) if is_short else peer)
+                answer = ask(peer.with_timeout(windows.SHORT_TIMEOUT) if is_short else peer)
             except RegistryUnreachable as error:
-                if is_short and time.monotonic() - started >= SHORT_TIMEOUT_SECONDS:
+                if is_short and time.monotonic() - started >= windows.SHORT_TIMEOUT:
                     settled.discard(peer)  # it is given its time where no other one answers
                 self._avoided.add(peer, "does not answer", str(error))
                 failures[peer] = error

@@ -15,15 +15,9 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka import apply
+from eurekube_provider.eureka import apply, windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_everywhere
-
-FORWARDED_WITHIN_SECONDS = 1.5
-"""Servers forward a renewal to each other within half a second, and once more when that failed."""
-
-TOGETHER_SECONDS = 0.2
-"""What is due within so long is looked at together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +47,7 @@ class RemovalChecks:
     def add(self, peers: Peers, instance: Instance) -> None:
         """``instance`` was removed, as it is here; a single server forwards nothing."""
         if len(peers.peers) > 1:
-            due = time.monotonic() + FORWARDED_WITHIN_SECONDS
+            due = time.monotonic() + windows.RENEWAL_REPLICATED
             removed = _Removed(peers, instance, due, threading.get_ident())
             with self._lock:
                 self._removed[self._place(peers, instance.key)] = removed
@@ -93,7 +87,7 @@ class RemovalChecks:
             if not self._removed:
                 self._is_checking = False
                 return False
-            first = min(removed.due for removed in self._removed.values()) + TOGETHER_SECONDS
+            first = min(removed.due for removed in self._removed.values()) + windows.CHECKED_TOGETHER
             seconds = first - time.monotonic()
         if seconds > 0:
             self._wait(seconds)

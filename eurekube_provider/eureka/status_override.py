@@ -13,14 +13,10 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.text import path_problem
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
-
-SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 2.0, 30.0
-"""How long servers are given to tell each other of an override that was cleared."""
-
-POLL_SECONDS = 0.5
 
 _ASKED_AT_ONCE = 20
 
@@ -146,19 +142,19 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
 
     Servers tell each other a moment later what was set, and a busy one may tell of an override, or of the
     status that it gave, after it was cleared. So with several servers it is read, and cleared again, until
-    neither has come back for :data:`SETTLE_SECONDS`, for at most :data:`LONGEST_SETTLE_SECONDS`.
+    neither has come back for :data:`.windows.REPLICATED`, for at most :data:`.windows.LONGEST_STATUS_POLL`.
 
     :raises RegistryError: no server can be asked.
     """
     cleared = [one for one in instances if _clear(peers, one)]
     now = time.monotonic()
-    settled_at, end = now + SETTLE_SECONDS, now + LONGEST_SETTLE_SECONDS
+    settled_at, end = now + windows.REPLICATED, now + windows.LONGEST_STATUS_POLL
     while cleared and len(peers.peers) > 1 and now < min(settled_at, end):
-        time.sleep(POLL_SECONDS)
+        time.sleep(windows.STATUS_POLL)
         came_back = [one for one in cleared if _clear(peers, one, again=True)]
         now = time.monotonic()
         if came_back:
-            settled_at = now + SETTLE_SECONDS
+            settled_at = now + windows.REPLICATED
     return read_statuses(peers, instances)
 
 

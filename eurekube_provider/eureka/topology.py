@@ -9,18 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.peer import Peer
 
 _log = logging.getLogger(__name__)
 
 NOBODY_ANSWERS = "no server answers"
 """Why it is not known whether batches can be used."""
-
-TOPOLOGY_SECONDS = 60.0
-"""How long it is believed which servers a server forwards to."""
-
-SILENT_SECONDS = 10.0
-"""How long until they are asked again where no server answered."""
 
 Replicas = tuple[str, ...]
 Each = Callable[[Callable[[Peer], Replicas]], tuple[Mapping[str, Replicas], Mapping[str, RegistryError]]]
@@ -71,7 +66,7 @@ class Topology:
                 _log.info("batches are used" if works else "batches are not used", extra={"reason": reason})
             if works is not None:
                 self._works = works
-            valid_seconds = SILENT_SECONDS if works is None else TOPOLOGY_SECONDS
+            valid_seconds = windows.AVOIDED if works is None else windows.TOPOLOGY
             self._believed_until = time.monotonic() + valid_seconds
             return bool(self._works)
 

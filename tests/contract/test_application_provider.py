@@ -20,10 +20,10 @@ from pulumi.runtime import rpc
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable, SomeFailed
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.removal_checks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.provider.native_resource import APPLICATION_KIND
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
@@ -562,7 +562,7 @@ def test_removals_share_their_second_look(single: Plugin, eureka: Peers, news: P
         list(executor.map(single.delete, states))
         elapsed = time.monotonic() - started
     assert held(eureka, news) == {}
-    assert FORWARDED_WITHIN_SECONDS <= elapsed < len(states) / 4 * FORWARDED_WITHIN_SECONDS
+    assert windows.RENEWAL_REPLICATED <= elapsed < len(states) / 4 * windows.RENEWAL_REPLICATED
 
 
 def test_a_status_that_is_no_longer_asked_for_goes_back_to_up(

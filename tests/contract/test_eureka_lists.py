@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from eurekube_provider.core.model import EurekaLease, Instance, Key, Status
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.registry.registry_fetcher import LIST_SECONDS, RegistryFetcher
+from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from lab import Lab
 from lab.listing import LISTED_WITHIN_SECONDS
 from lab.waiting import wait_until
@@ -82,7 +83,7 @@ def test_what_deltas_tell_is_the_list_whenever_that_is_read(quick: Server, app: 
 
     chance, listing = random.Random(1), RegistryFetcher(peers, lambda: next(clock))  # noqa: S311 - a test
     put_off = 0
-    for _ in range(3 * int(LIST_SECONDS / 15.0)):
+    for _ in range(3 * int(windows.LIST_INTERVAL / 15.0)):
         for _ in range(3):
             number = chance.randrange(12)
             sent = replace(

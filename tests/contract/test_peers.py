@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
 from eurekube_provider.eureka import apply as module
-from eurekube_provider.eureka import avoided_peers, far_side
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.apply import apply, remove, write
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
@@ -135,7 +135,7 @@ def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
     single: Lab, three: Lab, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that do not name each other: a registration goes to the first alone, and a removal to each."""
-    monkeypatch.setattr(far_side, "LACKS_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "LACKING", 0.0)
     connection = Connection((three.eureka_urls[0], *single.eureka_urls), read_timeout_seconds=WAIT_SECONDS)
     instance = owned(app)
     with closing(Peers(connection)) as peers:
@@ -617,7 +617,7 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
 
 def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next server takes over, the dead one is asked last, and is first again once it answers."""
-    monkeypatch.setattr(avoided_peers, "AVOID_SECONDS", 3.0)
+    monkeypatch.setattr(windows, "AVOIDED", 3.0)
     peers = Peers(Connection(tuple(frail.eureka_urls), connect_timeout_seconds=0.5))
     instance = owned(app)
     peers.register(instance)

@@ -8,9 +8,9 @@ import pytest
 
 from eurekube_provider.core.identity import OWNER_KEY, RENEWER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
-from eurekube_provider.eureka.removal_checks import FORWARDED_WITHIN_SECONDS
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete
 from eurekube_provider.registrations.values import OnConflict
@@ -64,7 +64,7 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
             assert len(standing) == len(peers.peers)
             return
         assert last is not None
-        assert seconds >= FORWARDED_WITHIN_SECONDS / 2
+        assert seconds >= windows.RENEWAL_REPLICATED / 2
         peers.peers[2].batch([batch.register(last)])
         brought_back.append(last)
         assert not peers.read_everywhere(*instance.key).is_gone

@@ -15,8 +15,7 @@ from enum import StrEnum
 
 from eurekube_provider.core.brake import HOLD_SECONDS
 from eurekube_provider.core.drain_time import Drain
-from eurekube_provider.eureka.avoided_peers import AVOID_SECONDS
-from eurekube_provider.eureka.registry.sweeper import SWEEP_AFTER_SECONDS
+from eurekube_provider.eureka import windows
 from eurekube_provider.kube.reflector import LONGEST_DELAY_SECONDS
 from tests.faults.operators import LEASE_SECONDS, RETRY_SECONDS
 
@@ -42,7 +41,7 @@ RELIST_SECONDS = 5.0
 RETURN_SECONDS = LONGEST_DELAY_SECONDS + TAKE_OVER_SECONDS
 """From the return of an API server until a leader knows: the reflectors' longest delay, and the Lease."""
 
-FOUND_SECONDS = AVOID_SECONDS + 5.0
+FOUND_SECONDS = windows.AVOIDED + 5.0
 """From the return of an Eureka server until the operator asks it again, and has told it what it missed."""
 
 FORWARDED_SECONDS = 30.0
@@ -53,7 +52,7 @@ RENEWED_SECONDS = 50.0
 every 25 s, and not to all of them at a time."""
 
 
-SWEPT_AFTER_SECONDS = SWEEP_AFTER_SECONDS[-1] + 3.0
+SWEPT_AFTER_SECONDS = windows.SWEEP[-1] + 3.0
 """By then after its removal an instance that came back is removed again."""
 
 

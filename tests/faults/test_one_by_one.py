@@ -22,7 +22,7 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import same_contents
 from eurekube_provider.core.registry import failure_of
-from eurekube_provider.eureka import avoided_peers
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -191,7 +191,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
 def scene(cluster: Peering, unique_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Both operators at work, all well."""
     # Come back to a server soon after a fault, when it may know nothing yet.
-    monkeypatch.setattr(avoided_peers, "AVOID_SECONDS", 2.0)
+    monkeypatch.setattr(windows, "AVOIDED", 2.0)
     cluster.heal()
     with (
         everything_logged() as log,

@@ -33,7 +33,8 @@ from lab.kubernetes import Kubernetes
 from lab.peering import SERVERS, Peering
 from lab.ports import free_ports
 from lab.processes import kill_all
-from lab.programs import PROGRAMS, provide
+from lab.programs import SERVERS as CONTROL_PLANE
+from lab.programs import provide
 from lab.workloads import Cluster, wait_for
 from tests.faults.excuse import START_SECONDS, Excuse, Excuses
 from tests.faults.named import NamedEureka
@@ -147,7 +148,7 @@ class World:
         self.lab = self._stack.enter_context(Lab(eureka=0, nodes=2, directory=self.directory / "east"))
         west = self.directory / "west"
         self.west_plane = Kubernetes(
-            provide(PROGRAMS), directory=west, api_server_port=free_ports(1)[0], nodes=1
+            provide(CONTROL_PLANE), directory=west, api_server_port=free_ports(1)[0], nodes=1
         )
         self._stack.callback(lambda: kill_all(self.west_plane.processes))
         self.west_plane.start_api()

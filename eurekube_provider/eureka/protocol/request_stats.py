@@ -8,14 +8,12 @@ from collections import Counter, deque
 from dataclasses import dataclass
 
 from eurekube_provider.core.registry import Server
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.runtime.histogram import Histogram
 
 NO_ANSWER = "none"
 """In place of a status code: the request was not answered."""
-
-LONG_SILENCE_SECONDS = 3.0
-"""Rendering a list of a large registry takes its time; a server that was silent for longer was away."""
 
 MOST_SILENCES = 64
 """How many silences of a server are remembered: more than two minutes of long ones."""
@@ -69,7 +67,7 @@ class RequestStats:
         now = time.monotonic()
         with self._lock:
             found = list(self._silences)
-            if self._silent_since is not None and now - self._silent_since >= LONG_SILENCE_SECONDS:
+            if self._silent_since is not None and now - self._silent_since >= windows.LONG_SILENCE:
                 found.append((self._silent_since, now))
         return [(began, ended) for began, ended in found if now - ended < seconds]
 
@@ -105,7 +103,7 @@ class RequestStats:
             self._open -= 1
             if code != NO_ANSWER:
                 now = time.monotonic()
-                if self._silent_since is not None and now - self._silent_since >= LONG_SILENCE_SECONDS:
+                if self._silent_since is not None and now - self._silent_since >= windows.LONG_SILENCE:
                     self._silences.append((self._silent_since, now))
                 self._silent_since = now if self._open > 0 else None
         self.durations.observe(seconds)

@@ -10,11 +10,9 @@ import threading
 import time
 from collections.abc import Sequence
 
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.self_preservation import FrontPage
-
-REFRESH_SECONDS = 30.0
-FORGET_SECONDS = 120.0
 
 
 class FrontPages:
@@ -24,19 +22,19 @@ class FrontPages:
         self._peers = tuple(peers)
         self._lock = threading.Lock()
         self._known: dict[str, tuple[float, FrontPage | None]] = {}
-        self._refreshed_at = -REFRESH_SECONDS
+        self._refreshed_at = -windows.FRONT_PAGE
 
     def latest(self, url: str) -> FrontPage | None:
         """What was read of a server lately; None where it cannot be read, or not yet."""
         now = time.monotonic()
         with self._lock:
-            is_old = now - self._refreshed_at >= REFRESH_SECONDS
+            is_old = now - self._refreshed_at >= windows.FRONT_PAGE
             if is_old:
                 self._refreshed_at = now
             at, figures = self._known.get(url, (now, None))
         if is_old:
             threading.Thread(target=self._refresh, name="figures", daemon=True).start()
-        return figures if now - at < FORGET_SECONDS else None
+        return figures if now - at < windows.FRONT_PAGE_KEPT else None
 
     def _refresh(self) -> None:
         for peer in self._peers:

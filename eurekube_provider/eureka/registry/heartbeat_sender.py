@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -19,13 +20,8 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
-FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.25, 5.0
-
-GATHER_SECONDS = 2.0
-"""So long what a server lacks is gathered while more is asked for, and no longer: it may never be idle."""
-
-MOST_NAMED, NAMED_SECONDS = 10, 600.0
-"""How many instances whose renewals are refused are named in this time."""
+MOST_NAMED = 10
+"""How many instances whose renewals are refused are named within :data:`.windows.REFUSALS_NAMED`."""
 
 _BUSY = (408, 425, 429)
 """Answers that say of the moment, not of the instance."""
@@ -176,7 +172,7 @@ class HeartbeatSender:
             if not self._lost:
                 self._lost_at = now
             self._lost += missing
-            if self.peer is not None and self.pending and now - self._lost_at < GATHER_SECONDS:
+            if self.peer is not None and self.pending and now - self._lost_at < windows.MISSING_GATHERED:
                 return []
             lost, self._lost = self._lost, []
             if self.peer is None:
@@ -227,7 +223,7 @@ class HeartbeatSender:
             return
         entry.is_refused = True
         now = elapsed_seconds()
-        if len(self._named) == MOST_NAMED and now - self._named[0] < NAMED_SECONDS:
+        if len(self._named) == MOST_NAMED and now - self._named[0] < windows.REFUSALS_NAMED:
             return
         self._named.append(now)
         _log.warning(
@@ -252,9 +248,7 @@ class HeartbeatSender:
             if is_news:
                 self._failing_since = elapsed_seconds()
             if self._probed() or is_news:  # what was under way with it tells nothing more
-                self._retry_seconds = min(
-                    max(self._retry_seconds * 2, FIRST_RETRY_SECONDS), LONGEST_RETRY_SECONDS
-                )
+                self._retry_seconds = min(max(self._retry_seconds * 2, windows.FIRST_RETRY), windows.RETRY)
             table.settled.notify_all()
         if is_news:
             _log.warning(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.forgotten import ForgottenInstances
 from eurekube_provider.eureka.registry.late_writes import LateWrites
@@ -14,7 +15,7 @@ from eurekube_provider.eureka.registry.list_lag import ListLag
 from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.renewals import Renewals
-from eurekube_provider.eureka.registry.restart_detection import MEMORY_SECONDS, RestartDetection
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.subscription import Subscription
 from eurekube_provider.eureka.registry.sweeper import Sweeper
 from eurekube_provider.eureka.registry.view import View
@@ -170,7 +171,7 @@ class KnownInstances:
     @property
     def may_be_forgotten(self) -> bool:
         """Whether what is missing was perhaps not removed: a server was restarted, or nobody could renew."""
-        return self._restarts.lost_memory or self._reachability.failed_within(MEMORY_SECONDS)
+        return self._restarts.lost_memory or self._reachability.failed_within(windows.MEMORY_LOST)
 
     def remember_override(self, lost: Instance) -> None:
         """Remember what a person had set over the status of an instance that servers forgot."""

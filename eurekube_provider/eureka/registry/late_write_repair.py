@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.late_writes import LateWrites, overtaken
 from eurekube_provider.eureka.registry.ownership import Ownership
@@ -16,9 +17,6 @@ from eurekube_provider.eureka.registry.subscription import Subscription
 from eurekube_provider.eureka.registry.view import View
 
 _log = logging.getLogger(__name__)
-
-TOLD_WITHIN_SECONDS = 3.0
-"""What a person sets at one server stands at the others by then."""
 
 
 @dataclass(eq=False, repr=False)
@@ -92,6 +90,6 @@ class LateWriteRepair:
             is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
             if by_server.failures or is_everywhere or Status.OUT_OF_SERVICE not in held:
                 return False
-            if self._stopped.wait(TOLD_WITHIN_SECONDS):
+            if self._stopped.wait(windows.ANOTHERS_STATUS):
                 return False
         return True

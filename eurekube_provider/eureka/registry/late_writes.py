@@ -30,15 +30,7 @@ from dataclasses import replace
 
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Key, Status
-
-REMEMBERED_SECONDS = 90.0
-"""A server is seldom frozen for longer than some seconds; a list shows what came within 45 s."""
-
-TOLD_AGAIN_SECONDS = 60.0
-"""A server tells its peers of a status for 30 s; the last look at them is 35 s after the last write."""
-
-JUST_NOW_SECONDS = 10.0
-"""A status of ours that went to every server is there by then; a person is hardly as quick."""
+from eurekube_provider.eureka import windows
 
 MOST_REMEMBERED = 10_000
 
@@ -99,18 +91,18 @@ class LateWrites:
             self._overridden[instance.key] = now
             while True:
                 oldest = next(iter(self._overridden))
-                is_old = self._overridden[oldest] < now - TOLD_AGAIN_SECONDS
+                is_old = self._overridden[oldest] < now - windows.STATUS_TOLD_AGAIN
                 if not is_old and len(self._overridden) <= MOST_REMEMBERED:
                     return
                 del self._overridden[oldest]
 
     def may_be_told_again(self, found: Instance) -> bool:
         """Whether this OUT_OF_SERVICE passes for a person's, and we set or took one off a minute ago."""
-        return self._was_overridden(found, TOLD_AGAIN_SECONDS)
+        return self._was_overridden(found, windows.STATUS_TOLD_AGAIN)
 
     def is_just_set(self, found: Instance) -> bool:
         """Whether this OUT_OF_SERVICE passes for a person's, and came too soon after ours to be one's."""
-        return self._was_overridden(found, JUST_NOW_SECONDS)
+        return self._was_overridden(found, windows.OUR_STATUS)
 
     def _was_overridden(self, found: Instance, within_seconds: float) -> bool:
         if found.overridden_status is not Status.OUT_OF_SERVICE or found.is_leaving:
@@ -153,7 +145,7 @@ class LateWrites:
 
     def _purge(self) -> None:
         """Forget what is old; the lock is held."""
-        since = self._clock() - REMEMBERED_SECONDS
+        since = self._clock() - windows.UNLISTED
         while self._sent:
             name = next(iter(self._sent))
             if self._sent[name][0] >= since and len(self._sent) < MOST_REMEMBERED:

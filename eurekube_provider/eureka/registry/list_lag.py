@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import time
 
-LIST_LAG_SECONDS = 35.0
-"""A list may be wrong for as long about what was written: a server makes it anew every 30 s, unless its
-``response-cache-update-interval-ms`` says otherwise, and hears of others' writes within some seconds."""
+from eurekube_provider.eureka import windows
 
 
 class ListLag:
@@ -31,7 +29,7 @@ class ListLag:
 
     def begin(self) -> None:
         """Begin to wait for lists: this replica leads from now on."""
-        self._until = time.monotonic() + LIST_LAG_SECONDS
+        self._until = time.monotonic() + windows.LIST_LAG
 
     @property
     def lasts(self) -> bool:

@@ -11,14 +11,9 @@ import time
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.registry import Condition, Failing, Refused, Unread, Well
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.protocol.request_stats import LONG_SILENCE_SECONDS
 from eurekube_provider.runtime.clock import utc_time
-
-SILENT_AFTER_SECONDS = 1.0
-"""So long no server may answer before those who wait for it are told. Unless none has ever answered, all who
-register there are told only when it is a long silence: rendering a large registry takes its time.
-"""
 
 FAILURES_THAT_LAST = 2
 
@@ -75,7 +70,7 @@ class Reachability:
         # The last of them to fall silent began what they have in common.
         return any(
             all(
-                any(began <= last and last + LONG_SILENCE_SECONDS <= ended for began, ended in one)
+                any(began <= last and last + windows.LONG_SILENCE <= ended for began, ended in one)
                 for one in silences
             )
             for last in {began for one in silences for began, _ in one}
@@ -89,12 +84,12 @@ class Reachability:
         # For how long none of its servers has answered although it was asked.
         silence = min((peer.traffic.silence_seconds for peer in self._peers.peers), default=0.0)
         have_answered = any(peer.traffic.state is not None for peer in self._peers.peers)
-        is_silent = silence >= (LONG_SILENCE_SECONDS if have_answered else SILENT_AFTER_SECONDS)
+        is_silent = silence >= (windows.LONG_SILENCE if have_answered else windows.SILENT)
         if not self.was_read:
             return Unread(failure or (self._not_answered(silence) if is_silent else None))
         if failure is not None and self._failures >= FAILURES_THAT_LAST:
             return Failing(failure, self._failing_since)
-        if silence >= SILENT_AFTER_SECONDS:
+        if silence >= windows.SILENT:
             return Failing(self._not_answered(silence), time.time() - silence, lasts=is_silent)
         return Well(failure)
 

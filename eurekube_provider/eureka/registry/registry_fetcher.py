@@ -32,21 +32,12 @@ from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.delta import Delta, applied
 from eurekube_provider.eureka.protocol.delta_reader import DeltaReader
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.runtime.clock import elapsed_seconds
-
-LIST_SECONDS = 300.0
-"""How long deltas are followed, or left alone after a doubt, without another list."""
-
-GAP_SECONDS = 120.0
-"""Between two deltas at most: a server keeps changes for 180 s, and an answer may be 30 s old, unless its
-``retention-time-in-m-s-in-delta-queue`` and ``response-cache-update-interval-ms`` say otherwise."""
-
-STILL_SECONDS = 60.0
-"""A delta that stays the same for longer is compared with the list: two rounds of the server's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,7 @@ class RegistryFetcher:
         self._cursor: _DeltaCursor | None = None
         self._deltas = DeltaReader()
         self._deferred: _DeferredList | None = None
-        self._rests_until = self._unanswered_at = -LIST_SECONDS
+        self._rests_until = self._unanswered_at = -windows.LIST_INTERVAL
         self.removals_seen: Callable[[Iterable[Key]], None] = lambda _: None
         """Told of what a server says to have been deregistered, each time that it says so; of several servers
         not of what one evicted: others may have its renewals."""
@@ -123,7 +114,7 @@ class RegistryFetcher:
             cursor is None
             or in_doubt
             or (cursor.url, cursor.started_ms) != (peer.url, started_ms)
-            or now - cursor.read_at > GAP_SECONDS
+            or now - cursor.read_at > windows.DELTA_GAP
             or not self._follow_or_list(peer, cursor, now)
         ):
             self._take(*peer.list_unless(self._fingerprint))
@@ -156,7 +147,7 @@ class RegistryFetcher:
 
         :raises RegistryUnreachable: no answer came.
         """
-        if now - cursor.listed_at <= LIST_SECONDS:
+        if now - cursor.listed_at <= windows.LIST_INTERVAL:
             return self._follow(peer, cursor, now)
         fingerprint, understand = peer.list_unread(self._fingerprint)
         if understand is None:  # it is the one of five minutes ago
@@ -221,7 +212,7 @@ class RegistryFetcher:
         try:
             found = peer.changes_unless(cursor.fingerprint, self._understand)
         except RegistryError:
-            if now - self._unanswered_at < LIST_SECONDS:
+            if now - self._unanswered_at < windows.LIST_INTERVAL:
                 self._rest(now)
             self._unanswered_at = now
             raise
@@ -230,11 +221,11 @@ class RegistryFetcher:
             return False
         fingerprint, delta = found
         if delta is None:
-            if not cursor.fits or now - max(cursor.listed_at, cursor.moved_at) > STILL_SECONDS:
+            if not cursor.fits or now - max(cursor.listed_at, cursor.moved_at) > windows.DELTA_STILL:
                 return False
             self._cursor = replace(cursor, read_at=now)
             return True
-        if now - cursor.moved_at > GAP_SECONDS:
+        if now - cursor.moved_at > windows.DELTA_GAP:
             return False
         held = applied(self._held, delta) if delta.version >= cursor.delta.version else None
         if held is None:
@@ -254,4 +245,4 @@ class RegistryFetcher:
         return [key for key in delta.gone if not (are_several and key in delta.lapsed)]
 
     def _rest(self, now: float) -> None:
-        self._rests_until = now + LIST_SECONDS
+        self._rests_until = now + windows.LIST_INTERVAL

@@ -19,30 +19,17 @@ from collections.abc import Callable, Iterable
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.text import path_problem
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, UncachedReads, read_everywhere
 
-REMEMBERED_SECONDS = 600.0
-"""For as long a proof is kept that nobody has asked for yet."""
-
-SETTLED_SECONDS = 330.0
-"""A server that has run for longer has heard from all that live: instances renew each half minute, and
-register again where they are not known. While a server hangs, as one whose machine is lost, a Java client
-doubles that time up to ten times half a minute. Source: TimedSupervisorTask."""
-
-WINDOW_SECONDS, MOST_ASKED = 15.0, 500
-"""How many instances are asked for in this time, of each server: where all vanish at once, as from one that
-lost its memory, the rest must wait."""
+MOST_ASKED = 500
+"""How many instances are asked for within :data:`.windows.PROOFS_COUNTED`, of each server: where all vanish
+at once, as from one that lost its memory, the rest must wait."""
 
 CHUNK = 2 * READS_AT_ONCE
 """How many instances are read at once: within two answers of each server."""
-
-WAITING_SECONDS = 60.0
-"""For as long a turn is kept for what must wait, and may not be asked for again."""
-
-DETECTION_SECONDS = 60.0
-"""Between two looks at whether a server is alone at its URL, while proofs depend on it."""
 
 
 class RemovalProofs:
@@ -69,7 +56,7 @@ class RemovalProofs:
             for key in keys:
                 self._at.pop(key, None)
                 self._at[key] = now  # the last, so that the oldest is the first
-            while self._at and now - next(iter(self._at.values())) > REMEMBERED_SECONDS:
+            while self._at and now - next(iter(self._at.values())) > windows.PROOF_KEPT:
                 del self._at[next(iter(self._at))]
 
     def forget(self, stands: Callable[[Key], bool]) -> None:
@@ -122,9 +109,9 @@ class RemovalProofs:
         first: else a large application would keep all others from being asked for.
         """
         now = self._clock()
-        may_be = MOST_ASKED - sum(now - at < WINDOW_SECONDS for at in self._asked.values())
+        may_be = MOST_ASKED - sum(now - at < windows.PROOFS_COUNTED for at in self._asked.values())
         here = set(keys)
-        self._waiting = {key: at for key, at in self._waiting.items() if now - at < WAITING_SECONDS}
+        self._waiting = {key: at for key, at in self._waiting.items() if now - at < windows.PROOF_TURN}
         others = sorted(self._asked_at(key) for key in self._waiting if key not in here)
         allowed: list[Key] = []
         for key in sorted(keys, key=self._asked_at):
@@ -136,7 +123,7 @@ class RemovalProofs:
             self._waiting.pop(key, None)
             self._asked[key] = now
             self._asked.move_to_end(key)
-        while self._asked and now - next(iter(self._asked.values())) > REMEMBERED_SECONDS:
+        while self._asked and now - next(iter(self._asked.values())) > windows.PROOF_KEPT:
             self._asked.popitem(last=False)
         return allowed
 
@@ -149,7 +136,7 @@ class RemovalProofs:
         if not self._have_all_settled:
             return False
         now = self._clock()
-        if now - self._detected_at > DETECTION_SECONDS:
+        if now - self._detected_at > windows.TOPOLOGY:
             self._detected_at = now
             self._restarts.detect_behind_balancer()
         return self._have_all_settled
@@ -157,5 +144,5 @@ class RemovalProofs:
     @property
     def _have_all_settled(self) -> bool:
         return self._restarts.servers_behind == 1 and all(
-            (self._restarts.runs_for(peer.url) or 0.0) >= SETTLED_SECONDS for peer in self._peers.peers
+            (self._restarts.runs_for(peer.url) or 0.0) >= windows.SERVER_SETTLED for peer in self._peers.peers
         )

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -26,26 +27,8 @@ from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 25.0
-FIRST_WITHIN_SECONDS = 5.0
-"""What was found at start may be about to lapse: nobody knows when it was renewed last."""
-
-SOON_SECONDS = 2.0
-"""When servers have told each other of what came a moment ago."""
-
-FORWARDED_AFTER_SECONDS = 60.0
-"""A server that batches have not reached for as long gets its renewals from its peers, which may still reach
-it: plain ones, since no batch is forwarded. Its Eureka leases live for 180 s by default."""
-
-LONGEST_TICK_SECONDS = 120.0
-"""A tick may have to ask every server what it is; one that takes longer is stuck."""
-
-TICK_SECONDS = 0.5
 REST_THREADS, MOST_REST_THREADS = 8, 32
 """The threads of plain renewals: at first, and at most when they fall behind."""
-
-MORE_THREADS_AFTER_SECONDS = 2.0
-"""What is due waits no longer for a thread before there is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +51,7 @@ class Renewals:
         peers: Peers,
         listener: HeartbeatListener | None = None,
         *,
-        interval_seconds: float = INTERVAL_SECONDS,
+        interval_seconds: float = windows.RENEWAL_INTERVAL,
     ) -> None:
         self._peers = peers
         self._interval = interval_seconds
@@ -133,7 +116,7 @@ class Renewals:
             if just_registered:
                 wait = random.uniform(entry.period / 2, entry.period)  # noqa: S311 - jitter, no secret
             else:
-                wait = random.uniform(0, min(entry.period, FIRST_WITHIN_SECONDS / TICK_SECONDS))  # noqa: S311
+                wait = random.uniform(0, min(entry.period, windows.FIRST_RENEWAL / windows.RENEWAL_TICK))  # noqa: S311
                 # Once soon, then at a moment of its own, so that all that came at once do not stay together.
                 self._soon.setdefault(self._now() + int(wait), set()).add(instance.key)
                 wait = random.uniform(0, entry.period)  # noqa: S311
@@ -183,7 +166,8 @@ class Renewals:
         with self._table.lock:
             held = {key for key in keys if key in self._table.entries}
             if held:
-                self._soon.setdefault(self._now() + int(SOON_SECONDS / TICK_SECONDS), set()).update(held)
+                tick = self._now() + int(windows.REPLICATED / windows.RENEWAL_TICK)
+                self._soon.setdefault(tick, set()).update(held)
 
     def __contains__(self, key: Key) -> bool:
         with self._table.lock:
@@ -213,7 +197,7 @@ class Renewals:
         """The renewing threads; only the one that hands out what is due goes round by itself."""
         ticker, *senders = self._threads
         age = time.monotonic() - self._ticked_at
-        return liveness_of([ticker], age, LONGEST_TICK_SECONDS) + liveness_of(senders)
+        return liveness_of([ticker], age, windows.LONGEST_RENEWAL_TICK) + liveness_of(senders)
 
     @property
     def late_seconds(self) -> float:
@@ -252,14 +236,14 @@ class Renewals:
                     for sender in self._senders_for(in_batches=in_batches):
                         sender.hand(due)
                 self._keep_up()
-            self._stopped.wait(TICK_SECONDS - elapsed_seconds() % TICK_SECONDS)
+            self._stopped.wait(windows.RENEWAL_TICK - elapsed_seconds() % windows.RENEWAL_TICK)
 
     def _take_due(self, now: int) -> dict[Key, None]:
         """Take what is due, after a sleep of the machine all of it, and spread it anew; the lock is held."""
-        if now - self._tick > self._interval / TICK_SECONDS:
+        if now - self._tick > self._interval / windows.RENEWAL_TICK:
             _log.warning(
                 "time jumped: what was missed is renewed at once",
-                extra={"seconds": round((now - self._tick) * TICK_SECONDS)},
+                extra={"seconds": round((now - self._tick) * windows.RENEWAL_TICK)},
             )
         self._tick = now
         due: dict[Key, None] = {}
@@ -288,7 +272,7 @@ class Renewals:
         senders = [sender for sender in (self._rest, *self._senders) if not sender.failing_seconds()]
         late = max((sender.late_seconds() for sender in senders), default=0.0)
         waits = self._rest.late_seconds() if self._rest in senders else 0.0
-        if waits > MORE_THREADS_AFTER_SECONDS and self._rest_threads < MOST_REST_THREADS:
+        if waits > windows.RENEWAL_WAITS and self._rest_threads < MOST_REST_THREADS:
             thread = self._rest_thread()
             self._threads.append(thread)
             thread.start()
@@ -318,12 +302,13 @@ class Renewals:
         """Where to send what is due."""
         if not in_batches:
             return [self._rest]
-        is_cut_off = any(sender.failing_seconds() > FORWARDED_AFTER_SECONDS for sender in self._senders)
+        is_cut_off = any(sender.failing_seconds() > windows.PLAIN_RENEWALS_AFTER for sender in self._senders)
         return [*self._senders, self._rest] if is_cut_off else self._senders
 
     def _period(self, instance: Instance) -> int:
         """The ticks between two renewals: more often than promised does no harm, less often could."""
-        return max(1, int(min(self._interval, instance.lease.renewal_interval_seconds) / TICK_SECONDS))
+        seconds = min(self._interval, instance.lease.renewal_interval_seconds)
+        return max(1, int(seconds / windows.RENEWAL_TICK))
 
     def _plan(self, entry: LeaseEntry, tick: int) -> None:
         entry.due = tick
@@ -331,4 +316,4 @@ class Renewals:
 
     @staticmethod
     def _now() -> int:
-        return int(elapsed_seconds() / TICK_SECONDS)
+        return int(elapsed_seconds() / windows.RENEWAL_TICK)

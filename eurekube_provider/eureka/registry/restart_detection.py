@@ -14,24 +14,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import ServerStatus
 
 _log = logging.getLogger(__name__)
 
-MEMORY_SECONDS = 120.0
-"""How long after a server's restart a missing registration is put down to its lost memory."""
-
-LATELY_SECONDS = 600.0
-"""A server that has run for longer than this, and since before the last reading, was not restarted just now:
-a load balancer has only now sent us there."""
-
 READS_BEHIND_BALANCER = 6
 """How many connections are made behind a balancer: of two servers all reach the same one once in 32 times."""
-
-ROUNDING_SECONDS = 2.0
-"""A server tells the time in whole seconds."""
 
 _UPTIME = re.compile(r"(\d+) days? (\d+):(\d+)")
 
@@ -65,16 +56,17 @@ class StartTimes:
     def take(self, started_ms: int, running_seconds: float, now: float) -> bool:
         """Learn from an answer; returns whether it is that of a server that was restarted."""
         is_news = started_ms not in self.seen_at
+        unread_seconds = now - self.last_read_at + windows.CLOCK_ROUNDING
         is_restart = (
             is_news
             and self.first_read_at is not None
             and running_seconds <= now - self.first_read_at
-            and running_seconds <= max(LATELY_SECONDS, now - self.last_read_at + ROUNDING_SECONDS)
+            and running_seconds <= max(windows.STARTED_LATELY, unread_seconds)
         )
         if self.first_read_at is None:
             self.first_read_at = self.last_read_at = now
         # By the last reading, not by now: while nobody answers, nothing is forgotten.
-        since = self.last_read_at - LATELY_SECONDS
+        since = self.last_read_at - windows.STARTED_LATELY
         self.seen_at = {start: at for start, at in self.seen_at.items() if at >= since}
         self.seen_at[started_ms] = self.last_read_at = now
         return is_restart
@@ -92,7 +84,7 @@ class RestartDetection:
         self._lock = threading.Lock()
         self._starts_by_url: dict[str, StartTimes] = {}
         self._runs_since: dict[str, float] = {}
-        self._seen_at = -MEMORY_SECONDS
+        self._seen_at = -windows.MEMORY_LOST
 
     @property
     def started_by_url(self) -> Mapping[str, int]:
@@ -126,7 +118,7 @@ class RestartDetection:
     @property
     def lost_memory(self) -> bool:
         """Whether what is missing may have been forgotten, and not removed."""
-        return time.monotonic() - self._seen_at < MEMORY_SECONDS
+        return time.monotonic() - self._seen_at < windows.MEMORY_LOST
 
     def notice(self, grace_seconds: float | None = None, *, ends_connections: bool = False) -> frozenset[str]:
         """Ask at each URL since when the server runs. Raises nothing.

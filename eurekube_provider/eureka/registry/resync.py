@@ -17,6 +17,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.known_instances import KnownInstances
 from eurekube_provider.eureka.registry.late_writes import LateWrites
@@ -33,23 +34,6 @@ _log = logging.getLogger(__name__)
 
 FEWEST_TO_WARN_OF = 20
 """In smaller registries a share says little."""
-
-RESTART_CHECK_SECONDS = 2.0
-"""How often who renews asks each server since when it runs: one that lost its memory need not wait."""
-
-FOLLOWED_SECONDS, AFTER_CHANGE_SECONDS = 5.0, 60.0
-"""Where somebody follows all that is listed: how often it is read after a change, and for how long."""
-
-TAKE_OVER_GRACE_SECONDS = 0.1
-"""How long who takes over waits for the rest of the servers once one has said since when it runs, which takes
-milliseconds. One that is only slow is asked again in :data:`RESTART_CHECK_SECONDS`."""
-
-FIRST_THINGS_SECONDS = 0.2
-"""For as long a list that is read for safety's sake is left alone, while others do what the delta asks for:
-to understand it takes the interpreter longer than everything else that follows from a reading."""
-
-LONGEST_ROUND_SECONDS = 600.0
-"""Reading a large registry, and settling many doubts one by one, takes its time; longer is stuck."""
 
 
 @dataclass(eq=False, repr=False)
@@ -86,7 +70,7 @@ class Resync:
         """Whether somebody follows all that is listed, so that it is read more often while it changes."""
         self._listed: list[Instance] = []
         self._has_told_of_cluster = False
-        self._changed_lately_until = -AFTER_CHANGE_SECONDS
+        self._changed_lately_until = -windows.FOLLOWED
         self._reading = threading.Lock()
         self._stopped = threading.Event()
         self._went_round_at = time.monotonic()
@@ -104,7 +88,7 @@ class Resync:
     def liveness(self) -> list[Liveness]:
         """The thread that reads."""
         age = time.monotonic() - self._went_round_at
-        return liveness_of([self._thread], age, self._resync_seconds + LONGEST_ROUND_SECONDS)
+        return liveness_of([self._thread], age, self._resync_seconds + windows.LONGEST_READING)
 
     def take_over(self) -> None:
         """Read what there is, to begin to renew; a failure is found again by the next reading."""
@@ -137,11 +121,12 @@ class Resync:
                 _log.exception("Eureka could not be read")
             self._went_round_at = time.monotonic()
             fast = self._reachability.failure is not None or not self._reachability.was_read
+            seconds = windows.RESTART_CHECK if fast else self.interval_seconds
             try:
-                self._rest(min(2.0, self._resync_seconds) if fast else self.interval_seconds)
+                self._rest(min(seconds, self._resync_seconds))
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("Eureka's servers could not be asked")
-                self._stopped.wait(RESTART_CHECK_SECONDS)
+                self._stopped.wait(windows.RESTART_CHECK)
 
     @property
     def interval_seconds(self) -> float:
@@ -150,7 +135,8 @@ class Resync:
         Servers make their answers anew each half minute, and an answer that is the same costs little.
         """
         has_changed_lately = self.is_followed and time.monotonic() < self._changed_lately_until
-        return min(FOLLOWED_SECONDS, self._resync_seconds) if has_changed_lately else self._resync_seconds
+        longest = windows.FOLLOWED_INTERVAL if has_changed_lately else self._resync_seconds
+        return min(longest, self._resync_seconds)
 
     def _refuse(self, why: ConfigurationError) -> None:
         self._reachability.refuse(why)
@@ -159,7 +145,7 @@ class Resync:
     def _rest(self, seconds: float) -> None:
         """Wait until the next reading."""
         until = time.monotonic() + seconds
-        while not self._stopped.wait(min(RESTART_CHECK_SECONDS, max(0.0, until - time.monotonic()))):
+        while not self._stopped.wait(min(windows.RESTART_CHECK, max(0.0, until - time.monotonic()))):
             if (
                 time.monotonic() >= until
                 or self.reads_everywhere
@@ -182,7 +168,7 @@ class Resync:
         with self._reading:
             asked_at = time.monotonic()
             # Also finds out which server does not answer, before one of them is asked for a list.
-            self._restarts.notice(TAKE_OVER_GRACE_SECONDS if takes_over else None)
+            self._restarts.notice(windows.SHORT_GRACE if takes_over else None)
             are_several = len(self._peers.peers) > 1
             if takes_over:
                 self.reads_everywhere = are_several
@@ -201,7 +187,7 @@ class Resync:
                 self._known.view.doubt()
             self.learn(listed, is_complete=not silent)
             if has_deferred_list:
-                self._stopped.wait(FIRST_THINGS_SECONDS)
+                self._stopped.wait(windows.DEFERRED_LIST)
                 self.learn(self.fetcher.read_deferred_list(), is_complete=True)
             if everywhere:
                 self.reads_everywhere = False
@@ -270,7 +256,7 @@ class Resync:
         listed = self._late.marked(listed)
         if self.is_followed:
             if self._listed and listed != self._listed:
-                self._changed_lately_until = time.monotonic() + AFTER_CHANGE_SECONDS
+                self._changed_lately_until = time.monotonic() + windows.FOLLOWED
             self._listed = listed
         overridden = self._known.view.overridden() if self._restarts.lost_memory else []
         news, doubts = self._known.view.merge(listed, is_complete=is_complete)

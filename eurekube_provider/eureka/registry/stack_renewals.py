@@ -22,20 +22,17 @@ from dataclasses import dataclass, field
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
 from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry.list_lag import LIST_LAG_SECONDS
 from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.renewals import Renewals
-from eurekube_provider.eureka.registry.restart_detection import MEMORY_SECONDS, RestartDetection
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.view import View
 from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 
 _log = logging.getLogger(__name__)
-
-ON_ITS_WAY_SECONDS = 120.0
-"""So long a registration may take to reach all servers: one that was frozen hears of it with a renewal."""
 
 NEW_AT_ONCE = 250
 """How many new registrations are read before the first of them are renewed."""
@@ -44,9 +41,6 @@ SPREAD_READINGS = 30
 """Where there are more, as after a change of leader, they are read in about so many parts, with two seconds
 between them: on end, 10,000 would cost each server 12 s of its processor, and syncers' changes would wait.
 """
-
-URGENT_SECONDS = 60.0
-"""What may lapse so soon is read at once."""
 
 MOST_COMPARED = 8
 """How many others are read where one server lacks something: do servers hold the same at all?"""
@@ -122,7 +116,7 @@ class StackRenewals:
             self._dropped = {
                 key: drop
                 for key, drop in self._dropped.items()
-                if key in ours or now - drop.at < MEMORY_SECONDS
+                if key in ours or now - drop.at < windows.MEMORY_LOST
             }
             dropped = dict(self._dropped)
         suggested: dict[Key, Instance] = {}
@@ -131,7 +125,7 @@ class StackRenewals:
                 self._renewals.add(instance, just_registered=False)
             else:
                 drop = dropped.get(key)  # looked at again once the list may be so old no more
-                if drop is None or drop.is_followed_by(instance, {}) or now - drop.at > LIST_LAG_SECONDS:
+                if drop is None or drop.is_followed_by(instance, {}) or now - drop.at > windows.LIST_LAG:
                     suggested[key] = instance
         suggested = dict(sorted(suggested.items(), key=lambda item: _lapses_at(item[1])))
         with self._lock:
@@ -161,7 +155,7 @@ class StackRenewals:
                     if self._suggested.get(instance.key) is instance:
                         del self._suggested[instance.key]
                 following = next(iter(self._suggested.values()), None)
-            if following is not None and _lapses_at(following) > time.time() + URGENT_SECONDS:
+            if following is not None and _lapses_at(following) > time.time() + windows.LAPSES_SOON:
                 return
 
     def _judge_all(self, listed: Sequence[Instance]) -> None:
@@ -194,7 +188,7 @@ class StackRenewals:
             dropped = self._dropped.get(found.key)
         is_news = dropped is None or dropped.is_followed_by(found, held)
         # What was removed before our eyes stands only on those that missed it, even if they alone answer.
-        lacks = self._removed_at(held, ON_ITS_WAY_SECONDS if is_news else 0.0, was_dropped=not is_news)
+        lacks = self._removed_at(held, windows.ON_ITS_WAY if is_news else 0.0, was_dropped=not is_news)
         if is_news and may_be_evicted(held, time.time()):
             lacks = ()
         elif dropped is not None and not is_news:

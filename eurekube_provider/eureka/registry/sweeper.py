@@ -28,24 +28,15 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.uncached_reads import read_each
 
 _log = logging.getLogger(__name__)
 
-SWEEP_AFTER_SECONDS = (2.0, 35.0)
-"""When what was under way has arrived, and when servers have given up to forward the rest (after 30 s)."""
-
-SWEEP_AFTER_SECONDS_BEHIND_ONE_URL = (*SWEEP_AFTER_SECONDS, 50.0, 65.0, 95.0)
-"""When it is looked for where several servers answer at one URL: nobody notices there that one of them was
-frozen, and is back with what was removed meanwhile."""
-
 MOST_SWEPT_LONGER = 1_000
 """How many that are due at once are looked for longer, with several reads each; the rest is left to lapse."""
-
-TICK_SECONDS = 1.0
-RETRY_SECONDS = 5.0
 
 MOST_REMEMBERED = 10_000
 """Removals that a server still has to be asked for; beyond, the oldest are left to lapse."""
@@ -126,7 +117,7 @@ class Sweeper:
 
         :param former: who had it before, and gave it to the owner: a server that was away may not know yet.
         """
-        removal = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], former=former)
+        removal = _PendingSweep(instance, time.monotonic() + windows.SWEEP[0], former=former)
         with self._lock:
             for removals in self._removals.values():
                 removals.pop(instance.key, None)
@@ -136,7 +127,7 @@ class Sweeper:
 
     def may_come(self, instance: Instance) -> None:
         """``instance`` was sent, and no answer came: it may stand there when nobody wants it any more."""
-        removal = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], is_certain=False)
+        removal = _PendingSweep(instance, time.monotonic() + windows.SWEEP[0], is_certain=False)
         with self._lock:
             for removals in self._removals.values():
                 if len(removals) < MOST_REMEMBERED:
@@ -164,7 +155,7 @@ class Sweeper:
             self._came_back(again)
         are_several = self._servers_behind() > 1 and len(self._peers.peers) == 1
         sweeps_longer = are_several and len(due) <= MOST_SWEPT_LONGER
-        sweep_after_seconds = SWEEP_AFTER_SECONDS_BEHIND_ONE_URL if sweeps_longer else SWEEP_AFTER_SECONDS
+        sweep_after_seconds = windows.SWEEP_BEHIND_ONE_URL if sweeps_longer else windows.SWEEP
         with self._lock:
             for removal in due:
                 key = removal.instance.key
@@ -179,7 +170,7 @@ class Sweeper:
 
     def _run(self, peer: Peer) -> None:
         was_away = False
-        while not self._stopped.wait(TICK_SECONDS):
+        while not self._stopped.wait(windows.SWEEP_TICK):
             if not self._peers.may_write():
                 continue  # whoever leads checks, and removes
             try:
@@ -187,16 +178,16 @@ class Sweeper:
             except RegistryError:
                 # Whoever writes or renews there says so; what is due stays due.
                 was_away = True
-                self._stopped.wait(RETRY_SECONDS)
+                self._stopped.wait(windows.RETRY)
             except LeadershipLost:
-                self._stopped.wait(RETRY_SECONDS)
+                self._stopped.wait(windows.RETRY)
             except Exception:  # noqa: BLE001 - the thread must check again
                 _log.exception("removals could not be checked")
 
     def _sweep_elsewhere(self, peer: Peer, removal: _PendingSweep) -> None:
         """The server was away and may have told the others of the instance; the lock is held."""
         instance = removal.instance
-        anew = _PendingSweep(instance, time.monotonic() + SWEEP_AFTER_SECONDS[0], former=removal.former)
+        anew = _PendingSweep(instance, time.monotonic() + windows.SWEEP[0], former=removal.former)
         for url, removals in self._removals.items():
             pending = removals.get(instance.key)
             if url != peer.url and (pending is None or pending.instance is instance):

@@ -15,7 +15,7 @@ from eurekube_provider.core.brake import counts
 from eurekube_provider.core.identity import cluster_of
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import same_contents
-from eurekube_provider.eureka.observer import UNLISTED_SECONDS
+from eurekube_provider.eureka import windows
 
 FEWEST_TO_PURGE = 1000
 
@@ -160,7 +160,7 @@ class View:
 
     def _purge(self, now: float) -> None:
         """Forget what every list shows by now; as it costs what there is, at each doubling at most."""
-        self._touched = {key: at for key, at in self._touched.items() if now - at < UNLISTED_SECONDS}
+        self._touched = {key: at for key, at in self._touched.items() if now - at < windows.UNLISTED}
         self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._touched))
 
     def _hold(self, instance: Instance) -> Key:

@@ -19,8 +19,8 @@ from typing import Any
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Key
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.registry.sweeper import SWEEP_AFTER_SECONDS
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MERGE_PATCH, SERVICES, SYNCERS, KubeAccess
 from eurekube_provider.kube.reflector import Reflector
 from eurekube_provider.operator.conditions import Report
@@ -57,7 +57,7 @@ other."""
 CHECK_MS = 1_000
 """Between two looks whether an Eureka answers."""
 
-OVERTAKEN_MS = round(SWEEP_AFTER_SECONDS[-1] * 1000)
+OVERTAKEN_MS = round(windows.SWEEP[-1] * 1000)
 """What a batch that was overtaken brings back is found by the second look for what was removed."""
 
 RETRY_SECONDS = 2.0

@@ -29,9 +29,10 @@ from eurekube_provider.dev.eureka.cluster import EurekaCluster, NoAnswer
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.dev.eureka.instance_registry import Document
 from eurekube_provider.dev.eureka.virtual_clock import Clock
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol import peer, transport
-from eurekube_provider.eureka.registry import renewals, resync
+from eurekube_provider.eureka.registry import renewals
 from eurekube_provider.kube import elector, events
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import (
@@ -483,9 +484,9 @@ def owned() -> Iterator[None]:
         replace(controller, "WORKERS", 3)
         replace(renewals, "REST_THREADS", 2)
         replace(leadership, "POLL_SECONDS", 0.5)
-        replace(resync, "RESTART_CHECK_SECONDS", 4.0)
+        replace(windows, "RESTART_CHECK", 4.0)
         replace(unresponsive, "TICK_SECONDS", 1.0)
-        replace(renewals, "TICK_SECONDS", 1.0)
+        replace(windows, "RENEWAL_TICK", 1.0)
         log = logging.getLogger("eurekube_provider")
         handler = _Errors()
         before = log.level, log.propagate

@@ -15,8 +15,8 @@ from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, Reg
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
-from eurekube_provider.eureka import fan_out
 from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
@@ -53,7 +53,7 @@ class Known(RecordingObserver):
 
 def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of a batch is forwarded: one that is left behind by the others gets it all the same, soon."""
-    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "GRACE", 0.05)
     one = instance(OURS, 1)
     slow, held, lock = URLS[2], {url: set[str]() for url in URLS}, threading.Lock()
 
@@ -244,7 +244,7 @@ def test_a_server_that_is_left_behind_is_told_nothing_that_was_undone(
     comes_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands take many batches: some are removed, or stand again, before it comes to the last of them."""
-    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "GRACE", 0.05)
     many = [instance(OURS, number) for number in range(batch.MOST_ITEMS // 2 + 1)]
     last, owners = many[-1], {one.key: OURS for one in many}
     slow, held = URLS[1], {url: dict[str, None]() for url in URLS[:2]}

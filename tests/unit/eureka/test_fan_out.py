@@ -10,10 +10,9 @@ import pytest
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.eureka import fan_out
-from eurekube_provider.eureka import peers as peers_module
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.fan_out import GRACE_SECONDS, patience
+from eurekube_provider.eureka.fan_out import patience
 from eurekube_provider.eureka.peer_threads import PeerExecutor
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -58,11 +57,11 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.mark.parametrize(
     ("answered_after", "expected"),
-    [([], None), ([0.01], 0.01 + GRACE_SECONDS), ([0.01, 3.0], 6.0), ([3.0, 0.01], 6.0)],
+    [([], None), ([0.01], 0.01 + windows.GRACE), ([0.01, 3.0], 6.0), ([3.0, 0.01], 6.0)],
 )
 def test_how_long_the_others_are_waited_for(answered_after: list[float], expected: float | None) -> None:
     """For a grace, or as long again as the slowest took; for as long as it takes where nobody answered."""
-    assert patience(answered_after, GRACE_SECONDS) == expected
+    assert patience(answered_after, windows.GRACE) == expected
 
 
 def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
@@ -70,16 +69,16 @@ def test_one_that_hangs_is_waited_for_once(cluster: Cluster) -> None:
     cluster.hanging = {URLS[0]}
     answered, failed, seconds = cluster.each()
     assert (answered, failed) == (set(URLS[1:]), {URLS[0]})
-    assert GRACE_SECONDS <= seconds < LONG_SECONDS / 3
+    assert windows.GRACE <= seconds < LONG_SECONDS / 3
     cluster.asked.clear()
     answered, failed, seconds = cluster.each()
     assert (answered, failed, set(cluster.asked)) == (set(URLS[1:]), {URLS[0]}, set(URLS[1:]))
-    assert seconds < GRACE_SECONDS
+    assert seconds < windows.GRACE
 
 
 def test_all_that_wait_for_it_wait_together(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Far more questions than it has threads: none of them waits for another one's turn."""
-    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(windows, "GRACE", 2.0)
     cluster.hanging = {URLS[2]}
     started = time.monotonic()
     found: list[tuple[set[str], set[str], float]] = []
@@ -108,10 +107,10 @@ def test_nobody_else_answers(cluster: Cluster) -> None:
         return real(peer)
 
     cluster.ask = ask  # type: ignore[method-assign]
-    threading.Timer(3 * GRACE_SECONDS, cluster.healed.set).start()
+    threading.Timer(3 * windows.GRACE, cluster.healed.set).start()
     answered, failed, seconds = cluster.each()
     assert (answered, failed) == (set(), set(URLS))
-    assert seconds >= 2 * GRACE_SECONDS
+    assert seconds >= 2 * windows.GRACE
     with pytest.raises(RegistryUnreachable):
         cluster.peers.everywhere(cluster.ask)
 
@@ -130,8 +129,8 @@ def test_who_cannot_tell_later_waits_for_all() -> None:
     """A process that ends soon must know what became of each server."""
     cluster = Cluster(waits_for_all=True)
     cluster.hanging = {URLS[0]}
-    threading.Timer(3 * GRACE_SECONDS, cluster.healed.set).start()
-    assert cluster.each()[2] >= 2 * GRACE_SECONDS
+    threading.Timer(3 * windows.GRACE, cluster.healed.set).start()
+    assert cluster.each()[2] >= 2 * windows.GRACE
     assert set(cluster.asked) == set(URLS)
     cluster.asked.clear()
     assert cluster.each()[:2] == (set(URLS[1:]), {URLS[0]})
@@ -172,7 +171,7 @@ class Quick:
     """Peers whose servers say whether they were asked with a short time-out."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, bool], bool]) -> None:
-        monkeypatch.setattr(peers_module, "SHORT_TIMEOUT_SECONDS", 0.05)
+        monkeypatch.setattr(windows, "SHORT_TIMEOUT", 0.05)
         self.asked: list[tuple[str, bool]] = []
         self.peers = Peers(Connection(URLS), waits_for_all=False)
 

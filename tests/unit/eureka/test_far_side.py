@@ -10,9 +10,9 @@ import pytest
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
-from eurekube_provider.eureka import far_side
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.far_side import LACKS_SECONDS, FarSide
+from eurekube_provider.eureka.far_side import FarSide
 from eurekube_provider.eureka.peers import Peers
 from tests.explore.world import World, owned
 
@@ -48,7 +48,7 @@ class Split:
 @pytest.fixture
 def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
     """What lacks once is told at once."""
-    monkeypatch.setattr(far_side, "LACKS_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "LACKING", 0.0)
     cluster = EurekaCluster(URLS)
     with owned(World(cluster)):
         yield Split(cluster)
@@ -119,11 +119,11 @@ def test_what_lacks_for_a_moment_is_told_by_others() -> None:
         peer.register = lambda instance: told.append(instance.instance_id)  # type: ignore[method-assign]
     side = FarSide(lambda: True, lambda: now[0])
     side.lack([far], ONE, [near])
-    now[0] += LACKS_SECONDS
+    now[0] += windows.LACKING
     side.holds(far, ONE.key)
     side.lack([far], ONE, [near])
     assert told == []
-    now[0] += LACKS_SECONDS
+    now[0] += windows.LACKING
     side.lack([far], ONE, [near])
     assert told == [ONE.instance_id]
     peers.close()

@@ -11,14 +11,11 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.removal_checks import (
-    FORWARDED_WITHIN_SECONDS,
-    TOGETHER_SECONDS,
-    RemovalChecks,
-)
+from eurekube_provider.eureka.removal_checks import RemovalChecks
 
 Key = tuple[str, str]
 
@@ -71,7 +68,7 @@ def test_many_removals_wait_once_and_what_came_back_goes() -> None:
     cluster.peers[1].held[("A", "3")] = instance(3)
     looks.finish()
     assert len(waits) == 1
-    assert 0 < waits[0] <= FORWARDED_WITHIN_SECONDS + TOGETHER_SECONDS
+    assert 0 < waits[0] <= windows.RENEWAL_REPLICATED + windows.CHECKED_TOGETHER
     assert cluster.peers[1].held == {}
     looks.finish()  # nothing is left to wait for
 

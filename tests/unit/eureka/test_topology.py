@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.eureka import topology as module
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -93,8 +93,8 @@ def test_a_replica_whose_url_cannot_be_read_forbids_batches(
 
 def test_servers_that_are_away_change_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """While no server answers, what was known last holds; the first answer counts again."""
-    monkeypatch.setattr(module, "TOPOLOGY_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "TOPOLOGY", 0.0)
+    monkeypatch.setattr(windows, "AVOIDED", 0.0)
     peers = Peers(Connection.parse(URL))
     server.away = True
     assert not peers.uses_batches(MANY)

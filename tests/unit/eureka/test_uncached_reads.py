@@ -136,7 +136,7 @@ def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozens
     """Look once at a server for what was removed, as soon as it was."""
     sweeper = Sweeper(cluster, is_registered=lambda _: False)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("eurekube_provider.eureka.registry.sweeper.SWEEP_AFTER_SECONDS", (0.0, 0.0))
+        patched.setattr("eurekube_provider.eureka.windows.SWEEP", (0.0, 0.0))
         for one in removed:
             sweeper.removed(one, former)
         sweeper.sweep(cluster.servers[0])  # type: ignore[arg-type]
@@ -181,7 +181,7 @@ def test_to_sweep_many_takes_time() -> None:
 
 def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """A removal that was under way may hit it, so that each look at a server has it renewed."""
-    monkeypatch.setattr("eurekube_provider.eureka.registry.sweeper.SWEEP_AFTER_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("eurekube_provider.eureka.windows.SWEEP", (0.0, 0.0))
     cluster = Cluster()
     cluster.holds(MANY[:2])
     again: list[list[Key]] = []

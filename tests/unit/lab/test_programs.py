@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab import downloads, programs
-from lab.builds import GoBuild, build_go, go_caches
+from lab.builds import GoModule, build_go, go_caches
 from lab.cache import cache_folder, filled_atomically
 from lab.downloads import Archive, DownloadError, fetch
 from lab.errors import LabError
@@ -89,11 +89,15 @@ def executable(path: Path, content: bytes = SCRIPT) -> Path:
     return path
 
 
+def tool_of(*archives: Archive, name: str = "tool") -> Program:
+    """A program 1.2.3 that has these archives for this platform."""
+    by_platform = {platform_name(): archive for archive in archives}
+    return Program(name, "1.2.3", (1, 0), GoModule("tools"), f"example.org/{name}", by_platform)
+
+
 def provide_tool(monkeypatch: pytest.MonkeyPatch, *archives: Archive) -> Path:
     """Provide a program `tool` 1.2.3 that has these archives for this platform and cannot be built."""
-    build = GoBuild(module="tool", packages={"tool": "example.org/tool"})
-    tool = Program("tool", "1.2.3", (1, 0), build, {platform_name(): archive for archive in archives})
-    monkeypatch.setitem(PROGRAMS, "tool", tool)
+    monkeypatch.setitem(PROGRAMS, "tool", tool_of(*archives))
     return provide(["tool"])["tool"]
 
 
@@ -187,7 +191,7 @@ def test_a_program_on_path_is_taken_first(
 ) -> None:
     """PATH wins over the cache, and the line says so."""
     on_path = executable(tmp_path / "bin" / "tool")
-    executable(tmp_path / "cache" / "tool" / "1.2.3" / "tool")
+    executable(tool_of().built)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
     assert provide_tool(monkeypatch) == on_path
     assert capsys.readouterr().err == f"lab: tool 1.2.3: from PATH, {on_path}\n"
@@ -209,7 +213,7 @@ def test_a_useless_program_on_path_is_passed_over(
 ) -> None:
     """One that does not run, or is too old, is named; the cache comes next."""
     executable(tmp_path / "bin" / "tool", script)
-    cached = executable(tmp_path / "cache" / "tool" / "1.2.3" / "tool")
+    cached = executable(tool_of().built)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
     assert provide_tool(monkeypatch) == cached
     passed_over, taken = capsys.readouterr().err.splitlines()
@@ -224,7 +228,8 @@ def test_what_is_not_cached_is_downloaded_once(
     """The download goes into the cache, under its own version, and the next lab finds it there."""
     site.files["/tool"] = SCRIPT
     archive = Archive(f"{site.url}/tool", "1.2.2", checksum(SCRIPT))
-    expected = tmp_path / "cache" / "tool" / "1.2.2" / "tool"
+    digest = hashlib.sha256(SCRIPT).hexdigest()
+    expected = tmp_path / "cache" / "downloads" / digest[:16] / "1.2.2" / "tool"
     assert [provide_tool(monkeypatch, archive), provide_tool(monkeypatch, archive)] == [expected, expected]
     assert site.asked == ["/tool"]
 
@@ -253,11 +258,10 @@ def test_a_failed_build_shows_the_end_of_its_output(monkeypatch: pytest.MonkeyPa
     """The tool's own words are in the error."""
     executable(tmp_path / "bin" / "go", b"#!/bin/sh\necho this version is too old\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin")
-    build = GoBuild(module="etcd", packages={"etcd": "go.etcd.io/etcd/server/v3"})
     with pytest.raises(
         LabError, match=r"(?s)building etcd failed \(go exited with 1\).*this version is too old"
     ):
-        build_go(build, tmp_path, tmp_path)
+        build_go(GoModule("cluster"), {"etcd": "go.etcd.io/etcd/server/v3"}, tmp_path, tmp_path)
 
 
 def test_a_build_leaves_nothing_in_the_users_go_caches(
@@ -277,10 +281,11 @@ cp /bin/true "$2/tool"
 """
     executable(tmp_path / "bin" / "go", go.encode())
     monkeypatch.setattr("lab.builds.MODULES", tmp_path)
-    (tmp_path / "tool").mkdir()
+    (tmp_path / "tools").mkdir()
     monkeypatch.setenv("EUREKUBE_NO_DOWNLOAD", "1")
     made = provide_tool(monkeypatch)
-    assert made == tmp_path / "cache" / "tool" / "1.2.3" / "tool"
+    assert made == tool_of().built
+    assert made.is_relative_to(tmp_path / "cache" / "tool")
     seen = dict(line.partition("=")[::2] for line in (tmp_path / "seen").read_text().splitlines())
     caches = Path(seen["GOCACHE"]).parent
     assert (caches.parent, caches.exists()) == (tmp_path / "cache", False)
@@ -288,6 +293,44 @@ cp /bin/true "$2/tool"
     assert seen["GOFLAGS"] == "-mod=mod -modcacherw"
     assert seen["GOPROXY"] == f"file://{modules}/cache/download,https://proxy.example.com"
     assert [path.name for path in modules.rglob("*")] == ["cache", "download"]
+
+
+def test_what_is_missing_of_a_module_is_built_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One run of Go makes the missing programs and leaves out the one that is there."""
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}/bin{os.pathsep}/usr/bin")
+    go = f"""#!/bin/sh
+if [ "$1" = env ]; then exit; fi
+while [ "$1" != -o ]; do shift; done
+folder="$2"; shift 2
+echo "$@" >> {tmp_path}/built
+for package in "$@"; do cp /bin/true "$folder/${{package##*/}}"; done
+"""
+    executable(tmp_path / "bin" / "go", go.encode())
+    monkeypatch.setattr("lab.builds.MODULES", tmp_path)
+    (tmp_path / "tools").mkdir()
+    names = ("first", "second", "third")
+    for name in names:
+        monkeypatch.setitem(PROGRAMS, name, tool_of(name=name))
+    executable(PROGRAMS["second"].built)
+    assert provide(names) == {name: PROGRAMS[name].built for name in names}
+    assert (tmp_path / "built").read_text() == "example.org/first example.org/third\n"
+    assert provide(names) == {name: PROGRAMS[name].built for name in names}
+    assert (tmp_path / "built").read_text().count("\n") == 1
+
+
+def test_another_module_makes_another_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A program in the cache stands for the module's files, the package and the flags it was built with."""
+    monkeypatch.setattr("lab.builds.MODULES", tmp_path)
+    (tmp_path / "tools").mkdir()
+    names = []
+    for content in ("require one", "require two"):
+        (tmp_path / "tools" / "go.mod").write_text(content)
+        for module in (GoModule("tools"), GoModule("tools", "-X a=b"), GoModule("tools", tags="a")):
+            names += [module.fingerprint("example.org/a"), module.fingerprint("example.org/b")]
+    assert len(set(names)) == len(names) == 12
+    assert GoModule("tools").fingerprint("example.org/a") in names
 
 
 def test_caches_that_a_killed_build_left_are_removed(tmp_path: Path) -> None:
@@ -352,9 +395,8 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "tool").iterdir()] == ["whole"]
 
 
-def test_kubectl_is_found_beside_the_api_server(tmp_path: Path) -> None:
+def test_kubectl_is_found_in_the_cache() -> None:
     """It is optional: None when neither PATH nor the cache has it."""
     assert programs.find_kubectl() is None
-    version = PROGRAMS["kube-apiserver"].version
-    cached = executable(tmp_path / "cache" / "kubernetes" / version / "kubectl")
+    cached = executable(PROGRAMS["kubectl"].built)
     assert programs.find_kubectl() == cached

@@ -11,8 +11,8 @@ import pytest
 from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Failing
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.registry import reachability
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.operator import unresponsive
 from eurekube_provider.operator.conditions import Report
@@ -64,7 +64,7 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
 ) -> None:
     """Not only when the requests have timed out; what a reconcile ends with is said after that."""
     monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
-    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SILENT", 0.05)
     scene = running.scene
     scene.endpoints(WEB, a=READY)
     running.start()
@@ -97,8 +97,8 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
 
 def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are reconciled as soon as it is silent for seconds, and again when it is heard."""
-    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
-    monkeypatch.setattr(reachability, "LONG_SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SILENT", 0.05)
+    monkeypatch.setattr(windows, "LONG_SILENCE", 0.05)
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
@@ -134,8 +134,8 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
     was_read: bool, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody reconciles its syncers until then; once that is over the first reconcile says what there is."""
-    monkeypatch.setattr(reachability, "SILENT_AFTER_SECONDS", 0.05)
-    monkeypatch.setattr(reachability, "LONG_SILENCE_SECONDS", 60.0)
+    monkeypatch.setattr(windows, "SILENT", 0.05)
+    monkeypatch.setattr(windows, "LONG_SILENCE", 60.0)
     scene, answers, registry = running.scene, threading.Event(), running.registry
     scene.endpoints(WEB, a=READY, b=READY)
     if was_read:

@@ -9,15 +9,15 @@ import pytest
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.plan import plan
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.registry import list_lag
 from lab.waiting import wait_until
 from tests.unit.eureka.servers import OWNER, Holding, Told, TwoServers, after_a_restart, instance
 
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the first server had forgotten may stand on the others, a status that a person set included."""
-    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "LIST_LAG", 0.0)
     registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)  # nobody reads on: as it is until all are listed
     assert registry.reachability.was_read
@@ -35,14 +35,14 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All servers were listed, and what the former leader registered last is in none of the lists yet."""
-    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 600.0)
+    monkeypatch.setattr(windows, "LIST_LAG", 600.0)
     servers = TwoServers([])
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
     registry.resync.read()
     assert servers.lists == [peer.url for peer in servers.peers]
     assert not registry.instances.is_new(("RATING", "any"))
-    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "LIST_LAG", 0.0)
     registry.take_over(0)
     registry.resync.read()
     assert registry.instances.is_new(("RATING", "any"))

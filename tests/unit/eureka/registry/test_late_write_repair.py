@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.registry import late_write_repair, late_writes, sweeper
 from tests.unit.eureka.servers import Holding, instance
 
 
@@ -20,8 +20,8 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     stands_at: tuple[int, ...], just_now_seconds: float, is_ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless ours was set just now; at some servers only it was told again by a server within a minute."""
-    monkeypatch.setattr(late_write_repair, "TOLD_WITHIN_SECONDS", 0.0)
-    monkeypatch.setattr(late_writes, "JUST_NOW_SECONDS", just_now_seconds)
+    monkeypatch.setattr(windows, "ANOTHERS_STATUS", 0.0)
+    monkeypatch.setattr(windows, "OUR_STATUS", just_now_seconds)
     up = instance("vm")
     out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     servers = Holding(up)
@@ -29,7 +29,7 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     registry.instances.registered(up)
     for number in stands_at:
         servers.held[number][up.key] = out
-    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0,))
+    monkeypatch.setattr(windows, "SWEEP", (0.0,))
     registry.sweeper.may_come(up)
     registry.sweeper.sweep(servers.peers[0])
     assert not known_as_leaving(registry, up)  # nothing of ours was there

@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka.registry.late_writes import (
-    JUST_NOW_SECONDS,
-    REMEMBERED_SECONDS,
-    TOLD_AGAIN_SECONDS,
-    LateWrites,
-    overtaken,
-)
+from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.registry.late_writes import LateWrites, overtaken
 
 ONE = Instance(
     "rating",
@@ -44,7 +39,7 @@ def test_a_status_of_ours_that_comes_late_does_not_pass_for_a_persons() -> None:
     assert marked.is_leaving
     other = replace(OUT, instance_id="another")
     assert late.marked([ONE, other]) == [ONE, other]
-    clock.now += REMEMBERED_SECONDS + 1
+    clock.now += windows.UNLISTED + 1
     assert late.marked([OUT]) == [OUT]
 
 
@@ -69,7 +64,7 @@ def test_a_status_of_ours_that_was_answered_may_be_told_again_for_a_minute() -> 
     assert not late.may_be_told_again(ONE)
     assert not late.may_be_told_again(LateWrites.as_ours(OUT))
     assert not late.may_be_told_again(replace(OUT, instance_id="another"))
-    clock.now += TOLD_AGAIN_SECONDS
+    clock.now += windows.STATUS_TOLD_AGAIN
     assert not late.may_be_told_again(OUT)
 
 
@@ -82,7 +77,7 @@ def test_a_status_that_stands_just_after_ours_is_no_persons() -> None:
     assert late.is_just_set(OUT)
     assert not late.is_just_set(ONE)
     assert not late.is_just_set(replace(OUT, instance_id="another"))
-    clock.now += JUST_NOW_SECONDS
+    clock.now += windows.OUR_STATUS
     assert not late.is_just_set(OUT)
     assert late.may_be_told_again(OUT)
 

@@ -17,14 +17,10 @@ from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.dev.eureka.response_caches import ALL, DELTA, CacheKey
 from eurekube_provider.dev.eureka.virtual_clock import EPOCH_MS, Clock
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.codec import instances_from_text
 from eurekube_provider.eureka.protocol.delta import Delta, applied, counts_of, delta_from_text
-from eurekube_provider.eureka.registry.registry_fetcher import (
-    GAP_SECONDS,
-    LIST_SECONDS,
-    STILL_SECONDS,
-    RegistryFetcher,
-)
+from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from tests.model.commands import Commands
 
 RATING = Instance("rating", "a", "10.0.0.1", "10.0.0.1", Port(8080))
@@ -407,7 +403,7 @@ def test_whatever_happens_deltas_show_what_the_registry_was(*, use_read_only_cac
 def test_deltas_are_followed_from_list_to_list() -> None:
     """In five minutes of changes the list is read once; each change is seen when a list would show it."""
     one = following().anchored()
-    for number in range(int(LIST_SECONDS / 15)):
+    for number in range(int(windows.LIST_INTERVAL / 15)):
         one.register(f"c{number}")
         one.wait(15)
         listed = sorted(each.instance_id for each in one.truth[one.get("apps")])
@@ -429,7 +425,7 @@ def followed_for(one: Following, seconds: float) -> None:
 def test_what_a_delta_tells_waits_for_no_list() -> None:
     """The list of every five minutes is asked for before it, and understood after that was passed on."""
     one = following().anchored()
-    followed_for(one, LIST_SECONDS)
+    followed_for(one, windows.LIST_INTERVAL)
     one.register("c")
     one.wait(31)
     one.asked.clear()
@@ -446,7 +442,7 @@ def test_what_a_delta_tells_waits_for_no_list() -> None:
 def test_the_list_that_was_put_off_is_believed() -> None:
     """One that came and one that went, and no delta told: the counts are the same."""
     one = following().anchored()
-    followed_for(one, LIST_SECONDS)
+    followed_for(one, windows.LIST_INTERVAL)
     one.register("c")
     one.remove("b")
     one.cluster.servers[URL].registry.changes.clear()
@@ -460,7 +456,7 @@ def test_the_list_that_was_put_off_is_believed() -> None:
 def test_a_list_that_was_put_off_takes_nothing_back_that_the_delta_told() -> None:
     """The server renewed its caches between the two answers: the delta is the newer one."""
     one = following().anchored()
-    followed_for(one, LIST_SECONDS)
+    followed_for(one, windows.LIST_INTERVAL)
     one.register("d")
     one.wait(31)
     one.register("c")
@@ -486,7 +482,7 @@ def test_a_list_that_was_put_off_takes_nothing_back_that_the_delta_told() -> Non
 def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryUnreachable | None) -> None:
     """The list was read, which is what counts."""
     one = following().anchored()
-    followed_for(one, LIST_SECONDS)
+    followed_for(one, windows.LIST_INTERVAL)
     one.register("c")
     one.wait(31)
     one.asked.clear()
@@ -555,7 +551,7 @@ def test_a_reader_that_was_away_reads_the_list() -> None:
     one = following().anchored()
     one.remove("a")
     one.register("c")
-    one.wait(GAP_SECONDS + 100)
+    one.wait(windows.DELTA_GAP + 100)
     one.register("d")
     one.wait(30)
     assert one.ids() == ["b", "c", "d"]
@@ -572,7 +568,7 @@ def test_a_delta_that_stays_the_same_is_compared_with_the_list() -> None:
 
     server.registry.invalidate = misses_the_delta
     one.register("c")
-    for _ in range(int(STILL_SECONDS / 15)):
+    for _ in range(int(windows.DELTA_STILL / 15)):
         one.wait(15)
         assert one.ids() == ["a", "b"]
     one.wait(15)
@@ -627,7 +623,7 @@ def test_what_no_delta_tells_is_seen_by_the_counts() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(LIST_SECONDS)
+    one.wait(windows.LIST_INTERVAL)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -685,7 +681,7 @@ def test_a_server_without_deltas_is_listed(*, begins: bool) -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(LIST_SECONDS)
+    one.wait(windows.LIST_INTERVAL)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -698,7 +694,7 @@ def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(LIST_SECONDS)
+    one.wait(windows.LIST_INTERVAL)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -774,7 +770,7 @@ def test_deltas_that_go_unanswered_again_rest() -> None:
     one.wait(15)
     one.read()
     assert one.asked == ["list"]
-    one.wait(LIST_SECONDS)
+    one.wait(windows.LIST_INTERVAL)
     one.read()
     assert one.asked == ["list", "delta"]
 
@@ -787,7 +783,7 @@ def test_an_outage_of_long_ago_is_forgotten() -> None:
         one.wait(15)
         one.read()
         assert one.asked == ["list", "delta"]
-        one.wait(LIST_SECONDS)
+        one.wait(windows.LIST_INTERVAL)
         one.read()
         one.read()
         assert one.asked == ["delta"]

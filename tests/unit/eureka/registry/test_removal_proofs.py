@@ -10,17 +10,9 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Port
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.registry import removal_proofs as module
-from eurekube_provider.eureka.registry.removal_proofs import (
-    CHUNK,
-    DETECTION_SECONDS,
-    MOST_ASKED,
-    REMEMBERED_SECONDS,
-    SETTLED_SECONDS,
-    WAITING_SECONDS,
-    WINDOW_SECONDS,
-    RemovalProofs,
-)
+from eurekube_provider.eureka.registry.removal_proofs import CHUNK, MOST_ASKED, RemovalProofs
 from eurekube_provider.eureka.uncached_reads import UncachedReads
 
 HERE = Instance("review", "a", "192.0.2.1", "192.0.2.1", Port(8080))
@@ -36,7 +28,7 @@ class Scene:
         self.now = 10_000.0
         self.asked = 0
         self.chunks: list[int] = []
-        self.runs_for = dict.fromkeys(self.held, SETTLED_SECONDS)
+        self.runs_for = dict.fromkeys(self.held, windows.SERVER_SETTLED)
         self.looks = 0
         self.behind = 1
         self.restarts = SimpleNamespace(
@@ -105,14 +97,14 @@ def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> 
     assert not scene.is_gone()
     del scene.runs_for["two"]
     assert not scene.is_gone()
-    scene.runs_for["two"] = SETTLED_SECONDS
+    scene.runs_for["two"] = windows.SERVER_SETTLED
     scene.restarts.servers_behind = 2
     assert not scene.is_gone()
 
 
 def test_a_server_that_hung_is_waited_for() -> None:
     """A Java client renews after up to ten times half a minute, once it waited in vain so often."""
-    assert SETTLED_SECONDS >= 11 * 30
+    assert windows.SERVER_SETTLED >= 11 * 30
 
 
 def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> None:
@@ -126,7 +118,7 @@ def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> N
     scene.behind = scene.restarts.servers_behind = 1
     assert scene.is_gone()
     assert scene.looks == 1
-    scene.now += DETECTION_SECONDS + 1
+    scene.now += windows.TOPOLOGY + 1
     assert scene.is_gone()
     assert scene.looks == 2
 
@@ -145,9 +137,9 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
     assert scene.proofs.find_unlisted(keys).gone == set(keys[:MOST_ASKED])
     assert scene.proofs.find_unlisted(keys).gone == set()
     assert scene.asked == MOST_ASKED
-    scene.now += WINDOW_SECONDS
+    scene.now += windows.PROOFS_COUNTED
     assert scene.proofs.find_unlisted(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
-    scene.now += REMEMBERED_SECONDS + 1
+    scene.now += windows.PROOF_KEPT + 1
     assert scene.is_gone()
 
 
@@ -156,7 +148,7 @@ def test_very_many_are_read_in_portions(scene: Scene) -> None:
     keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
     assert scene.proofs.find_unlisted(keys).gone == set(keys)
     assert scene.chunks == [CHUNK, CHUNK, 1]
-    scene.now += WINDOW_SECONDS
+    scene.now += windows.PROOFS_COUNTED
     scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
     scene.chunks.clear()
     assert len(scene.proofs.find_unlisted(keys).registered) == len(keys)
@@ -172,7 +164,7 @@ def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -
     for _ in range(4):
         for number, keys in enumerate((many, others)):
             found[number] += len(scene.proofs.find_unlisted(keys).registered)
-        scene.now += WINDOW_SECONDS
+        scene.now += windows.PROOFS_COUNTED
     assert found == [4 * MOST_ASKED - 20, 20]
     assert len(scene.proofs.find_unlisted(others).registered) == 10
 
@@ -185,7 +177,7 @@ def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     scene.proofs.find_unlisted([KEY])
     if is_back:
         scene.proofs.forget(lambda key: key == KEY)
-    scene.now += WINDOW_SECONDS if is_back else WAITING_SECONDS
+    scene.now += windows.PROOFS_COUNTED if is_back else windows.PROOF_TURN
     assert scene.proofs.find_unlisted(many).gone == set(many)
 
 
@@ -198,6 +190,6 @@ def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> N
     scene.proofs.forget(lambda key: key == KEY)
     assert not scene.is_gone()
     scene.proofs.note([KEY])
-    scene.now += REMEMBERED_SECONDS + 1
+    scene.now += windows.PROOF_KEPT + 1
     scene.proofs.note([replace(HERE, instance_id="b").key])
     assert not scene.is_gone()

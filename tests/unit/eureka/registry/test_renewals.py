@@ -15,9 +15,9 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse, chunks
-from eurekube_provider.eureka.registry import heartbeat_sender
 from eurekube_provider.eureka.registry import renewals as module
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.runtime.clock import elapsed_seconds
@@ -156,9 +156,9 @@ def listener() -> Listening:
 @pytest.fixture
 def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Start renewals in which a tick is a hundredth of a second."""
-    monkeypatch.setattr(module, "TICK_SECONDS", 0.02)
-    monkeypatch.setattr(module, "FIRST_WITHIN_SECONDS", 0.1)
-    monkeypatch.setattr(heartbeat_sender, "FIRST_RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(windows, "RENEWAL_TICK", 0.02)
+    monkeypatch.setattr(windows, "FIRST_RENEWAL", 0.1)
+    monkeypatch.setattr(windows, "FIRST_RETRY", 0.02)
     running: list[tuple[Renewals, FakePeers]] = []
 
     def started(peers: FakePeers, interval_seconds: float = 0.2) -> Renewals:
@@ -222,7 +222,7 @@ def test_everything_is_renewed_twice_a_minute_at_least(start: Start, monkeypatch
     passed = [elapsed_seconds()]
     monkeypatch.setattr(module, "elapsed_seconds", lambda: passed[0])
     peers = FakePeers()
-    renewals = start(peers, interval_seconds=module.INTERVAL_SECONDS)
+    renewals = start(peers, interval_seconds=windows.RENEWAL_INTERVAL)
     often, *others = [instance(number, promised) for number, promised in enumerate((1, 30, 3600))]
     for one in (often, *others):
         renewals.add(one, just_registered=True)
@@ -357,8 +357,8 @@ def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCa
 
 def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others wait for what it finds; then all go on at once."""
-    monkeypatch.setattr(heartbeat_sender, "FIRST_RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(heartbeat_sender, "LONGEST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(windows, "FIRST_RETRY", 0.2)
+    monkeypatch.setattr(windows, "RETRY", 0.2)
     peers = FakePeers()
     peers.error = RegistryUnreachable("away")
     renewals = start(peers, interval_seconds=60)
@@ -375,7 +375,7 @@ def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pyt
 
 def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight at once would be too few for the interval."""
-    monkeypatch.setattr(module, "MORE_THREADS_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr(windows, "RENEWAL_WAITS", 0.2)
     peers = FakePeers()
     peers.seconds = 0.1
     renewals = start(peers, interval_seconds=1.0)
@@ -391,7 +391,7 @@ def test_who_falls_behind_says_so(
     start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once, with how many wait; and once more when all is in time again."""
-    monkeypatch.setattr(module, "MORE_THREADS_AFTER_SECONDS", 60.0)
+    monkeypatch.setattr(windows, "RENEWAL_WAITS", 60.0)
     peers = FakePeers()
     peers.seconds = 0.1
     renewals = start(peers, interval_seconds=0.4)
@@ -409,7 +409,7 @@ def test_what_a_server_lacks_is_told_although_there_is_always_more_to_do(
     start: Start, listener: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sender that is never idle would keep it to itself."""
-    monkeypatch.setattr(heartbeat_sender, "GATHER_SECONDS", 0.1)
+    monkeypatch.setattr(windows, "MISSING_GATHERED", 0.1)
     peers = FakePeers(batches=True)
     peers.seconds = 0.002
     peers.forgotten = {instance(number).key for number in range(0, 3000, 100)}
@@ -509,7 +509,7 @@ def test_renewals_of_one_instance_are_counted(start: Start) -> None:
 
 def test_a_server_that_batches_never_reach(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a while plain renewals are sent as well, which the other servers forward to it."""
-    monkeypatch.setattr(module, "FORWARDED_AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(windows, "PLAIN_RENEWALS_AFTER", 0.5)
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
     peers.peers[0].away = True
     renewals = start(peers)
@@ -542,7 +542,7 @@ def test_all_at_once(start: Start, batches: bool) -> None:
 @pytest.mark.parametrize("batches", [False, True])
 def test_some_soon(start: Start, batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What may have been removed by mistake is renewed once besides its turn, and nothing else is."""
-    monkeypatch.setattr(module, "SOON_SECONDS", 0.1)
+    monkeypatch.setattr(windows, "REPLICATED", 0.1)
     peers = FakePeers(batches=batches)
     renewals = start(peers, interval_seconds=600)
     for number in range(3):

@@ -6,14 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import ServerStatus
-from eurekube_provider.eureka.registry.restart_detection import (
-    LATELY_SECONDS,
-    RestartDetection,
-    StartTimes,
-    running_seconds,
-)
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection, StartTimes, running_seconds
 from lab.waiting import wait_until
 from tests.unit.eureka.servers import Balanced, older, started_now
 
@@ -119,7 +115,7 @@ def test_start_times_are_forgotten() -> None:
     """Servers that come and go behind one URL leave nothing behind."""
     starts = StartTimes()
     for number in range(1000):
-        starts.take(number, 1.0, LATELY_SECONDS * number / 10)
+        starts.take(number, 1.0, windows.STARTED_LATELY * number / 10)
     assert len(starts.seen_at) < 15
 
 

@@ -13,13 +13,12 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachabl
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.registry import Refused
-from eurekube_provider.eureka import fan_out
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import ServerStatus
-from eurekube_provider.eureka.registry import list_lag, resync
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from lab.waiting import wait_until
 from tests.unit.eureka.servers import (
@@ -62,11 +61,11 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     registry.take_over(0)
     assert doubts.pop()
     assert doubtful(registry)
-    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "LIST_LAG", 0.0)
     registry.take_over(0)
     assert doubts.pop()
     assert not doubtful(registry)
-    monkeypatch.setattr(list_lag, "LIST_LAG_SECONDS", 600.0)
+    monkeypatch.setattr(windows, "LIST_LAG", 600.0)
     follows = False
     registry.take_over(0)
     assert doubts.pop()
@@ -83,7 +82,7 @@ def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
     """Whoever waits for the news works on them meanwhile. Where there is no such list, nothing waits."""
     told: list[list[str]] = []
     owed: list[list[Instance]] = []
-    monkeypatch.setattr(resync, "FIRST_THINGS_SECONDS", 0.0)
+    monkeypatch.setattr(windows, "DEFERRED_LIST", 0.0)
     monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [instance("by-delta")])
     monkeypatch.setattr(RegistryFetcher, "has_deferred_list", property(lambda _: bool(owed)))
     monkeypatch.setattr(RegistryFetcher, "read_deferred_list", lambda _: owed.pop())
@@ -103,7 +102,7 @@ def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
     """As for mirrors; not for syncers alone, which learn of each other by their own writes."""
     registry = behind_a_balancer(Balanced(older(600)))
     seldom = registry.resync.interval_seconds
-    assert seldom > resync.FOLLOWED_SECONDS
+    assert seldom > windows.FOLLOWED_INTERVAL
 
     def after(*names: str) -> float:
         registry.resync.learn([instance(name) for name in names], is_complete=True)
@@ -113,9 +112,9 @@ def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
     registry.follow(lambda: None)
     assert after("a") == seldom  # the first that is followed
     assert after("a") == seldom
-    assert after("a", "c") == resync.FOLLOWED_SECONDS
-    assert after("a", "c") == resync.FOLLOWED_SECONDS
-    monkeypatch.setattr(resync, "AFTER_CHANGE_SECONDS", -1.0)  # it is over
+    assert after("a", "c") == windows.FOLLOWED_INTERVAL
+    assert after("a", "c") == windows.FOLLOWED_INTERVAL
+    monkeypatch.setattr(windows, "FOLLOWED", -1.0)  # it is over
     assert after("a") == seldom
 
 
@@ -140,7 +139,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
     What a stack removed meanwhile is not taken for registered: renewals would bring it back everywhere.
     """
-    monkeypatch.setattr(resync, "RESTART_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(windows, "RESTART_CHECK", 0.02)
     stale = instance("stale")
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose)
@@ -174,7 +173,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
 
 def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server that is asked first: it is not waited for as long as otherwise, nor asked for the list."""
-    monkeypatch.setattr(fan_out, "GRACE_SECONDS", 30.0)
+    monkeypatch.setattr(windows, "GRACE", 30.0)
     hangs = threading.Event()
     asked: list[str] = []
 
@@ -279,7 +278,7 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
 
 def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done between two readings is done on the thread that reads."""
-    monkeypatch.setattr(resync, "RESTART_CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(windows, "RESTART_CHECK", 0.02)
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     rounds: list[int] = []
 

@@ -10,6 +10,7 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.registry import stack_renewals
 from tests.unit.eureka.servers import Holding, instance, of_a_stack, renewed_after, started_now
 
@@ -45,7 +46,7 @@ def test_what_is_known_as_removed_stays_so_where_nothing_shows_any_more_that_ser
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What both held went away since."""
-    monkeypatch.setattr(stack_renewals, "LIST_LAG_SECONDS", -1.0)
+    monkeypatch.setattr(windows, "LIST_LAG", -1.0)
     stale, shared = of_a_stack("stale"), instance("shared")
     servers = Holding(shared)
     servers.held[1][stale.key] = stale
@@ -180,5 +181,5 @@ def test_what_is_registered_anew_by_a_clock_that_is_behind_is_renewed(
     assert ahead.key not in registry.renewals
     servers.away = {1 - place}
     servers.held[place][again.key] = again
-    monkeypatch.setattr(stack_renewals, "LIST_LAG_SECONDS", -1.0)
+    monkeypatch.setattr(windows, "LIST_LAG", -1.0)
     assert renewed_after(registry, again, instance("shared")) == ({"vm"} if place == 0 else set())

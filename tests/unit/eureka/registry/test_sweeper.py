@@ -8,13 +8,13 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.registry import sweeper
+from eurekube_provider.eureka import windows
 from tests.unit.eureka.servers import Balanced, Holding, behind_a_balancer, instance, older
 
 
 def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that was away may hold it still, and tell the others of it."""
-    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0,))
+    monkeypatch.setattr(windows, "SWEEP", (0.0,))
     removed = instance("removed")
     servers = Holding(removed)
     registry = servers.registry()
@@ -48,7 +48,7 @@ def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
     monkeypatch.setattr(first, "batch", refuse)
     monkeypatch.setattr(first, "tell", refuse)
     monkeypatch.setattr(first, "deregister", remove)
-    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
     registry.sweeper.may_come(up)
     registry.sweeper.removed(dead)
     registry.sweeper.sweep(first)
@@ -70,7 +70,7 @@ def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pyte
         return True
 
     monkeypatch.setattr(servers.peers[0], "deregister", remove)
-    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
     registry.sweeper.removed(dead)
     registry.sweeper.sweep(servers.peers[0])
     assert servers.held == [[], [], []]
@@ -94,7 +94,7 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(peer, "read", read)
     monkeypatch.setattr(peer, "deregister", remove)
-    monkeypatch.setattr(sweeper, "SWEEP_AFTER_SECONDS", (0.0, 35.0))
+    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
     registry = servers.registry()
     for one in (odd, dead):
         registry.sweeper.removed(one)

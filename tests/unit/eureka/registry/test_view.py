@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.eureka.observer import UNLISTED_SECONDS
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.registry.view import View
 from tests.unit import held, strategies
 from tests.unit.strategies import OURS, THEIRS
@@ -41,7 +41,7 @@ def test_a_list_that_agrees_is_kept_instead() -> None:
     clock = Clock()
     view = View(clock)
     view.registered(RATING)
-    clock.now += UNLISTED_SECONDS
+    clock.now += windows.UNLISTED
     listed = replace(RATING)
     assert view.merge([listed]) == ([], [])
     assert view.get(RATING.key) is listed
@@ -81,7 +81,7 @@ def test_a_list_that_goes_on_to_contradict_raises_a_doubt() -> None:
     view = View(clock)
     view.registered(RATING)
     view.registered(ORDER)
-    clock.now += UNLISTED_SECONDS
+    clock.now += windows.UNLISTED
     assert view.merge([replace(RATING, ip_address="10.0.0.2")]) == ([], [RATING.key, ORDER.key])
     assert view.get(RATING.key) == RATING
     assert view.get(ORDER.key) == ORDER
@@ -103,7 +103,7 @@ def test_a_settled_doubt_is_knowledge() -> None:
     clock = Clock()
     view = View(clock)
     view.registered(RATING)
-    clock.now += UNLISTED_SECONDS
+    clock.now += windows.UNLISTED
     assert view.merge([]) == ([], [RATING.key])
     view.gone(RATING.key)
     assert view.merge([RATING]) == ([], [])
@@ -154,7 +154,7 @@ def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]
         if kind == "list":
             view.merge(instances)
         elif kind == "wait":
-            clock.now += UNLISTED_SECONDS
+            clock.now += windows.UNLISTED
         else:
             for instance in instances:
                 if kind == "registered":
@@ -183,7 +183,7 @@ def test_what_was_known_lately_is_not_new() -> None:
     assert not view.is_new(RATING.key)
     view.gone(RATING.key)
     assert not view.is_new(RATING.key)
-    clock.now += UNLISTED_SECONDS
+    clock.now += windows.UNLISTED
     view.merge([])
     assert view.is_new(RATING.key)
     view.merge([RATING])

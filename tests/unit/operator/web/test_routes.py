@@ -12,7 +12,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import failure_of
-from eurekube_provider.eureka.registry import renewals
+from eurekube_provider.eureka import windows
 from eurekube_provider.kube import reflector
 from eurekube_provider.operator import controller
 from eurekube_provider.operator.decision import SyncerResult
@@ -75,7 +75,7 @@ def test_servers_that_are_away_keep_it_alive_but_not_ready(told: Told) -> None:
 def test_a_stuck_ticker_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     """Renewals that are not handed out any more would let every registration lapse."""
     release = threading.Event()
-    monkeypatch.setattr(renewals, "LONGEST_TICK_SECONDS", 0.5)
+    monkeypatch.setattr(windows, "LONGEST_RENEWAL_TICK", 0.5)
     monkeypatch.setattr(told.registry.peers, "uses_batches", lambda _: release.wait(60))
     told.registry.renewals.start()
     try:

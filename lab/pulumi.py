@@ -1,0 +1,124 @@
+"""A real Pulumi engine: the CLI, the Kubernetes plugin, the language host of YAML, and what runs a dynamic
+provider.
+
+Each is taken from PATH or the cache, else from its official download, else, for who asks for that, built
+from source. A home in the cache keeps the user's own Pulumi out of it.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.cache import cache_folder, filled_atomically, locked
+from lab.downloads import downloads_allowed
+from lab.programs import PULUMI, PULUMI_KUBERNETES, PULUMI_YAML, find, provide
+from lab.progress import say
+
+_INSTALL_SECONDS = 180
+_INSTALL = "import sys; from pulumi.automation import PulumiCommand; PulumiCommand.install(root=sys.argv[1])"
+_DYNAMIC = "pulumi-resource-pulumi-python"
+
+
+def provide_pulumi() -> None:
+    """Find, download or build CLI, plugin and YAML host, saying which way each came."""
+    cli = find_pulumi() or provide([PULUMI])[PULUMI]
+    missing = []
+    if find_kubernetes_plugin(cli) is None:
+        missing.append(PULUMI_KUBERNETES)
+    if not (_installed(PULUMI_YAML) or find(PULUMI_YAML)):
+        missing.append(PULUMI_YAML)
+    provide(missing)
+
+
+def find_pulumi() -> Path | None:
+    """The CLI on PATH or in the cache; else the official installer's, where that can be reached."""
+    found = find(PULUMI) or _installed(PULUMI)
+    if found or not downloads_allowed():
+        return found
+    say("Pulumi CLI: not on PATH; trying the official installer")
+    _run([sys.executable, "-c", _INSTALL, str(_installation())])
+    found = _installed(PULUMI)
+    say(f"Pulumi CLI: installed in {_installation()}" if found else "Pulumi CLI: it could not be installed")
+    return found
+
+
+def find_kubernetes_plugin(cli: Path) -> Path | None:
+    """The plugin on PATH, in the cache or in our own home; else the official one, if it can be reached."""
+    found = find(PULUMI_KUBERNETES) or _in_home(PULUMI_KUBERNETES)
+    if found or not downloads_allowed():
+        return found
+    say("Pulumi's Kubernetes plugin: trying to install it")
+    _run([str(cli), "plugin", "install", "resource", "kubernetes"])
+    found = _in_home(PULUMI_KUBERNETES)
+    if found is None:
+        say("Pulumi's Kubernetes plugin: it could not be installed")
+    return found
+
+
+def pulumi_environment() -> dict[str, str]:
+    """The environment for a CLI that keeps its hands off the user's own Pulumi, with all that was found on
+    its PATH: what the user's PATH has comes first.
+    """
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PULUMI_")}
+    return {
+        **inherited,
+        "PATH": pulumi_path(),
+        "PULUMI_HOME": str(_home()),
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+    }
+
+
+def pulumi_path() -> str:
+    """PATH, and after it the folders of CLI, plugin, YAML host and dynamic provider in the cache."""
+    found = [_installed(PULUMI), *map(find, (PULUMI, PULUMI_KUBERNETES, PULUMI_YAML)), _dynamic_provider()]
+    before = os.environ.get("PATH", "").split(os.pathsep)
+    return os.pathsep.join(dict.fromkeys([*before, *(str(path.parent) for path in found if path)]))
+
+
+def _installation() -> Path:
+    return cache_folder() / "pulumi-cli"
+
+
+def _installed(program: str) -> Path | None:
+    """One of the programs that the official CLI comes with."""
+    path = _installation() / "bin" / program
+    return path if path.is_file() else None
+
+
+def _home() -> Path:
+    home = cache_folder() / "pulumi-home"
+    home.mkdir(parents=True, exist_ok=True)
+    return home
+
+
+def _in_home(plugin: str) -> Path | None:
+    return next((_home() / "plugins").glob(f"{plugin.removeprefix('pulumi-')}-*/{plugin}"), None)
+
+
+def _dynamic_provider() -> Path:
+    """What the official CLI brings along to run dynamic providers: here it runs this Python."""
+    script = f'#!/bin/sh\nexec "{sys.executable}" -u -m pulumi.dynamic "$@"\n'
+    name = hashlib.sha256(script.encode()).hexdigest()[:8]
+    program = cache_folder() / _DYNAMIC / name / _DYNAMIC
+    if not program.exists():
+        with locked(_DYNAMIC), filled_atomically(program.parent) as folder:
+            made = folder / _DYNAMIC
+            made.write_text(script)
+            made.chmod(0o755)
+    return program
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(
+            command,
+            env={**os.environ, "PULUMI_HOME": str(_home())},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_INSTALL_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        say(f"{' '.join(command[:3])} was ended after {_INSTALL_SECONDS} s")
