@@ -47,9 +47,9 @@ def _run(words: Sequence[str]) -> int:
         parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
         return int(module_of(name).run(parse(rest)) or 0)
     program = program_parser()
-    program.parse_args([word for word in words if word.startswith("-")])
-    if words:
+    if words and not words[0].startswith("-"):
         program.error(f"there is no command {words[0]!r}: {nearest(words[0], COMMANDS)}")
+    program.parse_args(words)
     program.print_help(sys.stderr)
     return 2
 

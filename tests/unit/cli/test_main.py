@@ -62,7 +62,7 @@ def test_wrong_usage_and_wrong_configuration(
 
 def test_unknown_commands_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2, as of any wrong option."""
-    for words in (["statsu"], ["status", "--outptu"], ["--outptu"]):
+    for words in (["statsu"], ["statsu", "--help"], ["status", "--outptu"], ["--outptu"], ["--", "status"]):
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == 2

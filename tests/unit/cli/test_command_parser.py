@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.cli.command_parser import parser_of
+from eurekube_provider.cli.command_parser import CommandParser, parser_of
 from eurekube_provider.cli.commands import COMMANDS
 from eurekube_provider.cli.main import main
 from scripts.command_reference import commands_page
@@ -18,21 +18,20 @@ RECORDED = Path(__file__).with_name("command_line.txt")
 """Each parameter of each command, with its value and its default. What stands there stays, and what is new is
 added. Sentences are in docs/reference/cli.md."""
 
-REQUIRED = {
-    "explain": ["rating"],
-    "drain": ["rating"],
-    "undrain": ["rating"],
-    "import": ["rating"],
-    "drift": ["--stack", "dev"],
-    "completion": ["bash"],
-}
-"""The least that a command must be told."""
+
+def least_of(parser: CommandParser) -> list[str]:
+    """The least that a command must be told."""
+    words: list[str] = []
+    for one in parser.parameters:
+        if one.required and one.nargs is None:
+            words += [*one.option_strings[:1], *map(str, list(one.choices or ["rating"])[:1])]
+    return words
 
 
 def lines_of(name: str) -> list[str]:
     """What is recorded of a command."""
     parser = parser_of(name)
-    values = vars(parser.parse_args(REQUIRED.get(name, [])))
+    values = vars(parser.parse_args(least_of(parser)))
     return [f"{name} {_line(one, values)}".rstrip() for one in parser.parameters]
 
 
@@ -54,9 +53,10 @@ def test_what_was_there_stays(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What is unknown or shortened, an option without its value, and a value that is no choice."""
-    least = [name, *REQUIRED.get(name, [])]
-    wrong = [[*least, "--no-such-option"], *([[name]] if name in REQUIRED else [])]
-    for one in parser_of(name).parameters:
+    parser = parser_of(name)
+    least = [name, *least_of(parser)]
+    wrong = [[*least, "--no-such-option"], *([[name]] if least != [name] else [])]
+    for one in parser.parameters:
         if not one.option_strings:
             continue
         option = one.option_strings[0]
