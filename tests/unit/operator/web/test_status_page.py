@@ -14,14 +14,16 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Failure, Outcome, plan
 from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
-from eurekube_provider.operator.triggers.trigger_state import stamp
+from eurekube_provider.operator.triggers.trigger_state import TriggerState, stamp, status_of
 from eurekube_provider.operator.web.overview import Document, overview
 from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.status_page import POLICY, html, without_data
@@ -508,3 +510,17 @@ def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
     assert "shop/order" not in boxes
     assert "EurekaMirror" not in boxes
     assert "OperatorNotReady" in boxes
+
+
+def test_what_mends_a_stack_refresh_that_is_refused_stands_in_the_box() -> None:
+    """As of a syncer: its conditions say it."""
+    told = Told()
+    refused = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "there is no target prod")
+    status = status_of({"metadata": {}}, refused, datetime.now(UTC))
+    told.refresh("rating", status=status)
+    data = seen(told)
+    assert data["stackRefreshes"][0]["message"] == status["conditions"][0]["message"]
+    text = Page(html(data)).text
+    remedy = REFRESH_REMEDIES[RefreshReason.UNKNOWN_TARGET]
+    assert text.count(remedy) == text.count(f"To mend it: {remedy}") == 1
+    assert text.count("there is no target prod") == 2  # in the box, and in the row
