@@ -13,9 +13,9 @@ _NEEDED = ("jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "ri
 
 
 DESCRIPTION = """\
-Show what Eurekube does, in half a minute, on servers of its own: pods appear in Eureka, scale, become unready and
-roll; the operator renews what a stack registered. Each step is checked. It needs nothing but Python, changes
-nothing of yours, and leaves nothing behind.
+Show what Eurekube does, in half a minute, on servers of its own: pods appear in Eureka, scale, become unready
+and roll; the operator renews what a stack registered. Each step is checked. It needs nothing but Python,
+changes nothing of yours, and leaves nothing behind.
 
   Exit code: 0 every check held
              1 one did not
