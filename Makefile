@@ -109,6 +109,7 @@ sdks: setup  ## Generate the SDK of each language and compile it with its exampl
 
 reference: flags commands properties  ## Write all that docs/ has from the code: tables, pages, pictures
 	@$(RUN) -m scripts.generated_pages
+	@$(RUN) -m scripts.pulumi_tests
 
 site: setup  ## Build the documentation as a site, into site/ (REPOSITORY_URL=https://... for links to files)
 	@$(RUN) -m scripts.site

@@ -51,7 +51,7 @@ class GoModule:
         """Eight hexadecimal digits, others for whatever would make another program of the package."""
         said = [package, self.linker_flags, self.tags, *self.embeds, *self.embeds.values()]
         digest = hashlib.sha256("\0".join(said).encode())
-        for source in sorted(self.directory.glob("*")):
+        for source in sorted(path for path in self.directory.rglob("*") if path.is_file()):
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
         return digest.hexdigest()[:8]
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from lab.errors import LabError
 from lab.progress import heartbeat
-from lab.pulumi import find_kubernetes_plugin, find_pulumi, pulumi_environment
+from lab.pulumi import find_kubernetes_plugin, find_pulumi, inline_cli, pulumi_environment
 
 ROOT = Path(__file__).parent.parent
 _UP_SECONDS = 300
@@ -33,17 +33,17 @@ class Engine(Protocol):
 
 
 class PulumiEngine:
-    """A real `pulumi up` on a file backend."""
+    """A real `pulumi up` on a file backend; the program runs inline, so that it needs no language host."""
 
     def __init__(self, cli: Path, directory: Path, stack: str, config: Mapping[str, str]) -> None:
         version = subprocess.run([cli, "version"], capture_output=True, text=True, check=False).stdout.strip()
-        self.name = f"pulumi up ({version}, file backend)"
-        self._cli = cli
+        self.name = f"pulumi up ({version}, inline program, file backend)"
         self._stack = stack
         self._config = config
         self._project = copy_project(directory / "program")
         backend = directory / "backend"
         backend.mkdir(parents=True)
+        self._cli = inline_cli(cli)
         self._environment = {
             **pulumi_environment(),
             "PULUMI_BACKEND_URL": backend.as_uri(),

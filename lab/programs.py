@@ -36,6 +36,7 @@ COREDNS = "coredns"
 PULUMI = "pulumi"
 PULUMI_KUBERNETES = "pulumi-resource-kubernetes"
 PULUMI_YAML = "pulumi-language-yaml"
+PULUMI_PYTHON_SDK = "pulumi-python-sdk"
 
 _KUBERNETES = "1.36.3"
 _CLUSTER = GoModule(
@@ -266,6 +267,9 @@ PROGRAMS = {
             _PULUMI_MODULE,
             "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
             asks=("version",),
+        ),
+        Program(
+            PULUMI_PYTHON_SDK, _PULUMI, (3, 216), _PULUMI_MODULE, "eurekube.lab/pulumi/python-sdk", asks=()
         ),
         Program(
             PULUMI_YAML,

@@ -1,5 +1,4 @@
-"""A real Pulumi engine: the CLI, the Kubernetes plugin, the language host of YAML, and what runs a dynamic
-provider.
+"""A real Pulumi engine: the CLI, the Kubernetes plugin, YAML's language host, and what stands for Python's.
 
 Each is taken from PATH or the cache, else from its official download, else, for who asks for that, built
 from source. A home in the cache keeps the user's own Pulumi out of it.
@@ -7,28 +6,34 @@ from source. A home in the cache keeps the user's own Pulumi out of it.
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from lab import inline
 from lab.cache import cache_folder, filled_atomically, locked
 from lab.downloads import downloads_allowed
-from lab.programs import PULUMI, PULUMI_KUBERNETES, PULUMI_YAML, find, provide
+from lab.programs import PULUMI, PULUMI_KUBERNETES, PULUMI_PYTHON_SDK, PULUMI_YAML, find, provide
 from lab.progress import say
 
 _INSTALL_SECONDS = 180
 _INSTALL = "import sys; from pulumi.automation import PulumiCommand; PulumiCommand.install(root=sys.argv[1])"
-_DYNAMIC = "pulumi-resource-pulumi-python"
+_PYTHON = "pulumi-language-python"
 
 
 def provide_pulumi() -> None:
-    """Find, download or build CLI, plugin and YAML host, saying which way each came."""
+    """Find, download or build CLI, plugin, YAML host and, where Python has no host, what writes SDKs for it;
+    say which way each came.
+    """
     cli = find_pulumi() or provide([PULUMI])[PULUMI]
     missing = []
     if find_kubernetes_plugin(cli) is None:
         missing.append(PULUMI_KUBERNETES)
     if not (_installed(PULUMI_YAML) or find(PULUMI_YAML)):
         missing.append(PULUMI_YAML)
+    if not (_installed(_PYTHON) or shutil.which(_PYTHON)):
+        missing.append(PULUMI_PYTHON_SDK)
     provide(missing)
 
 
@@ -71,10 +76,20 @@ def pulumi_environment() -> dict[str, str]:
 
 
 def pulumi_path() -> str:
-    """PATH, and after it the folders of CLI, plugin, YAML host and dynamic provider in the cache."""
-    found = [_installed(PULUMI), *map(find, (PULUMI, PULUMI_KUBERNETES, PULUMI_YAML)), _dynamic_provider()]
+    """PATH, and after it the folders of the programs in the cache, and of what runs a dynamic provider."""
+    built = map(find, (PULUMI, PULUMI_KUBERNETES, PULUMI_YAML, PULUMI_PYTHON_SDK))
+    dynamic = _script(
+        "pulumi-resource-pulumi-python",
+        f'"${{{inline.PYTHON}:-{sys.executable}}}" -u -m pulumi.dynamic',
+    )
+    found = [_installed(PULUMI), *built, dynamic]
     before = os.environ.get("PATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys([*before, *(str(path.parent) for path in found if path)]))
+
+
+def inline_cli(cli: Path) -> Path:
+    """A program `pulumi` by which this CLI needs no language host for Python: see :mod:`lab.inline`."""
+    return _script(PULUMI, f"'{sys.executable}' -P '{inline.__file__}' '{cli}'")
 
 
 def _installation() -> Path:
@@ -97,15 +112,14 @@ def _in_home(plugin: str) -> Path | None:
     return next((_home() / "plugins").glob(f"{plugin.removeprefix('pulumi-')}-*/{plugin}"), None)
 
 
-def _dynamic_provider() -> Path:
-    """What the official CLI brings along to run dynamic providers: here it runs this Python."""
-    script = f'#!/bin/sh\nexec "{sys.executable}" -u -m pulumi.dynamic "$@"\n'
-    name = hashlib.sha256(script.encode()).hexdigest()[:8]
-    program = cache_folder() / _DYNAMIC / name / _DYNAMIC
+def _script(name: str, command: str) -> Path:
+    """A program in the cache that runs another one."""
+    text = f'#!/bin/sh\nexec {command} "$@"\n'
+    program = cache_folder() / "scripts" / hashlib.sha256(text.encode()).hexdigest()[:8] / name
     if not program.exists():
-        with locked(_DYNAMIC), filled_atomically(program.parent) as folder:
-            made = folder / _DYNAMIC
-            made.write_text(script)
+        with locked("scripts"), filled_atomically(program.parent) as folder:
+            made = folder / name
+            made.write_text(text)
             made.chmod(0o755)
     return program
 

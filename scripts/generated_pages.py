@@ -221,6 +221,22 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def real_servers_table() -> str:
+    """The tests that development servers are not enough for, by their reasons."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "tests").glob("*/test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            name = getattr(node, "name", path.name)
+            marks = (
+                node.decorator_list if isinstance(node, ast.FunctionDef) else [getattr(node, "value", None)]
+            )
+            for mark in marks:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.real_server":
+                    found.setdefault(ast.literal_eval(mark.args[0]), []).append(f"`{name}`")
+    rows = (_row(why, ", ".join(names)) for why, names in sorted(found.items()))
+    return "\n".join(["| because | tests |", "|---|---|", *rows, ""])
+
+
 def put_table(page: str, first_cell: str, table: str) -> str:
     """The page with the table that begins with this cell replaced by another one."""
     pattern = rf"^\| {re.escape(first_cell)} \|.*?\n(?!\|)"
@@ -242,6 +258,9 @@ def pages() -> dict[Path, str]:
         reference / "fields.md": fields_page(),
         reference / "errors.md": errors_page(),
         reference / "conditions.md": conditions_page(),
+        reference / "dev-eureka.md": _within(
+            reference / "dev-eureka.md", "because | tests", real_servers_table
+        ),
         reference / "web.md": _within(reference / "web.md", "metric", metrics_table),
         ROOT / "README.md": _within(ROOT / "README.md", "measured", measured_table),
         compared: _within(compared, "measured", comparison_table),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eurekube_provider.version import __version__
+from lab.programs import PULUMI_PYTHON_SDK
 
 ROOT = Path(__file__).parents[1]
 PLUGIN = Path(sys.executable).with_name("pulumi-resource-eurekube")
@@ -91,21 +92,29 @@ def build(name: str, folder: Path, environment: Mapping[str, str]) -> Path:
 def python_sdk(folder: Path, environment: Mapping[str, str]) -> Path:
     """Generate the SDK for Python, as pip would install it.
 
+    Where there is no language host, a program of the lab does so, with the same library.
+
     :returns: what belongs on the path of modules.
     :raises SdkFailed: it cannot be generated.
     """
     folder.mkdir(exist_ok=True)
-    generate = ("gen-sdk", str(PLUGIN), "--language", "python", "--out", str(folder))
-    _run(("pulumi", "package", *generate), folder, environment)
-    described = folder / "python" / f"pulumi_eurekube-{__version__}.dist-info"
-    described.mkdir()
-    (described / "METADATA").write_text(
+    if shutil.which("pulumi-language-python", path=environment["PATH"]):
+        generate = ("gen-sdk", str(PLUGIN), "--language", "python", "--out", str(folder))
+        _run(("pulumi", "package", *generate), folder, environment)
+    else:
+        schema = folder / "schema.json"
+        described = _run(("pulumi", "package", "get-schema", str(PLUGIN)), folder, environment)
+        schema.write_text(described, encoding="utf-8")
+        _run((PULUMI_PYTHON_SDK, str(schema), str(folder / "python")), folder, environment)
+    installed = folder / "python" / f"pulumi_eurekube-{__version__}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: pulumi_eurekube\nVersion: {__version__}\n", encoding="utf-8"
     )
     return folder / "python"
 
 
-def _run(command: Sequence[str], project: Path, environment: Mapping[str, str]) -> None:
+def _run(command: Sequence[str], project: Path, environment: Mapping[str, str]) -> str:
     done = subprocess.run(
         command,
         check=False,
@@ -118,6 +127,7 @@ def _run(command: Sequence[str], project: Path, environment: Mapping[str, str]) 
     )
     if done.returncode != 0:
         raise SdkFailed(f"{' '.join(command)} in {project}: {(done.stdout + done.stderr).strip()}")
+    return done.stdout
 
 
 def main() -> int:

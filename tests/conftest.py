@@ -22,6 +22,16 @@ _numbers = itertools.count(1)
 gc.set_threshold(50_000, 20, 100)  # Python's own have the explorers look for garbage a sixth of their time
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the contract with Eureka be tried on development servers, which need Python only."""
+    parser.addoption(
+        "--eureka",
+        choices=["real", "dev"],
+        default="real",
+        help="the Eureka servers of tests/contract and tests/interop [real]",
+    )
+
+
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Real servers: one Eureka and a Kubernetes API with its controllers, shared by the whole run."""
@@ -77,6 +87,7 @@ _LONGEST = (
     "tests/system/test_hosted_components.py",
     "tests/contract/test_application_provider.py",
     "tests/contract/test_provider.py",
+    "tests/system/test_inline.py",
     "tests/system/test_foreign.py",
     "tests/system/test_operator.py",
     "tests/system/test_storm.py",
@@ -84,9 +95,27 @@ _LONGEST = (
 """Begun first, so that no worker is left alone with one at the end."""
 
 
+_OF_EITHER_KIND = ("tests/contract/", "tests/interop/")
+"""Folders whose tests meet real Eureka servers or development servers."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs a lab, before anybody chooses by marks."""
+    if item.nodeid.startswith(_OF_EITHER_KIND) and item.config.getoption("eureka") == "real":
+        item.add_marker(pytest.mark.lab)
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Here, not on the command line: of paths that contain each other pytest takes the outer one only."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what development servers cannot play, and begin with what takes longest.
+
+    Here, not on the command line: of paths that contain each other pytest takes the outer one only.
+    """
+    if config.getoption("eureka") == "dev":
+        left_out = [one for one in items if one.get_closest_marker("real_server")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [one for one in items if one not in left_out]
     ranks = {servers: rank for rank, servers in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(servers_of(item.nodeid), len(ranks)))
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "drift": "look for what was changed behind a stack's back",
     "keepalive": "renew what stacks registered, where no operator does",
     "operator": "keep the endpoints of Services registered in Eureka, from outside of the cluster",
+    "dev": "run Eureka servers for development and tests, in memory",
     "crds": "print the CustomResourceDefinitions, for kubectl apply",
     "completion": "print the completion script of a shell",
 }

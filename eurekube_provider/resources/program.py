@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from types import TracebackType
@@ -155,5 +156,9 @@ def leave_quietly_when_interrupted() -> None:
 
     Pulumi interrupts the program as soon as a resource fails. Python would print two tracebacks of its own
     waiting then, above the one sentence that matters.
+
+    Does nothing outside of the main thread, where an inline program of the Automation API runs: signals are
+    the concern of the process that runs it, and Python lets no other thread set a handler.
     """
-    signal.signal(signal.SIGINT, lambda *_: os._exit(1))
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, lambda *_: os._exit(1))

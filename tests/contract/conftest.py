@@ -1,4 +1,8 @@
-"""Real Eureka servers, spoken to in plain HTTP: what our client takes for granted is proven without it."""
+"""Eureka servers, spoken to in plain HTTP: what our client takes for granted is proven without it.
+
+``tests.eureka_servers`` has the two kinds of servers. A test marked ``real_server`` says why it needs real
+ones; it is left out with ``--eureka=dev``.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab import Lab
-from lab.eureka import LISTS_EACH_SECOND, SpringCloud
-from lab.listing import Key, held_now, wait_listed
+from lab.eureka import LISTS_EACH_SECOND
+from lab.listing import LISTED_WITHIN_SECONDS, Key, held_now
+from tests.eureka_servers import DEVELOPMENT, TRAINS, Servers, Train, clock, run_servers
 
 WAIT_SECONDS = 60
 """For what servers do in a second, on a machine that has other things to do."""
@@ -131,10 +135,20 @@ class Server:
         return [item["statusCode"] for item in answer.json()["responseList"]]
 
 
+def wait_listed(peer: Peer, *instances: Instance) -> None:
+    """Let the servers' time pass until a server's list shows these."""
+    keys = {one.key for one in instances}
+    clock.wait_until(
+        lambda: keys <= {one.key for one in peer.list_instances()},
+        f"the list of {peer.url}",
+        LISTED_WITHIN_SECONDS,
+    )
+
+
 def wait_everywhere(peers: Peers, *instances: Instance) -> None:
-    """Wait until each server lists these."""
+    """Let the servers' time pass until each server lists these."""
     for peer in peers.peers:
-        wait_listed(peer.url, instances)
+        wait_listed(peer, *instances)
 
 
 def item(action: str, app: str, instance_id: str = "", **fields: Any) -> Document:
@@ -159,28 +173,52 @@ def http() -> Iterator[requests.Session]:
         yield session
 
 
-@pytest.fixture(scope="session", params=["2025.0", "2025.1"])
-def spring_cloud(request: pytest.FixtureRequest) -> SpringCloud:
-    """The release trains that we support."""
-    train: SpringCloud = request.param
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what asks for a release train on each, or once on development servers."""
+    if "spring_cloud" in metafunc.fixturenames:
+        is_development = metafunc.config.getoption("eureka") == DEVELOPMENT
+        trains = (DEVELOPMENT,) if is_development else TRAINS
+        metafunc.parametrize("spring_cloud", trains, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def spring_cloud(request: pytest.FixtureRequest) -> Train:
+    """The release trains that we support, or the development server."""
+    train: Train = request.param
     return train
 
 
+@pytest.fixture(scope="session")
+def one_train(request: pytest.FixtureRequest) -> Train:
+    """The release train of tests that need one only, or the development server."""
+    return DEVELOPMENT if request.config.getoption("eureka") == DEVELOPMENT else TRAINS[0]
+
+
+@pytest.fixture(scope="session")
+def shared(one_train: Train, request: pytest.FixtureRequest) -> Iterator[Servers]:
+    """One server, which the whole run shares, with lists as fresh as reads."""
+    if one_train == DEVELOPMENT:
+        with run_servers(one_train, is_quick=True) as running:
+            yield running
+    else:
+        yield request.getfixturevalue("lab")
+
+
 @pytest.fixture(scope="package")
-def single(spring_cloud: SpringCloud) -> Iterator[Lab]:
+def single(spring_cloud: Train) -> Iterator[Servers]:
     """One server by itself."""
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
+    with run_servers(spring_cloud) as running:
         yield running
 
 
 @pytest.fixture
-def server(single: Lab, http: requests.Session) -> Server:
+def server(single: Servers, http: requests.Session) -> Server:
     """The single server in plain HTTP."""
     return Server(single.eureka_urls[0], http)
 
 
 @pytest.fixture
-def peer(single: Lab) -> Iterator[Peer]:
+def peer(single: Servers) -> Iterator[Peer]:
     """The single server through our client."""
     (url,) = single.eureka_urls
     client = Peer(url, Connection((url,)))
@@ -189,19 +227,19 @@ def peer(single: Lab) -> Iterator[Peer]:
 
 
 @pytest.fixture(scope="package")
-def three(spring_cloud: SpringCloud) -> Iterator[Lab]:
+def three(spring_cloud: Train) -> Iterator[Servers]:
     """Three servers that are peers; that tests may wait for a list, it is a second old at most.
 
     They wait 5 s for each other's answers: after the default, 0.2 s, a server repeats what a busy peer has
     already done, perhaps after a later change.
     """
     settings = {**LISTS_EACH_SECOND, "eureka.server.peer-node-read-timeout-ms": "5000"}
-    with Lab(eureka=3, kubernetes=False, spring_cloud=spring_cloud, eureka_settings=settings) as running:
+    with run_servers(spring_cloud, 3, settings=settings) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
-def evicting(spring_cloud: SpringCloud) -> Iterator[Lab]:
+def evicting(spring_cloud: Train) -> Iterator[Servers]:
     """A server on which nobody waits: it looks for lapsed leases five times a second and never spares them,
     where others do once a minute, if at all; and a list shows at once what was written.
     """
@@ -209,26 +247,31 @@ def evicting(spring_cloud: SpringCloud) -> Iterator[Lab]:
         "eureka.server.enable-self-preservation": "false",
         "eureka.server.eviction-interval-timer-in-ms": "200",
     }
-    with Lab(
-        eureka=1, kubernetes=False, spring_cloud=spring_cloud, quick_view=True, eureka_settings=settings
-    ) as running:
+    with run_servers(spring_cloud, is_quick=True, quick_view=True, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def uncached(spring_cloud: Train) -> Iterator[Servers]:
+    """One server whose lists show at once what was written, so that nobody need wait half a minute."""
+    with run_servers(spring_cloud, is_quick=True, quick_view=True) as running:
         yield running
 
 
 @pytest.fixture
-def quick(evicting: Lab, http: requests.Session) -> Server:
+def quick(evicting: Servers, http: requests.Session) -> Server:
     """That server in plain HTTP."""
     return Server(evicting.eureka_urls[0], http)
 
 
 @pytest.fixture
-def servers(three: Lab, http: requests.Session) -> list[Server]:
+def servers(three: Servers, http: requests.Session) -> list[Server]:
     """The three servers in plain HTTP."""
     return [Server(url, http) for url in three.eureka_urls]
 
 
 @pytest.fixture
-def peers(three: Lab) -> Iterator[Peers]:
+def peers(three: Servers) -> Iterator[Peers]:
     """The three servers through our client, which waits for them as long as a busy machine makes it."""
     client = Peers(Connection(tuple(three.eureka_urls), read_timeout_seconds=WAIT_SECONDS))
     yield client

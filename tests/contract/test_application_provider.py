@@ -32,25 +32,23 @@ from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.program_inputs import IN_UPDATE
-from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import held_now, listed_now
 from lab.workloads import wait_for
 from tests.contract.conftest import wait_everywhere
 from tests.contract.plugin import NOBODY, Plugin, Properties, plugins, sentence
-
-pytestmark = pytest.mark.lab
+from tests.eureka_servers import Servers, Train, run_servers
 
 
 @pytest.fixture(scope="module")
-def two() -> Iterator[Lab]:
+def two(one_train: Train) -> Iterator[Servers]:
     """Two servers that are peers; that tests may wait for a list, it is a second old at most."""
-    with Lab(eureka=2, kubernetes=False, eureka_settings=LISTS_EACH_SECOND) as running:
+    with run_servers(one_train, 2, settings=LISTS_EACH_SECOND) as running:
         yield running
 
 
 @pytest.fixture
-def eureka(two: Lab) -> Iterator[Peers]:
+def eureka(two: Servers) -> Iterator[Peers]:
     """Both servers, asked past all that is tested here."""
     peers = Peers(Connection(tuple(two.eureka_urls)))
     yield peers
@@ -91,7 +89,7 @@ def next_run(start_run: Callable[[], Plugin]) -> Plugin:
 
 
 @pytest.fixture
-def news(two: Lab, unique_name: str) -> Properties:
+def news(two: Servers, unique_name: str) -> Properties:
     """What a program asks for: two instances."""
     return {
         "application": unique_name,
@@ -245,7 +243,7 @@ def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, 
         assert "no connection to http://127.0.0.1:9/eureka" in sentence(raised)
 
 
-def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, two: Lab) -> None:
+def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, two: Servers) -> None:
     """A server that does not answer may still hold it."""
     state = plugin.check({**news, "service_url": f"{NOBODY},{two.eureka_urls[0]}"})
     with pytest.raises(grpc.RpcError) as raised:

@@ -12,11 +12,10 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab.listing import wait_listed
 from lab.waiting import wait_until
-from tests.contract.conftest import WAIT_SECONDS, rating
+from tests.contract.conftest import WAIT_SECONDS, rating, wait_listed
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 def registry(peers: Peers, cluster: Cluster) -> EurekaRegistry:
@@ -31,7 +30,7 @@ def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> 
     left_over = replace(rating(app), metadata=metadata)
     (answer,) = last.batch([batch.register(left_over)])  # a batch is not forwarded
     assert answer.status_code == 200
-    wait_listed(last.url, [left_over])
+    wait_listed(last, left_over)
     assert peers.peers[0].read(*left_over.key) is None
 
     rebuilt = registry(peers, Cluster(app, "uid-of-the-new-one"))

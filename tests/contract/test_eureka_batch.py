@@ -12,8 +12,6 @@ from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import DATA_CENTER, Server, document, item, one, rating
 
-pytestmark = pytest.mark.lab
-
 
 def registering(app: str, **fields: Any) -> dict[str, Any]:
     """The item that registers a document."""

@@ -32,31 +32,28 @@ from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.lookups import get_application
 from eurekube_provider.stateless.render import Rendered
 from eurekube_provider.stateless.stack_registrations import StackRegistrations
-from lab import Lab
-from lab.eureka import SpringCloud
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, one, rating
 from tests.contract.plugin import Plugin, plugins
 from tests.contract.test_model import LENGTH, TOGETHER, difference, drawn, seeds
-
-pytestmark = pytest.mark.lab
+from tests.eureka_servers import Servers, Train, clock, run_servers
 
 CACHE_SECONDS = 30
 """How often a server copies one cache into the other, at each half minute of its clock."""
 
 
 @pytest.fixture(scope="module")
-def cached(spring_cloud: SpringCloud) -> Iterator[Lab]:
+def cached(spring_cloud: Train) -> Iterator[Servers]:
     """A server with its caches as in production."""
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
+    with run_servers(spring_cloud) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def compared(spring_cloud: SpringCloud) -> Iterator[Lab]:
+def compared(spring_cloud: Train) -> Iterator[Servers]:
     """Another such server, on which nobody else is: answers tell how many instances there are in all."""
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud) as running:
+    with run_servers(spring_cloud) as running:
         yield running
 
 
@@ -71,27 +68,27 @@ def ids(server: Server, path: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_lists_are_up_to_half_a_minute_old(cached: Lab, http: requests.Session, app: str) -> None:
+def test_lists_are_up_to_half_a_minute_old(cached: Servers, http: requests.Session, app: str) -> None:
     """A list that was asked for before lacks for up to 30 s what was registered since; a read never does."""
     server, path = Server(cached.eureka_urls[0], http), f"/apps/{app.upper()}"
     assert ids(server, path) == []
     server.register(document(app))
     assert ids(server, path) == []
     assert server.status(app) == "UP"
-    wait_until(lambda: ids(server, path) == [one(app)], "the list", 60)
+    clock.wait_until(lambda: ids(server, path) == [one(app)], "the list", 60)
 
 
-def test_a_list_still_has_what_was_removed(cached: Lab, http: requests.Session, app: str) -> None:
+def test_a_list_still_has_what_was_removed(cached: Servers, http: requests.Session, app: str) -> None:
     """The same holds for a removal: a 404 of the read is true, and the list is not."""
     server, path = Server(cached.eureka_urls[0], http), f"/apps/{app.upper()}"
     server.register(document(app))
-    wait_until(lambda: ids(server, path) == [one(app)], "the list", 60)
+    clock.wait_until(lambda: ids(server, path) == [one(app)], "the list", 60)
     server.cancel(app)
     assert server.get(app) is None
     assert ids(server, path) == [one(app)]
 
 
-def test_one_instance_is_read_past_the_caches(cached: Lab, app: str) -> None:
+def test_one_instance_is_read_past_the_caches(cached: Servers, app: str) -> None:
     """By application and id, or by its id alone: what no list shows yet, or shows still."""
     peer, sent = Peer(cached.eureka_urls[0], Connection((cached.eureka_urls[0],))), rating(app)
     before = {found.key for found in peer.list_instances()}
@@ -106,7 +103,7 @@ def test_one_instance_is_read_past_the_caches(cached: Lab, app: str) -> None:
 
 
 @pytest.mark.slow
-def test_followed_deltas_are_the_list(cached: Lab, app: str) -> None:
+def test_followed_deltas_are_the_list(cached: Servers, app: str) -> None:
     """A delta older than the list brings nothing back; from the next copy of the caches on it is all that is
     asked for, and says at each moment what the list says.
     """
@@ -128,19 +125,19 @@ def test_followed_deltas_are_the_list(cached: Lab, app: str) -> None:
     peer.register(instances[0])
     assert peer.changes_unless(b"") is not None
     peer.deregister(*instances[0].key)
-    begin = time.time() // CACHE_SECONDS * CACHE_SECONDS
-    while (now := time.time() - begin) < 3 * CACHE_SECONDS - 2:
+    begin = clock.time() // CACHE_SECONDS * CACHE_SECONDS
+    while (now := clock.time() - begin) < 3 * CACHE_SECONDS - 2:
         listed = {found.key: found for found in peer.list_instances()}
         lists.clear()
         found = {found.key: found for found in listing.read(started, in_doubt=False)}
-        since_copy = (time.time() - begin) % CACHE_SECONDS
+        since_copy = (clock.time() - begin) % CACHE_SECONDS
         if since_copy > 2 and now % CACHE_SECONDS > 2:  # list and delta are copied one after the other
             assert found == listed
             if now > CACHE_SECONDS:
                 assert not lists
         if 2 < since_copy < CACHE_SECONDS - 2:
             change(peer, chance.choice(instances), chance)
-        time.sleep(1)
+        clock.sleep(1)
         seen.add(frozenset((key, one.metadata.get("a")) for key, one in found.items()))
     assert len(seen) > 2
     for instance in instances:
@@ -153,7 +150,7 @@ def change(peer: Peer, instance: Instance, chance: random.Random) -> None:
     """One of the ways in which an instance may change."""
     match chance.randrange(6):
         case 0 | 1 | 2:
-            at = chance.randrange(3) + int(time.time() * 1000)
+            at = chance.randrange(3) + int(clock.time() * 1000)
             peer.register(replace(instance, metadata={"a": str(at)}, last_dirty_timestamp_ms=at))
         case 3:
             peer.deregister(*instance.key)
@@ -168,7 +165,7 @@ ORDINARY = {"/eureka/apps", "/eureka/apps/delta"}
 
 
 def test_nothing_that_we_do_leaves_a_list_behind(
-    cached: Lab,
+    cached: Servers,
     http: requests.Session,
     app: str,
     tmp_path: Path,
@@ -272,7 +269,8 @@ def leaders(url: str) -> None:
     registry.stop()
 
 
-def test_caches_of_the_model(compared: Lab, http: requests.Session, spring_cloud: SpringCloud) -> None:
+@pytest.mark.real_server("the model behind it is compared with real servers here")
+def test_caches_of_the_model(compared: Servers, http: requests.Session, spring_cloud: Train) -> None:
     """Lists are as old as a real server's before and after its caches are copied."""
     server = Server(compared.eureka_urls[0], http)
     sequences = [drawn(seed, LENGTH) for seed in seeds(spring_cloud, TOGETHER)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,11 +10,8 @@ import requests
 
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab import Lab
-from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, one
-
-pytestmark = pytest.mark.lab
+from tests.eureka_servers import Servers, Train, clock, run_servers
 
 
 def lease(seconds: int) -> dict[str, int]:
@@ -42,7 +38,7 @@ def test_how_long_leases_live(quick: Server, app: str) -> None:
     """Never renewed: once the duration. Renewed: twice. Registered again after a renewal: once, from then."""
     seconds = 2
     ids = [f"{kind}.{app}" for kind in ("never", "renewed", "again")]
-    started = time.monotonic()
+    started = clock.monotonic()
     for instance_id in ids:
         assert quick.register(document(app, instance_id, leaseInfo=lease(seconds))) == 204
     for instance_id in ids[1:]:
@@ -53,10 +49,10 @@ def test_how_long_leases_live(quick: Server, app: str) -> None:
     def all_gone() -> bool:
         for instance_id in ids:
             if instance_id not in lived and quick.get(app, instance_id) is None:
-                lived[instance_id] = time.monotonic() - started
+                lived[instance_id] = clock.monotonic() - started
         return len(lived) == 3
 
-    wait_until(all_gone, "the evictions", WAIT_SECONDS)
+    clock.wait_until(all_gone, "the evictions", WAIT_SECONDS)
     assert lived[ids[0]] >= seconds
     assert lived[ids[2]] >= seconds
     assert lived[ids[1]] >= 2 * seconds
@@ -66,12 +62,12 @@ def test_how_long_leases_live(quick: Server, app: str) -> None:
 def test_a_server_says_when_a_lease_ends(quick: Server, app: str) -> None:
     """It lasts for its duration from a renewal, and what the server calls the last renewal is its end."""
     quick.register(document(app, leaseInfo=lease(60)))
-    asked_at = time.time()
+    asked_at = clock.time()
     assert quick.renew(app) == 200
     held = quick.get(app)
     assert held is not None
     ends = int(held["leaseInfo"]["lastRenewalTimestamp"]) / 1000
-    assert asked_at + 59 <= ends <= time.time() + 61
+    assert asked_at + 59 <= ends <= clock.time() + 61
 
 
 def test_a_delta_tells_an_eviction_from_a_removal(quick: Server, app: str) -> None:
@@ -88,7 +84,7 @@ def test_a_delta_tells_an_eviction_from_a_removal(quick: Server, app: str) -> No
         return {key[1]: key in delta.lapsed for key in delta.gone if key[0] == app.upper()}
 
     assert lapsed() == {removed: False}
-    wait_until(lambda: evicted in lapsed(), "the eviction", WAIT_SECONDS)
+    clock.wait_until(lambda: evicted in lapsed(), "the eviction", WAIT_SECONDS)
     assert lapsed() == {removed: False, evicted: True}
     peer.close()
 
@@ -96,10 +92,10 @@ def test_a_delta_tells_an_eviction_from_a_removal(quick: Server, app: str) -> No
 def test_a_status_renews_a_lease(quick: Server, app: str) -> None:
     """Setting a status counts as a renewal: the instance lives twice its duration from then."""
     quick.register(document(app, leaseInfo=lease(1)))
-    started = time.monotonic()
+    started = clock.monotonic()
     quick.put_status(app, "OUT_OF_SERVICE")
-    wait_until(lambda: quick.get(app) is None, "the eviction", WAIT_SECONDS)
-    assert time.monotonic() - started >= 2
+    clock.wait_until(lambda: quick.get(app) is None, "the eviction", WAIT_SECONDS)
+    assert clock.monotonic() - started >= 2
 
 
 def test_an_eviction_lowers_what_the_server_expects(quick: Server, app: str) -> None:
@@ -109,7 +105,7 @@ def test_an_eviction_lowers_what_the_server_expects(quick: Server, app: str) -> 
     for number in range(count):
         quick.register(document(app, f"{number}.{app}", leaseInfo=lease(5)))
     assert threshold(quick) >= empty + int(count * 2 * 0.85)
-    wait_until(lambda: not quick.held(app), "the evictions", WAIT_SECONDS)
+    clock.wait_until(lambda: not quick.held(app), "the evictions", WAIT_SECONDS)
     assert threshold(quick) == empty
 
 
@@ -129,7 +125,7 @@ def test_an_eviction_ends_the_override(quick: Server, app: str) -> None:
     """What comes back after its lease lapsed is not overridden any more."""
     quick.register(document(app, leaseInfo=lease(1)))
     quick.put_status(app, "OUT_OF_SERVICE")
-    wait_until(lambda: not quick.held(app), "the eviction", WAIT_SECONDS)
+    clock.wait_until(lambda: not quick.held(app), "the eviction", WAIT_SECONDS)
     quick.register(document(app))
     assert quick.overridden(app) == ("UP", "UNKNOWN")
 
@@ -137,48 +133,50 @@ def test_an_eviction_ends_the_override(quick: Server, app: str) -> None:
 def test_heartbeats_keep_an_instance(quick: Server, app: str) -> None:
     """Renewed within its duration, plainly or in batches, an instance lives on."""
     quick.register(document(app, leaseInfo=lease(2)))
-    until = time.monotonic() + 5
-    while time.monotonic() < until:
+    until = clock.monotonic() + 5
+    while clock.monotonic() < until:
         assert quick.renew(app) == 200
         assert quick.codes({"action": "Heartbeat", "appName": app.upper(), "id": f"one.{app}"}) == [200]
-        time.sleep(0.1)
+        clock.sleep(0.1)
     assert quick.status(app) == "UP"
 
 
 @pytest.fixture(scope="module")
-def sparing() -> Iterator[Lab]:
+def sparing(one_train: Train) -> Iterator[Servers]:
     """A server that looks for lapsed leases as often, and preserves itself as servers do by default."""
     settings = {"eureka.server.eviction-interval-timer-in-ms": "200"}
-    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as running:
+    with run_servers(one_train, settings=settings) as running:
         yield running
 
 
-def test_self_preservation_spares_everything(sparing: Lab, http: requests.Session, app: str) -> None:
+def test_self_preservation_spares_everything(sparing: Servers, http: requests.Session, app: str) -> None:
     """With fewer renewals than are expected nothing is evicted: only a removal takes an instance out."""
     server = Server(sparing.eureka_urls[0], http)
     for number in range(10):
         server.register(document(app, f"{number}.{app}", leaseInfo=lease(1)))
-    time.sleep(2.5)  # twice the leases, and several looks for lapsed ones; there is nothing to wait for
+    clock.sleep(2.5)  # twice the leases, and several looks for lapsed ones; there is nothing to wait for
     assert len(server.held(app)) == 10
     assert all(server.get(app, f"{number}.{app}") for number in range(10))
 
 
 @pytest.fixture(scope="module")
-def slow() -> Iterator[Lab]:
+def slow(one_train: Train) -> Iterator[Servers]:
     """A server that evicts, and looks for lapsed leases once a minute as servers do by default.
 
     One that preserves itself, as the shared ones do, still answers reads of what has lapsed.
     """
     settings = {"eureka.server.enable-self-preservation": "false"}
-    with Lab(eureka=1, kubernetes=False, eureka_settings=settings) as running:
+    with run_servers(one_train, is_sparing=False, settings=settings) as running:
         yield running
 
 
-def test_a_lapsed_lease_is_not_read_although_it_is_there(slow: Lab, http: requests.Session, app: str) -> None:
+def test_a_lapsed_lease_is_not_read_although_it_is_there(
+    slow: Servers, http: requests.Session, app: str
+) -> None:
     """Between lapse and eviction an instance is listed, its read is a 404, and a renewal revives it."""
     server = Server(slow.eureka_urls[0], http)
     server.register(document(app, leaseInfo=lease(1)))
-    wait_until(lambda: server.get(app) is None, "the lapse", WAIT_SECONDS)
+    clock.wait_until(lambda: server.get(app) is None, "the lapse", WAIT_SECONDS)
     assert len(server.held(app)) == 1
     assert server.renew(app) == 200
     assert server.status(app) == "UP"

@@ -7,29 +7,21 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 
-import pytest
-
 from eurekube_provider.core.model import EurekaLease, Instance, Key, Status
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
-from lab import Lab
-from lab.listing import LISTED_WITHIN_SECONDS
-from lab.waiting import wait_until
-from tests.contract.conftest import Server, document, one, rating
-
-pytestmark = pytest.mark.lab
+from tests.contract.conftest import Server, document, one, rating, wait_listed
+from tests.eureka_servers import Servers
 
 
 def test_lists_through_our_client(peer: Peer, app: str) -> None:
     """The whole registry is listed."""
     sent = rating(app)
     peer.register(sent)
-    wait_until(
-        lambda: sent.key in [found.key for found in peer.list_instances()], "the list", LISTED_WITHIN_SECONDS
-    )
+    wait_listed(peer, sent)
 
 
 def test_lists_tell_of_overrides(server: Server, app: str) -> None:
@@ -40,7 +32,7 @@ def test_lists_tell_of_overrides(server: Server, app: str) -> None:
     assert (listed["status"], listed["overriddenStatus"]) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
 
 
-def test_every_url_form_of_the_service(single: Lab, app: str) -> None:
+def test_every_url_form_of_the_service(single: Servers, app: str) -> None:
     """``/eureka`` and ``/eureka/v2`` are the same registry."""
     plain, second = (
         Peer(url, Connection((url,))) for url in (single.eureka_urls[0], f"{single.eureka_urls[0]}/v2")

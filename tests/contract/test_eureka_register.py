@@ -17,8 +17,6 @@ from eurekube_provider.eureka.protocol.codec import instance_from_json, instance
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import DATA_CENTER, Server, document, one, rating
 
-pytestmark = pytest.mark.lab
-
 
 def test_a_registration_can_be_read_at_once(server: Server, app: str) -> None:
     """Registering answers 204, and the read of one instance knows it without delay."""

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
-from lab import Lab
-from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, item
-
-pytestmark = pytest.mark.lab
+from tests.eureka_servers import Servers, clock
 
 REPLICATION = {"x-netflix-discovery-replication": "true"}
 
 
 def everywhere(servers: list[Server], what: Callable[[Server], object], expected: object) -> None:
     """Wait until every server says the same."""
-    wait_until(
+    clock.wait_until(
         lambda: [what(server) for server in servers] == [expected] * len(servers), str(expected), WAIT_SECONDS
     )
 
@@ -129,10 +125,10 @@ def test_the_last_of_many_changes_wins_everywhere(servers: list[Server], app: st
 
     def is_newest_everywhere() -> bool:
         servers[19 % 3].renew(app)
-        time.sleep(1.0)
+        clock.sleep(1.0)
         return [one and one["ipAddr"] for one in (server.get(app) for server in servers)] == ["10.0.1.19"] * 3
 
-    wait_until(is_newest_everywhere, "the newest everywhere", WAIT_SECONDS)
+    clock.wait_until(is_newest_everywhere, "the newest everywhere", WAIT_SECONDS)
 
 
 def test_a_status_comes_over_the_registration_that_follows_its_removal(
@@ -147,7 +143,7 @@ def test_a_status_comes_over_the_registration_that_follows_its_removal(
     def comes_over(app: str) -> bool:
         servers[0].register(document(app))
         everywhere(servers, lambda server: server.status(app), "UP")
-        time.sleep(1.0)
+        clock.sleep(1.0)
         servers[0].register(document(app))
         servers[0].put_status(app, "OUT_OF_SERVICE")
         servers[1].renew(app)
@@ -155,15 +151,15 @@ def test_a_status_comes_over_the_registration_that_follows_its_removal(
         for server in servers:
             server.cancel(app)
         servers[0].register(document(app, status="DOWN"))
-        time.sleep(2.0)
+        clock.sleep(2.0)
         servers[0].register(document(app))
-        time.sleep(2.0)
+        clock.sleep(2.0)
         return all(server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE") for server in servers)
 
     assert any(comes_over(f"{app}-{number}") for number in range(6))  # which order it is, is chance
 
 
-def test_servers_name_their_replicas(three: Lab, servers: list[Server]) -> None:
+def test_servers_name_their_replicas(three: Servers, servers: list[Server]) -> None:
     """``/status`` lists the peers that a server forwards to; JSON is not to be had."""
     assert servers[0].send("GET", "/status").status_code == 500
     answer = servers[0].send("GET", "/status", headers={"Accept": "application/xml"})

@@ -25,8 +25,6 @@ from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
 from tests.logged_lines import everything_logged
 
-pytestmark = pytest.mark.lab
-
 
 @pytest.fixture(params=[False, True], ids=["strangers", "clients of each other"])
 def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[Lab]:
@@ -44,6 +42,7 @@ def pair(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterator[
         yield running
 
 
+@pytest.mark.real_server("it kills a server and starts it again")
 def test_what_a_restarted_server_holds(
     pair: Lab, http: requests.Session, app: str, request: pytest.FixtureRequest
 ) -> None:
@@ -101,6 +100,7 @@ def youngest_seconds(urls: Sequence[str]) -> float:
     return min(running_seconds(status, time.time()) or 0.0 for status in statuses.values())
 
 
+@pytest.mark.real_server("it kills a server and starts it again")
 def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
     """Being sent to one or the other is no restart: renewals keep their pace, and what a person removed stays
     away. A real restart is noticed, and what was lost is back.

@@ -16,7 +16,7 @@ from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.eureka import SpringCloud
 from tests.contract.conftest import WAIT_SECONDS, one, rating
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.real_server("it asks for passwords")
 
 
 @pytest.fixture(scope="module", params=["basic", "csrf"])

@@ -8,8 +8,6 @@ import pytest
 
 from tests.contract.conftest import Server, document
 
-pytestmark = pytest.mark.lab
-
 _timestamps = itertools.count(1_700_000_000_000)
 
 

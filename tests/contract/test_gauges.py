@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import rating
-
-pytestmark = pytest.mark.lab
 
 
 def test_the_front_page_is_read(peer: Peer, app: str) -> None:

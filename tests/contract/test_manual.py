@@ -18,10 +18,8 @@ from eurekube_provider.eureka.status_override import (
     read_statuses,
     take_out,
 )
-from lab import Lab
 from tests.contract.conftest import rating, wait_everywhere
-
-pytestmark = pytest.mark.lab
+from tests.eureka_servers import Servers
 
 
 def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
@@ -58,7 +56,7 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
         peer.deregister(*mine.key)
 
 
-def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Lab, app: str) -> None:
+def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Servers, app: str) -> None:
     """Over an override, and after it."""
     peers = Peers(Connection(tuple(single.eureka_urls)))
     down, leaving = rating(app, f"down.{app}"), rating(app, f"leaving.{app}", metadata={LEAVING_KEY: "true"})
@@ -81,7 +79,7 @@ def test_what_is_not_there(peers: Peers, app: str) -> None:
         instances_named(peers, f"{app}-order")
 
 
-def test_servers_that_are_away(three: Lab, app: str) -> None:
+def test_servers_that_are_away(three: Servers, app: str) -> None:
     """One of two is told of; both are an error."""
     half = Peers(Connection((three.eureka_urls[0], "http://127.0.0.1:9/eureka")))
     nobody = Peers(Connection(("http://127.0.0.1:9/eureka",)))

@@ -8,9 +8,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import get_args
 from urllib.parse import quote
 
 import pytest
@@ -18,10 +17,11 @@ import requests
 
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
-from lab import Lab
-from lab.eureka import SpringCloud
 from tests.contract.conftest import Server, document
+from tests.eureka_servers import TRAINS, Servers, Train
 from tests.model.commands import Commands, comparable
+
+pytestmark = pytest.mark.real_server("the model behind it is compared with real servers here")
 
 SEQUENCES = int(os.environ.get("EUREKUBE_MODEL_SEQUENCES", "75"))
 FIRST_SEED = int(os.environ.get("EUREKUBE_MODEL_SEED", "1"))
@@ -37,16 +37,6 @@ SETTLE_SECONDS = 2.5
 MOST_TRIES = 50
 
 _names = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def uncached(spring_cloud: SpringCloud) -> Iterator[Lab]:
-    """One server whose lists show at once what was written, so that a sequence need not wait half a minute.
-
-    ``test_eureka_caches.py`` compares the caches.
-    """
-    with Lab(eureka=1, kubernetes=False, spring_cloud=spring_cloud, quick_view=True) as running:
-        yield running
 
 
 def sent(server: Server, request: ServerRequest) -> ServerResponse:
@@ -73,9 +63,9 @@ def difference(
     return "" if expected == answered else f"{request}\n  server: {expected}\n  model:  {answered}"
 
 
-def seeds(spring_cloud: SpringCloud, count: int) -> range:
+def seeds(spring_cloud: Train, count: int) -> range:
     """Others for each release train: together they draw twice as many sequences."""
-    first = FIRST_SEED + count * get_args(SpringCloud).index(spring_cloud)
+    first = FIRST_SEED + count * list[Train](TRAINS).index(spring_cloud)
     return range(first, first + count)
 
 
@@ -112,14 +102,16 @@ def shortest(server: Server, seed: int) -> str:
 
 
 @pytest.mark.timeout(300 + SEQUENCES / 4)  # the long form takes a quarter of an hour on two slow cores
-def test_same_commands_same_answers(uncached: Lab, http: requests.Session, spring_cloud: SpringCloud) -> None:
+def test_same_commands_same_answers(uncached: Servers, http: requests.Session, spring_cloud: Train) -> None:
     """Random sequences of registrations, renewals, statuses, batches and reads are answered alike."""
     server = Server(uncached.eureka_urls[0], http)
     for seed in seeds(spring_cloud, SEQUENCES):
         assert not first_difference(server, *drawn(seed, LENGTH)), shortest(server, seed)
 
 
-def test_what_changes_while_a_list_is_rendered_is_not_in_it(uncached: Lab, http: requests.Session) -> None:
+def test_what_changes_while_a_list_is_rendered_is_not_in_it(
+    uncached: Servers, http: requests.Session
+) -> None:
     """Nor in the next one, until something else changes.
 
     Without its second cache a server renders a list when it is asked, which takes long for a large one.
@@ -159,7 +151,7 @@ def test_what_changes_while_a_list_is_rendered_is_not_in_it(uncached: Lab, http:
             server.send("DELETE", f"/apps/{name}/i")
 
 
-def test_servers_that_tell_each_other(servers: list[Server], spring_cloud: SpringCloud) -> None:
+def test_servers_that_tell_each_other(servers: list[Server], spring_cloud: Train) -> None:
     """After each command to one of three servers, all three hold what the model's servers hold."""
     urls = [f"model-{number}" for number in range(len(servers))]
     model = EurekaCluster(urls)

@@ -29,9 +29,8 @@ from lab.listing import listed_now
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
+from tests.eureka_servers import Servers, clock
 from tests.recording_observer import RecordingObserver
-
-pytestmark = pytest.mark.lab
 
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
@@ -58,7 +57,7 @@ def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
             one and all(getattr(one, name) == value for name, value in expected.items()) for one in found
         )
 
-    wait_until(is_level, f"{instance.instance_id} everywhere", WAIT_SECONDS)
+    clock.wait_until(is_level, f"{instance.instance_id} everywhere", WAIT_SECONDS)
 
 
 def register_until_seen(peers: Peers, instance: Instance) -> InstanceByServer:
@@ -70,7 +69,7 @@ def register_until_seen(peers: Peers, instance: Instance) -> InstanceByServer:
         answers.append(peers.read_everywhere(*instance.key))
         return answers[-1].found is not None
 
-    wait_until(is_seen, f"{instance.instance_id} on a server", WAIT_SECONDS)
+    clock.wait_until(is_seen, f"{instance.instance_id} on a server", WAIT_SECONDS)
     return answers[-1]
 
 
@@ -132,7 +131,7 @@ def test_a_removal_where_one_server_holds_it_only(peers: Peers, http: requests.S
 
 
 def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
-    single: Lab, three: Lab, app: str, monkeypatch: pytest.MonkeyPatch
+    single: Servers, three: Servers, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that do not name each other: a registration goes to the first alone, and a removal to each."""
     monkeypatch.setattr(windows, "LACKING", 0.0)
@@ -205,7 +204,9 @@ def test_registered_and_removed_at_once(peers: Peers, app: str) -> None:
     marker = owned(f"{app}-marker")
     peers.register(marker)
     wait_level(peers, marker)
-    wait_until(lambda: not any(any(held(peers, one)) for one in instances), "the end of all", WAIT_SECONDS)
+    clock.wait_until(
+        lambda: not any(any(held(peers, one)) for one in instances), "the end of all", WAIT_SECONDS
+    )
     sweeper.stop()
 
 
@@ -294,6 +295,7 @@ def test_a_persons_out_of_service_stays(peers: Peers, app: str, status: Status) 
     )
 
 
+@pytest.mark.real_server("it kills a server and starts it again")
 def test_a_restarted_server_learns_of_a_persons_out_of_service(frail: Lab, app: str) -> None:
     """A server that lost its memory takes a write for UP no more than its peers do."""
     peers = Peers(Connection(tuple(frail.eureka_urls)))
@@ -366,7 +368,7 @@ def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH], ids=str)
-def test_many_changes(three: Lab, app: str, mode: BatchMode) -> None:
+def test_many_changes(three: Servers, app: str, mode: BatchMode) -> None:
     """Many come, change and go on every server, one by one or in batches; a foreign one among them stays."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=mode))
     count = module.BULK_FROM_CHANGES + 10
@@ -392,7 +394,7 @@ def test_many_changes(three: Lab, app: str, mode: BatchMode) -> None:
     peers.close()
 
 
-def test_owners_that_travel_together(three: Lab, app: str) -> None:
+def test_owners_that_travel_together(three: Servers, app: str) -> None:
     """Single changes of many owners at once stand on every server, in far fewer requests than changes; an id
     that somebody else has stays as it is, and a person's status over an instance, too.
     """
@@ -445,7 +447,7 @@ def test_owners_that_travel_together(three: Lab, app: str) -> None:
     peers.close()
 
 
-def test_batches_keep_a_persons_out_of_service(three: Lab, app: str) -> None:
+def test_batches_keep_a_persons_out_of_service(three: Servers, app: str) -> None:
     """What a person set stands after an update in batches, override included, on every server."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
     desired = [owned(app, f"{number:03}.{app}") for number in range(module.BULK_FROM_CHANGES)]
@@ -467,7 +469,7 @@ def test_batches_keep_a_persons_out_of_service(three: Lab, app: str) -> None:
     peers.close()
 
 
-def test_batches_where_every_replica_is_known(three: Lab, peers: Peers) -> None:
+def test_batches_where_every_replica_is_known(three: Servers, peers: Peers) -> None:
     """In mode auto batches are used for many leases, and only where all servers are among the URLs."""
     assert not peers.uses_batches(10)
     assert peers.uses_batches(10_000)
@@ -492,6 +494,7 @@ def frail(mortal: Lab) -> Lab:
     return mortal
 
 
+@pytest.mark.real_server("it stops a server's process")
 def test_a_paused_server_holds_up_nobody_for_long(frail: Lab, app: str) -> None:
     """A server that is frozen costs one time-out, not one for each request."""
     timeout_seconds = 3.0
@@ -560,6 +563,7 @@ class Operator:
         assert [outcome.failures for outcome in outcomes] == [()] * len(plans)
 
 
+@pytest.mark.real_server("it stops a server's process")
 @pytest.mark.parametrize("leases", [0, 1000], ids=["single requests", "batches"])
 @pytest.mark.parametrize("how", ["frozen", "gone"])
 def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str, leases: int) -> None:
@@ -615,6 +619,7 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
         anybody.close()
 
 
+@pytest.mark.real_server("it kills a server and starts it again")
 def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next server takes over, the dead one is asked last, and is first again once it answers."""
     monkeypatch.setattr(windows, "AVOIDED", 3.0)

@@ -24,11 +24,10 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.registrations.defaults import completed
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
-from lab.listing import wait_listed
 from lab.waiting import wait_until
+from tests.contract.conftest import wait_listed
 from tests.contract.plugin import EACH, NOBODY, Plugin, Properties, StartPlugin, plugins, sentence
-
-pytestmark = pytest.mark.lab
+from tests.eureka_servers import Servers
 
 STATES = Path(__file__).parents[1] / "states"
 
@@ -53,16 +52,16 @@ def plugin(start_plugin: StartPlugin) -> Plugin:
 
 
 @pytest.fixture
-def peer(lab: Lab) -> Iterator[Peer]:
+def peer(shared: Servers) -> Iterator[Peer]:
     """The Eureka server itself, asked past all that is tested here."""
-    url = lab.eureka_urls[0]
+    url = shared.eureka_urls[0]
     peer = Peer(url, Connection.parse(url))
     yield peer
     peer.close()
 
 
 @pytest.fixture
-def news(lab: Lab, unique_name: str) -> Properties:
+def news(shared: Servers, unique_name: str) -> Properties:
     """What a program asks for."""
     return {
         "application": unique_name,
@@ -71,7 +70,7 @@ def news(lab: Lab, unique_name: str) -> Properties:
         "metadata": {"tier": "1"},
         "zone": None,
         "renewer": "eurekube",
-        "service_url": lab.eureka_urls[0],
+        "service_url": shared.eureka_urls[0],
         "owner": f"stack/organization/shop/dev/{unique_name}",
     }
 
@@ -165,9 +164,9 @@ def test_an_unreachable_eureka_is_an_error_and_never_a_blank_id(plugin: Plugin, 
         assert "no connection to http://127.0.0.1:9/eureka" in sentence(raised)
 
 
-def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, lab: Lab) -> None:
+def test_gone_needs_the_word_of_every_server(plugin: Plugin, news: Properties, shared: Servers) -> None:
     """One server that does not answer may still hold it."""
-    state = plugin.check({**news, "service_url": f"{NOBODY},{lab.eureka_urls[0]}"})
+    state = plugin.check({**news, "service_url": f"{NOBODY},{shared.eureka_urls[0]}"})
     with pytest.raises(grpc.RpcError) as raised:
         plugin.read(state)
     assert "is not known" in sentence(raised)
@@ -270,7 +269,7 @@ def test_a_machine_that_registers_itself_is_refused(
     inputs = plugin.check(news)
     itself = Instance(inputs["application"], "itself", "host", "192.0.2.10", Port(8080))
     peer.register(itself)
-    wait_listed(peer.url, [itself])
+    wait_listed(peer, itself)
     with pytest.raises(grpc.RpcError) as raised:
         plugin.create(inputs)
     assert "itself at 192.0.2.10:8080 registered itself" in sentence(raised)
@@ -310,10 +309,10 @@ def test_a_status_that_is_asked_for_is_enforced(plugin: Plugin, peer: Peer, news
 @pytest.mark.parametrize("shell", ["dynamic"], indirect=True)
 @pytest.mark.parametrize("file", sorted(STATES.glob("*.json")), ids=lambda file: file.stem)
 def test_the_state_of_an_earlier_release_is_understood(
-    file: Path, start_plugin: StartPlugin, lab: Lab
+    file: Path, start_plugin: StartPlugin, shared: Servers
 ) -> None:
     """By the provider that is pickled in it: checked, compared, registered, read and removed as it is."""
-    text = file.read_text().replace("http://eureka.example.com:8761/eureka", lab.eureka_urls[0])
+    text = file.read_text().replace("http://eureka.example.com:8761/eureka", shared.eureka_urls[0])
     exported = json.loads(text)["deployment"]["resources"]
     resources = [each for each in exported if "__provider" in each.get("inputs", {})]
     assert len(resources) == 3
@@ -362,6 +361,7 @@ def secured() -> Iterator[Lab]:
         yield running
 
 
+@pytest.mark.real_server("it asks for passwords")
 def test_credentials_come_from_configuration_or_environment(start_plugin: StartPlugin, secured: Lab) -> None:
     """And never from the state; a server that wants others says so in one sentence."""
     news = {

@@ -14,8 +14,7 @@ from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete
 from eurekube_provider.registrations.values import OnConflict
-
-pytestmark = pytest.mark.lab
+from tests.eureka_servers import clock
 
 OWNER = "stack/org/demo/dev/vm"
 
@@ -55,7 +54,7 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
     def give_back(seconds: float) -> None:
         """What a server does on its own: no other one is told."""
         nonlocal last
-        time.sleep(seconds)  # of the second look: until the removal itself was forwarded, too
+        clock.sleep(seconds)  # of the second look: until the removal itself was forwarded, too
         found, _ = peers.everywhere(lambda peer: peer.read(*instance.key))
         standing = [one for one in found.values() if one is not None]
         if standing:  # in the drain

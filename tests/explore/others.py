@@ -15,6 +15,7 @@ from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info
 from eurekube_provider.dev.eureka.replication import LONGEST_MS
+from tests.model.commands import DATA_CENTER
 
 Place = tuple[str, str]
 """An application and an instance's id."""
@@ -151,7 +152,7 @@ class Others:
             "status": "UP",
             "port": {"$": 8080, "@enabled": "true"},
             "vipAddress": place[0].lower(),
-            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+            "dataCenterInfo": DATA_CENTER,
             "metadata": {OWNER: owner} if owner else {"a": "b"},
             "lastDirtyTimestamp": str(self.cluster.clock.now_ms + 1),
         }

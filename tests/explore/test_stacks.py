@@ -37,6 +37,7 @@ from tests.explore.settled import Settled
 from tests.explore.shells import Properties
 from tests.explore.stateless import Stateless
 from tests.explore.world import Fault, Faults, World, owned
+from tests.model.commands import DATA_CENTER
 
 PAIRS_AN_EDIT, ACTS_AN_EDIT = 40, 20
 """Drawn by the edit's name, so that a failure is found again; ``make explore`` draws more and larger sets."""
@@ -183,7 +184,7 @@ class _Stack:
             "status": "UP",
             "port": {"$": 8080, "@enabled": "true"},
             "vipAddress": "billing",
-            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+            "dataCenterInfo": DATA_CENTER,
             "metadata": marks,
             "lastDirtyTimestamp": str(self.cluster.clock.now_ms),
         }

@@ -1,4 +1,4 @@
-"""Clients that others wrote, on a real Eureka server that our client shares with them."""
+"""Clients that others wrote, on real and development servers that our client shares with them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from eurekube_provider.core.model import Instance
+from eurekube_provider.dev.eureka.serving import EurekaServers
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
@@ -19,15 +21,28 @@ from lab import Lab, LabError
 from lab.builds import find_tool
 from lab.eureka import find_java
 from lab.ports import HOST
+from tests.eureka_servers import DEVELOPMENT
 
 OWNER = "cluster/eks/shop/rating"
 
 Register = Callable[[Instance], None]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let each client meet a real server and a development server, or the latter alone."""
+    if "eureka_url" in metafunc.fixturenames:
+        is_development = metafunc.config.getoption("eureka") == DEVELOPMENT
+        kinds = (DEVELOPMENT,) if is_development else ("real", DEVELOPMENT)
+        metafunc.parametrize("eureka_url", kinds, indirect=True, scope="package")
+
+
 @pytest.fixture(scope="package")
-def eureka_lab() -> Iterator[Lab]:
-    """One Eureka server whose lists are never old: foreign clients read nothing else."""
+def eureka_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The service URL of a server whose lists are never old: foreign clients read nothing else."""
+    if request.param == DEVELOPMENT:
+        with EurekaServers(quick=True) as servers:
+            yield servers.urls[0]
+        return
     try:
         find_java()
     except LabError as reason:
@@ -39,15 +54,14 @@ def eureka_lab() -> Iterator[Lab]:
         if find_tool("mvn") is not None:
             raise
         pytest.skip(str(reason))
-    yield lab
+    yield lab.eureka_urls[0]
     lab.stop()
 
 
-@pytest.fixture(scope="package")
-def eureka_url(eureka_lab: Lab) -> str:
-    """The server's service URL."""
-    (url,) = eureka_lab.eureka_urls
-    return url
+@pytest.fixture(scope="session")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where clients log."""
+    return tmp_path_factory.mktemp("logs")
 
 
 @pytest.fixture(scope="package")

@@ -1,15 +1,12 @@
 """``py-eureka-client`` in a process of its own: its threads, event loops and log would disturb the tests.
 
-Run as a program it carries out one JSON request a line from standard input: ``[operation, argument ...]``,
-answered by a line ``{"result": ...}`` or ``{"error": ...}``. Its end is the end of the input.
+Run as a program it answers lines of JSON (``tests.interop.line_client``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -17,79 +14,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from lab.errors import LabError
-from lab.waiting import wait_until
-
-Document = dict[str, Any]
-
-WAIT_SECONDS = 20.0
-"""How long a change may take to reach the client, which fetches the registry every second."""
+from tests.interop.line_client import Document, LineClient
 
 
-class PythonClient:
+class PythonClient(LineClient):
     """A client that registers itself under ``settings``, the arguments of its ``EurekaClient``."""
 
     def __init__(self, settings: Mapping[str, Any], log: Path) -> None:
-        self._log = log.open("w")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.interop.python_client", json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "NO_PROXY": "*", "no_proxy": "*"},
-            text=True,
-        )
-        self._ask("started")
+        super().__init__([sys.executable, "-m", "tests.interop.python_client", json.dumps(settings)], log)
 
     @staticmethod
     def is_installed() -> bool:
         """Whether this Python has ``py-eureka-client``."""
         return find_spec("py_eureka_client") is not None
 
-    def close(self) -> None:
-        """End it; it takes its registration back."""
-        self._process.communicate(timeout=30)
-        self._log.close()
-
-    def instances(self, application: str, *ids: str) -> list[Document]:
-        """The instances that are up in its copy of the registry, once these and no others are there."""
-        seen: list[Document] = []
-
-        def ask() -> bool:
-            nonlocal seen
-            seen = self._ask("instances", application)
-            return sorted(instance["instanceId"] for instance in seen) == sorted(ids)
-
-        try:
-            wait_until(ask, f"py-eureka-client's {application}", WAIT_SECONDS)
-        except LabError as error:
-            raise AssertionError(f"{error}; it has {json.dumps(seen)}") from None
-        return seen
-
     def call(self, application: str, path: str = "", **options: bool) -> str:
         """The body of the answer to its GET of a path of an application.
 
         :raises CallFailed: no instance answered.
         """
-        body: str = self._ask("call", application, path, options)
+        body: str = self.ask("call", application, path, options)
         return body
-
-    def _ask(self, *request: object) -> Any:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"py-eureka-client ended: {Path(self._log.name).read_text()}"
-        answer = json.loads(line)
-        if "error" in answer:
-            raise CallFailed(answer["error"])
-        return answer["result"]
-
-
-class CallFailed(Exception):
-    """What py-eureka-client raised."""
 
 
 def _serve(settings: Document) -> None:

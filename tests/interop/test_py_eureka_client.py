@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +14,10 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import RefusalReason, plan
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab import Lab
 from lab.ports import HOST
 from tests.interop.conftest import OWNER, Register
-from tests.interop.python_client import CallFailed, PythonClient
-
-pytestmark = pytest.mark.lab
+from tests.interop.line_client import CallFailed
+from tests.interop.python_client import PythonClient
 
 CALLER = "python-caller"
 CALLER_ID = "python-caller-1"
@@ -31,7 +30,7 @@ METADATA = {
 
 
 @pytest.fixture(scope="module")
-def python(eureka_lab: Lab, eureka_url: str) -> Iterator[PythonClient]:
+def python(eureka_url: str, logs: Path) -> Iterator[PythonClient]:
     """The client, which stands in zone-a and has registered itself."""
     if not PythonClient.is_installed():
         pytest.skip("py-eureka-client is not installed: it is in the dependency group dev")
@@ -50,7 +49,7 @@ def python(eureka_lab: Lab, eureka_url: str) -> Iterator[PythonClient]:
         "duration_in_secs": 30,
         "metadata": {"team.name": "Zürich <&>"},
     }
-    client = PythonClient(settings, eureka_lab.directory / "logs" / "py-eureka-client.log")
+    client = PythonClient(settings, logs / "py-eureka-client.log")
     yield client
     client.close()
 

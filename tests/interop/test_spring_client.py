@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -18,13 +19,12 @@ from eurekube_provider.core.plan import RefusalReason, plan
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.protocol.peer import Peer
-from lab import Lab
 from lab.ports import HOST
 from lab.spring import SpringClientMissing
 from tests.interop.conftest import OWNER, Register
 from tests.interop.spring_client import FAST, WAIT_SECONDS, Document, SpringViews
 
-pytestmark = pytest.mark.lab
+pytestmark = pytest.mark.real_server("its client needs Java")
 
 CALLER = "Interop-Caller"
 CALLER_ID = "interop-caller-1"
@@ -41,7 +41,7 @@ METADATA = {
 
 
 @pytest.fixture(scope="module")
-def spring(eureka_lab: Lab, eureka_url: str) -> Iterator[SpringViews]:
+def spring(eureka_url: str, logs: Path) -> Iterator[SpringViews]:
     """The application, which stands in zone-a and has registered itself."""
     settings = {
         **FAST,
@@ -59,9 +59,7 @@ def spring(eureka_lab: Lab, eureka_url: str) -> Iterator[SpringViews]:
         "eureka.instance.a-s-g-name": "asg-1",
     }
     try:
-        client = SpringViews(
-            [eureka_url], name=CALLER, log_directory=eureka_lab.directory / "logs", settings=settings
-        )
+        client = SpringViews([eureka_url], name=CALLER, log_directory=logs, settings=settings)
     except SpringClientMissing as reason:
         pytest.skip(str(reason))
     client.start()

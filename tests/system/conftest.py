@@ -23,8 +23,8 @@ from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
 from lab.workloads import Cluster, wait_for
-from tests.system.shells import SHELLS, Shell, Workshop
-from tests.system.stacks import python_sdk
+from tests.system.shells import DYNAMIC, NATIVE, Shell, Workshop
+from tests.system.stacks import HAS_PYTHON_SDK, needs_python_sdk, python_sdk
 
 ROOT = Path(__file__).parents[2]
 
@@ -225,10 +225,16 @@ def secured() -> Iterator[Peer]:
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """The project of all stacks that register by either provider."""
-    return Workshop(tmp_path_factory.mktemp("workshop"), python_sdk(tmp_path_factory.mktemp("sdk")))
+    sdk = python_sdk(tmp_path_factory.mktemp("sdk")) if HAS_PYTHON_SDK else None
+    return Workshop(tmp_path_factory.mktemp("workshop"), sdk)
 
 
-@pytest.fixture(params=SHELLS, ids=lambda shell: shell.name)
+@pytest.fixture(
+    params=[
+        pytest.param(DYNAMIC, id="dynamic"),
+        pytest.param(NATIVE, id="native", marks=needs_python_sdk),
+    ]
+)
 def shell(request: pytest.FixtureRequest) -> Shell:
     """Each provider in its turn."""
     found: Shell = request.param

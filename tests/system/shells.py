@@ -136,14 +136,16 @@ def host(number: int) -> Properties:
 class Workshop:
     """One project, whose stacks share home, backend and environment.
 
-    :param sdk: where the SDK of the native provider lies; its plugin is taken from PATH.
+    :param sdk: where the SDK of the native provider lies, whose plugin is taken from PATH; None for stacks of
+        the dynamic one alone.
     """
 
-    def __init__(self, directory: Path, sdk: Path) -> None:
+    def __init__(self, directory: Path, sdk: Path | None) -> None:
         self.project = python_project(directory / "project", PROGRAM)
         own = own_pulumi(directory)
         path = f"{Path(sys.prefix) / 'bin'}:{own['PATH']}"
-        self.environment = {**own, "PYTHONPATH": f"{own['PYTHONPATH']}:{sdk}", "PATH": path}
+        modules = own["PYTHONPATH"] if sdk is None else f"{own['PYTHONPATH']}:{sdk}"
+        self.environment = {**own, "PYTHONPATH": modules, "PATH": path}
 
 
 class ShellStack(Stack):

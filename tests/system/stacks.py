@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -20,37 +19,82 @@ import yaml
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from lab import Lab
+from lab.programs import PULUMI_PYTHON_SDK, find_kubectl
+from lab.pulumi import inline_cli, pulumi_path
 from scripts import sdks
+
+os.environ["PATH"] = pulumi_path()  # for all tests: what the lab has built is there as well
 
 ROOT = Path(__file__).parents[2]
 _UV = Path(sys.prefix) / "bin" / "uv"
-_NEEDED = ("pulumi", "pulumi-kubernetes")
-"""What a program may import that the CLI looks for a plugin of."""
+HAS_LANGUAGE_HOST = shutil.which("pulumi-language-python") is not None
+
+_UV_PROJECT = {
+    "pyproject.toml": """\
+[project]
+name = "shop"
+version = "0.0.0"
+requires-python = ">=3.11"
+dependencies = []
+""",
+    "uv.lock": """\
+version = 1
+revision = 3
+requires-python = ">=3.11"
+
+[[package]]
+name = "shop"
+version = "0.0.0"
+source = { virtual = "." }
+""",
+}
+"""What `uv init` and `uv lock` write of a project that needs nothing."""
 
 REGISTRATIONS = (INSTANCE_TYPE, APPLICATION_TYPE, INSTANCE_KIND.token, APPLICATION_KIND.token)
 """Their types in a state, whichever provider has written it."""
 
-needs_pulumi_and_kubernetes = pytest.mark.skipif(
-    not all(map(shutil.which, ("pulumi", "pulumi-resource-kubernetes"))),
-    reason="no Pulumi CLI with its Kubernetes provider on PATH",
+needs_pulumi = pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI")
+needs_kubernetes_plugin = pytest.mark.skipif(
+    shutil.which("pulumi-resource-kubernetes") is None, reason="no Kubernetes plugin of Pulumi"
 )
-needs_pulumi = pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH")
+needs_kubectl = pytest.mark.skipif(find_kubectl() is None, reason="no kubectl")
+needs_yaml = pytest.mark.skipif(
+    shutil.which("pulumi-language-yaml") is None, reason="no language host of Pulumi for YAML"
+)
+
+
+def needs_language_host(why: str) -> pytest.MarkDecorator:
+    """Skip where there is no language host for Python, and say what it does in this test."""
+    return pytest.mark.skipif(
+        not HAS_LANGUAGE_HOST, reason=f"no language host of Pulumi for Python, which {why}"
+    )
+
+
+HAS_PYTHON_SDK = HAS_LANGUAGE_HOST or shutil.which(PULUMI_PYTHON_SDK) is not None
+needs_python_sdk = pytest.mark.skipif(
+    not HAS_PYTHON_SDK, reason=f"no language host of Pulumi for Python, and no {PULUMI_PYTHON_SDK} of the lab"
+)
 
 
 def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
     """The environment of a CLI that touches nothing outside of ``directory``, where its state lies, too.
+
+    Where there is no language host for Python, programs in Python run inline.
 
     :param package: where ``eurekube_provider`` is imported from.
     """
     foreign = ("PULUMI_", "EUREKA_", "EUREKUBE_", "KUBECONFIG")
     (directory / "backend").mkdir(exist_ok=True)
     tools = directory / "tools"
-    if _UV.exists() and not tools.exists():
+    if not tools.exists():
         tools.mkdir()
-        (tools / _UV.name).symlink_to(_UV)
+        if _UV.exists():
+            (tools / _UV.name).symlink_to(_UV)
+        if not HAS_LANGUAGE_HOST:
+            (tools / "pulumi").symlink_to(inline_cli(Path(str(shutil.which("pulumi")))))
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
-        "PATH": f"{os.environ['PATH']}{os.pathsep}{tools}",
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(package),
         "PULUMI_HOME": str(directory / "home"),
         "PULUMI_BACKEND_URL": (directory / "backend").as_uri(),
@@ -67,8 +111,9 @@ def python_sdk(folder: Path) -> Path:
 def python_project(folder: Path, program: str) -> Path:
     """A project ``shop`` whose program runs in the interpreter that runs the tests.
 
-    Where there is uv the project says so, and has its lock file: what a program needs the CLI reads there at
-    once, where pip takes longer over a large environment than the program itself. The examples have pip.
+    Where there is uv the project says so, and has its files: what a program needs the CLI reads there at
+    once, where pip takes longer over a large environment than the program itself. The project names no
+    packages, so that nothing is installed: the interpreter has them. The examples have pip.
     """
     folder.mkdir()
     (folder / "__main__.py").write_text(program)
@@ -76,8 +121,8 @@ def python_project(folder: Path, program: str) -> Path:
     has_uv = _UV.exists()
     options = {"toolchain": "uv" if has_uv else "pip", "virtualenv": ".venv"}
     if has_uv:
-        needed = (f'[[package]]\nname = "{name}"\nversion = "{version(name)}"\n' for name in _NEEDED)
-        (folder / "uv.lock").write_text("\n".join(("version = 1\n", *needed)))
+        for name, text in _UV_PROJECT.items():
+            (folder / name).write_text(text)
     runtime = {"name": "python", "options": options}
     (folder / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
     return folder

@@ -21,12 +21,9 @@ from eurekube_provider.automation import Outcome, Target, preview, up
 from eurekube_provider.automation.locks import ProcessRecords
 from eurekube_provider.automation.processes import is_running
 from lab.workloads import wait_for
-from tests.system.stacks import own_pulumi, python_project
+from tests.system.stacks import needs_pulumi, own_pulumi, python_project
 
-pytestmark = [
-    pytest.mark.pulumi,
-    pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH"),
-]
+pytestmark = [pytest.mark.pulumi, needs_pulumi]
 
 PROGRAM = """
 import json

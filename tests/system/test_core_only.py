@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.system.stacks import ROOT, Stack, needs_pulumi, own_pulumi
+from tests.system.stacks import ROOT, Stack, needs_language_host, needs_pulumi, own_pulumi
 
 pytestmark = [pytest.mark.pulumi, needs_pulumi]
 
@@ -86,7 +86,8 @@ def stack(installed: Path, tmp_path: Path) -> Stack:
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("", "-language-python", "-language-python-exec", "-resource-pulumi-python"):
-        (programs / f"pulumi{name}").symlink_to(str(shutil.which(f"pulumi{name}")))
+        if found := shutil.which(f"pulumi{name}", path=environment["PATH"]):
+            (programs / f"pulumi{name}").symlink_to(found)
     environment["PATH"] = f"{programs}:/usr/bin:/bin"
     environment["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] = "true"
     project = tmp_path / "project"
@@ -100,6 +101,7 @@ def stack(installed: Path, tmp_path: Path) -> Stack:
     return made
 
 
+@needs_language_host("says which plugins a program needs")
 def test_a_program_that_only_registers_asks_for_no_kubernetes(stack: Stack, installed: Path) -> None:
     """Its preview runs where there is no Kubernetes plugin; beside pulumi-kubernetes it would want one."""
     assert "3 to create" in stack.pulumi("preview")

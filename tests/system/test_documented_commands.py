@@ -18,7 +18,7 @@ import yaml
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
-from tests.system.stacks import ROOT, needs_pulumi, own_pulumi
+from tests.system.stacks import ROOT, needs_language_host, needs_pulumi, needs_yaml, own_pulumi
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi]
 
@@ -143,6 +143,7 @@ def registered_before(eureka: Peer, application: str, **metadata: str) -> Instan
     return there
 
 
+@needs_yaml
 def test_registrations(reader: Reader, eureka: Peer) -> None:
     """pulumi.md: from an example to its end, an incarnation that no state has, who renews, connections."""
     start, _, takes_over, ends, incarnations, renews, connections, abandons, _ = blocks("pulumi.md")
@@ -168,6 +169,7 @@ def test_registrations(reader: Reader, eureka: Peer) -> None:
     assert "http://old:8761/eureka" in configured
 
 
+@needs_yaml
 def test_lookups_without_a_language(reader: Reader, eureka: Peer) -> None:
     """pulumi.md: a program in YAML that has its stack show what Eureka lists."""
     (program,) = blocks("pulumi.md", "yaml")
@@ -204,6 +206,8 @@ def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
     assert of_this_stack() == set()
 
 
+@needs_yaml
+@needs_language_host("writes an SDK for Python")
 def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
     """native-provider.md: an SDK, and both ways of an import."""
     _, sdk, imports, printed = blocks("native-provider.md")
@@ -220,6 +224,8 @@ def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
         assert f'"{one.application}' in state
 
 
+@needs_yaml
+@needs_language_host("makes the plugin's environment and runs the plugin")
 def test_a_plugin_is_added_from_a_folder(reader: Reader, eureka: Peer) -> None:
     """Both pages: the CLI makes the plugin's environment and the SDK, and runs the plugin in it."""
     reader.has_a_clone_and_nothing_installed()

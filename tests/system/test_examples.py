@@ -16,7 +16,7 @@ from lab import Lab
 from lab.programs import find_kubectl
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import addresses, instances, ready, run_commands
-from tests.system.stacks import ROOT, Example, endpoints_example, needs_pulumi, own_pulumi
+from tests.system.stacks import ROOT, Example, endpoints_example, needs_kubectl, needs_pulumi, own_pulumi
 
 pytestmark = [
     pytest.mark.lab,
@@ -93,11 +93,11 @@ def test_a_team_cannot_touch_what_others_registered(lab: Lab, eureka: Peers, tmp
     assert [each.host_name for each in instances(eureka, "billing")] == [before.host_name]
 
 
+@needs_kubectl
 def test_the_three_ways_from_a_clone(lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path) -> None:
     """The commands of docs/start/clone.md, as they stand there, in a copy of what they name."""
     kubectl = find_kubectl()
-    if kubectl is None:
-        pytest.skip("no kubectl")
+    assert kubectl is not None
     page = (ROOT / "docs" / "start" / "clone.md").read_text()
     section = page.partition("## Three ways to use it")[2].partition("\n## ")[0]
     setup, first, second, third = section.split("```")[1::2]

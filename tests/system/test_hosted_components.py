@@ -16,9 +16,16 @@ import pytest
 from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, SYNCERS, ApiResource
 from lab import Lab
 from lab.workloads import CRDS, DEPLOYMENTS, Cluster
-from tests.system.stacks import Shop, needs_pulumi_and_kubernetes, python_sdk
+from tests.system.stacks import Shop, needs_kubernetes_plugin, needs_pulumi, needs_python_sdk, python_sdk
 
-pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.pulumi,
+    pytest.mark.slow,
+    needs_pulumi,
+    needs_kubernetes_plugin,
+    needs_python_sdk,
+]
 
 HOME, TEAM = "hosted-system", "hosted"
 SECRETS = ApiResource("", "v1", "secrets")

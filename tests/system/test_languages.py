@@ -12,20 +12,25 @@ import yaml
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
 from scripts.sdks import LANGUAGES, build
-from tests.system.stacks import Stack, needs_pulumi, own_pulumi
+from tests.system.stacks import Stack, needs_pulumi, needs_python_sdk, needs_yaml, own_pulumi
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi]
 
 WITH_PREVIEW = ("typescript", "yaml")
 
 
+def needs(name: str) -> pytest.MarkDecorator:
+    """Skip where a language's programs are not there."""
+    ours = {"python": needs_python_sdk, "yaml": needs_yaml}
+    is_missing = bool(LANGUAGES[name].missing())
+    reason = f"not all on PATH: {', '.join(LANGUAGES[name].tools)}"
+    return ours.get(name) or pytest.mark.skipif(is_missing, reason=reason)
+
+
 @pytest.mark.timeout(600)  # where a compiler's caches are empty
-@pytest.mark.parametrize("name", LANGUAGES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in LANGUAGES])
 def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Peer) -> None:
     """A machine, an application of two, and what Eureka holds, which a preview does not know yet."""
-    missing = LANGUAGES[name].missing()
-    if missing:
-        pytest.skip(missing)
     environment = own_pulumi(tmp_path)
     environment["PATH"] = f"{Path(sys.prefix) / 'bin'}:{environment['PATH']}"
     # Compilers keep what they have fetched and built where they always do.

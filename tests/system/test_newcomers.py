@@ -26,11 +26,10 @@ from lab import Lab
 from lab.programs import HELM, find_kubectl, provide
 from lab.workloads import Cluster, wait_for
 from scripts.blocks import blocks
-from scripts.sdks import LANGUAGES
 from tests.system.conftest import addresses, run_commands
-from tests.system.stacks import ROOT, needs_pulumi, own_pulumi
+from tests.system.stacks import ROOT, needs_kubectl, needs_pulumi, needs_yaml, own_pulumi
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, needs_kubectl]
 
 START = ROOT / "docs" / "start"
 MOST_COMMANDS = 10
@@ -55,8 +54,7 @@ class Newcomer:
 
     def __init__(self, page: str, folder: Path, lab: Lab, wheel: Path) -> None:
         kubectl = find_kubectl()
-        if kubectl is None:
-            pytest.skip("no kubectl")
+        assert kubectl is not None
         self.folder = folder
         self.scripts = [block.script() for block in blocks(START / page) if block.script()]
         self.programs = [block.text for block in blocks(START / page) if block.language == "python"]
@@ -201,12 +199,11 @@ def test_a_newcomer_with_pulumi(
 
 @pytest.mark.pulumi
 @needs_pulumi
+@needs_yaml
 def test_a_newcomer_with_the_native_provider(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
 ) -> None:
     """docs/start/pulumi-native.md: the same without a language, by the plugin that the package installs."""
-    if reason := LANGUAGES["yaml"].missing():
-        pytest.skip(reason)
     rating(cluster)
     one = Newcomer("pulumi-native.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS

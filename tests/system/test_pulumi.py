@@ -28,9 +28,9 @@ from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator
-from tests.system.stacks import Example, Stack, needs_pulumi_and_kubernetes, own_pulumi
+from tests.system.stacks import Example, Stack, needs_kubernetes_plugin, needs_pulumi, own_pulumi
 
-pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi_and_kubernetes]
+pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, needs_kubernetes_plugin]
 
 
 class Bridge(Stack):
@@ -161,21 +161,25 @@ def test_another_stack_builds_on_its_exports(deployed: Bridge, peer: Peer, lab: 
     assert peer.read(*instance.key) is None
 
 
+ALONE = ("unshare", "--net", "bash", "-eo", "pipefail", "-c")
+
+
+def may_be_alone() -> bool:
+    """Whether a process may have a network of its own here."""
+    programs = map(shutil.which, ("unshare", "ip"))
+    return all(programs) and not subprocess.run([*ALONE, "ip link set lo up"], capture_output=True).returncode
+
+
+@pytest.mark.skipif(not may_be_alone(), reason="a network of one's own is not allowed here")
 def test_a_pull_requests_preview_reaches_nobody(deployed: Bridge, lab: Lab, tmp_path: Path) -> None:
     """The step of the example workflow, in a network with neither Eureka nor the cluster."""
-    alone = ["unshare", "--net", "bash", "-eo", "pipefail", "-c"]
-    if (
-        not shutil.which("ip")
-        or subprocess.run([*alone, "ip link set lo up"], capture_output=True).returncode
-    ):
-        pytest.skip("a network of one's own is not allowed here")
     workflow = yaml.safe_load((ROOT / "examples" / "ci" / "discovery-preview.yml").read_text())
     (step,) = [each for each in workflow["jobs"]["preview"]["steps"] if each.get("id") == "preview"]
     files = {name: tmp_path / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     (registration,) = settings(lab, "deployed")["registrations"]
     deployed.write({"registrations": [{**registration, "hostName": "192.0.2.11"}]})
     done = subprocess.run(
-        [*alone, f"ip link set lo up; {step['run']}"],
+        [*ALONE, f"ip link set lo up; {step['run']}"],
         cwd=deployed.project,
         env={
             **deployed.environment,

@@ -35,7 +35,7 @@ from tests.system.shells import (
     hosts,
     with_options,
 )
-from tests.system.stacks import Shop, needs_pulumi
+from tests.system.stacks import Shop, needs_pulumi, needs_python_sdk
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(1200)]
 
@@ -145,6 +145,7 @@ def test_an_interrupted_drain_is_undone(
     assert listed_now(plain.url) == []
 
 
+@needs_python_sdk
 def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
     workshop: Workshop, plain: Peer, front: Proxy
 ) -> None:

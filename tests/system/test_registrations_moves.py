@@ -31,7 +31,7 @@ from tests.system.shells import (
     host,
     hosts,
 )
-from tests.system.stacks import ROOT, Shop, needs_pulumi
+from tests.system.stacks import ROOT, Shop, needs_language_host, needs_pulumi, needs_python_sdk, needs_yaml
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(1200)]
 
@@ -49,6 +49,7 @@ KEPT = (
 """What the stack of tests/states makes, whichever release exported it."""
 
 
+@needs_python_sdk
 @pytest.mark.parametrize("file", sorted(STATES.glob("*.json")), ids=lambda file: file.stem)
 def test_a_state_goes_on_under_another_provider_and_another_release(
     file: Path, workshop: Workshop, plain_url: str, plain: Peer
@@ -128,6 +129,7 @@ def shop(directory: Path, workshop: Workshop, url: str) -> Shop:
     return stack
 
 
+@needs_language_host("writes the program of an import")
 def test_what_is_there_is_imported_and_adopted(
     tmp_path: Path, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
@@ -168,6 +170,7 @@ def test_what_is_there_is_imported_and_adopted(
     assert {each.owner for each in by_key(plain).values()} == {"cluster/eu/shop/rating"}
 
 
+@needs_yaml
 def test_a_printed_program_in_yaml_adopts_one_by_one(
     tmp_path: Path, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -37,7 +36,7 @@ from eurekube_provider.operator.triggers.webhook import (
 from lab import Lab
 from lab.workloads import CRDS, Cluster, wait_for
 from tests.system.conftest import StartOperator, addresses, ready, running
-from tests.system.stacks import endpoints_example
+from tests.system.stacks import endpoints_example, needs_pulumi
 from tests.system.test_web import document, listening_port, page
 
 pytestmark = pytest.mark.lab
@@ -150,7 +149,7 @@ def churn(cluster: Cluster, namespace: str, name: str, changes: int, seconds: fl
 
 @pytest.mark.pulumi
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("pulumi") is None, reason="no Pulumi CLI on PATH")
+@needs_pulumi
 def test_a_stack_follows_the_endpoints_by_itself(
     lab: Lab,
     cluster: Cluster,
@@ -173,7 +172,8 @@ def test_a_stack_follows_the_endpoints_by_itself(
         "work-dir": str(stack.project),
         "shortest-interval-seconds": 2,
     }
-    pulumi = {key: value for key, value in stack.environment.items() if key.startswith(("PULUMI_", "PYTHON"))}
+    needed = ("PATH", "PULUMI_", "PYTHON")
+    pulumi = {key: value for key, value in stack.environment.items() if key.startswith(needed)}
     pulumi["CONFIG"] = configured(tmp_path, shop=target)
     operator = start_operator(**pulumi)
     refresh = Refresh(cluster, namespace, service)

@@ -1,20 +1,45 @@
 """Requests, answers and the JSON of instances, as a Eureka server reads and writes them.
 
-Source: EurekaJacksonCodec, InstanceInfo and Applications of Netflix/eureka.
+A server reads into fields of its own: it drops what it does not know, fills in what is missing, and makes the
+best of a value that is no number.
+
+Source: EurekaJacksonCodec, InstanceInfo, Applications and the mixins for the compact form of Netflix/eureka.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info, Lease
 
+JSON, XML = "application/json", "application/xml"
+
+MY_OWN = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
+AMAZON = "com.netflix.appinfo.AmazonInfo"
+EMPTY_METADATA = {"@class": "java.util.Collections$EmptyMap"}
+
 STATUSES = ("UP", "DOWN", "STARTING", "OUT_OF_SERVICE", UNKNOWN)
 
+_ACTIONS = ("Register", "Heartbeat", "Cancel", "StatusUpdate", "DeleteStatusOverride", None)
+_DATA_CENTERS = {MY_OWN: MY_OWN, "com.netflix.appinfo.MyDataCenterInfo": MY_OWN, AMAZON: AMAZON}
+_URLS = ("homePageUrl", "statusPageUrl", "healthCheckUrl", "secureHealthCheckUrl")
+_VIPS = ("vipAddress", "secureVipAddress")
+_PORTS = ("port", "securePort")
+_TEXTS = ("instanceId", "hostName", "ipAddr", *_URLS, *_VIPS, "asgName")
+_ORDER = (
+    *("instanceId", "hostName", "app", "ipAddr", "sid", "status", "overriddenStatus", *_PORTS, "countryId"),
+    *("dataCenterInfo", "leaseInfo", "metadata", "appGroupName", *_URLS, *_VIPS),
+    *("isCoordinatingDiscoveryServer", "lastUpdatedTimestamp", "lastDirtyTimestamp", "actionType", "asgName"),
+)
+_COMPACT = (
+    *("instanceId", "app", "ipAddr", *_VIPS, "dataCenterInfo", "hostName", "status", "lastUpdatedTimestamp"),
+    *("actionType", "asgName", *_PORTS),
+)
+_COMPACT_AMAZON = ("instance-id", "public-ipv4", "public-hostname", "local-ipv4", "availability-zone")
 _KNOWN_ITEM_FIELDS = frozenset(
     {"appName", "id", "lastDirtyTimestamp", "overriddenStatus", "status", "instanceInfo", "action"}
 )
@@ -44,10 +69,15 @@ class ServerRequest:
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """One answer; ``text`` is JSON, or empty."""
+    """One answer.
+
+    :param text: JSON or XML, the words of a refusal, or nothing.
+    :param media_type: what the text is said to be.
+    """
 
     status_code: int
     text: str = ""
+    media_type: str = JSON
 
     @property
     def json(self) -> Any:
@@ -60,39 +90,61 @@ def written(document: Any) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def read_info(document: Any, now_ms: int) -> Info:
-    """An instance as it was sent.
+def preferred(accept: str, offered: Sequence[str] = (XML, JSON)) -> str | None:
+    """Return which of the offered media types an ``Accept`` header prefers; None where none will do.
 
-    :raises Unreadable: it is no instance.
+    :param offered: the first one is for who takes whatever comes.
     """
-    if not isinstance(document, dict):
-        raise Unreadable("no instance")
-    lease = document.get("leaseInfo") or {}
-    overridden = document.get("overriddenStatus") or document.get("overriddenstatus") or UNKNOWN
-    known = {
-        "app",
-        "status",
-        "overriddenStatus",
-        "overriddenstatus",
-        "leaseInfo",
-        "lastDirtyTimestamp",
-        "lastUpdatedTimestamp",
-        "actionType",
-        "isCoordinatingDiscoveryServer",
-    }
-    for port in ("port", "securePort"):
-        if port in document and not isinstance(document[port], dict):
-            raise Unreadable(f"{port} is no object")
-    return Info(
-        app=str(document.get("app") or "").upper(),
-        id=str(document.get("instanceId") or document.get("hostName") or ""),
-        fields={key: value for key, value in document.items() if key not in known},
-        status=_status(document.get("status"), "UP"),
-        overridden=_status(overridden, UNKNOWN),
-        dirty_ms=int(document["lastDirtyTimestamp"]) if document.get("lastDirtyTimestamp") else now_ms,
-        duration_s=int(lease.get("durationInSecs") or 90),
-        renewal_interval_s=int(lease.get("renewalIntervalInSecs") or 30),
+    found, best = None, (0.0, False)
+    for one in (accept or "*/*").lower().split(","):
+        name, *parameters = (part.strip() for part in one.split(";"))
+        kind = name if name in offered else offered[0] if name in ("*", "*/*", "application/*") else None
+        try:
+            quality = float(next((part[2:] for part in parameters if part.startswith("q=")), "1"))
+        except ValueError:
+            continue
+        if kind and (quality, kind == name) > best:
+            found, best = kind, (quality, kind == name)
+    return found
+
+
+def read_info(document: Any, now_ms: int) -> Info:
+    """Read an instance as it was sent.
+
+    :raises Unreadable: the document is no instance.
+    """
+    if not isinstance(document, dict) or document.get("app") is None:
+        raise Unreadable("no instance with an application")
+    fields: Document = {name: _text(document[name]) for name in _TEXTS if document.get(name) is not None}
+    if document.get("sid") not in (None, "na", "unknown"):
+        fields["sid"] = _text(document["sid"])
+    if document.get("appGroupName") is not None:
+        fields["appGroupName"] = _text(document["appGroupName"]).upper()
+    fields["port"] = _port(document.get("port"), 7001, "true")
+    fields["securePort"] = _port(document.get("securePort"), 7002, "false")
+    fields["countryId"] = 1 if document.get("countryId") is None else _number(document["countryId"])
+    data_center = _data_center(document.get("dataCenterInfo"))
+    if data_center is not None:
+        fields["dataCenterInfo"] = data_center
+    fields["metadata"] = _texts(_object(document, "metadata"))
+    lease = _object(document, "leaseInfo")
+    duration_s, interval_s = (
+        _number(lease.get(name)) for name in ("durationInSecs", "renewalIntervalInSecs")
     )
+    amazon_id = (data_center or {}).get("metadata", {}).get("instance-id")
+    info = Info(
+        app=_text(document["app"]).upper(),
+        id=fields.get("instanceId") or amazon_id or fields.get("hostName") or "",
+        fields=fields,
+        status=_status(document.get("status"), "UP"),
+        overridden=_status(document.get("overriddenStatus") or document.get("overriddenstatus"), UNKNOWN),
+        dirty_ms=_number(document["lastDirtyTimestamp"]) if document.get("lastDirtyTimestamp") else now_ms,
+        duration_s=duration_s if duration_s > 0 else 90,
+        renewal_interval_s=interval_s if interval_s > 0 else 30,
+    )
+    if data_center is not None and data_center["@class"] == AMAZON:
+        data_center["metadata"].setdefault("instance-id", info.id)
+    return info
 
 
 def refusal(info: Info, app: str) -> str | None:
@@ -115,17 +167,8 @@ def refusal(info: Info, app: str) -> str | None:
 
 
 def info_document(info: Info, lease: Lease | None) -> Document:
-    """An instance as the server writes it."""
-    times = {
-        "registrationTimestamp": lease.registered_ms if lease else 0,
-        "lastRenewalTimestamp": lease.updated_ms if lease else 0,
-        "evictionTimestamp": lease.evicted_ms if lease else 0,
-        "serviceUpTimestamp": lease.up_ms if lease else 0,
-    }
-    metadata = info.fields.get("metadata") or {"@class": "java.util.Collections$EmptyMap"}
-    first = {key: value for key, value in info.fields.items() if key == "instanceId"}
-    return {
-        **first,
+    """Return an instance as the server writes it."""
+    values = {
         **info.fields,
         "app": info.app,
         "status": info.status,
@@ -133,18 +176,28 @@ def info_document(info: Info, lease: Lease | None) -> Document:
         "leaseInfo": {
             "renewalIntervalInSecs": info.renewal_interval_s,
             "durationInSecs": info.duration_s,
-            **times,
+            "registrationTimestamp": lease.registered_ms if lease else 0,
+            "lastRenewalTimestamp": lease.updated_ms if lease else 0,
+            "evictionTimestamp": lease.evicted_ms if lease else 0,
+            "serviceUpTimestamp": lease.up_ms if lease else 0,
         },
-        "metadata": dict(metadata),
+        "metadata": dict(info.fields["metadata"] or EMPTY_METADATA),
         "isCoordinatingDiscoveryServer": "false",
         "lastUpdatedTimestamp": str(info.updated_ms),
         "lastDirtyTimestamp": str(info.dirty_ms),
         "actionType": info.action,
     }
+    return {name: values[name] for name in _ORDER if name in values}
+
+
+def application(leases: Iterable[Lease]) -> Document:
+    """Return ``/apps/{APP}``."""
+    instances = [info_document(lease.holder, lease) for lease in leases]
+    return {"application": {"name": instances[0]["app"], "instance": instances}}
 
 
 def applications(listed: Iterable[Lease], counted: Iterable[Lease], version: int) -> Document:
-    """``/apps`` or its delta.
+    """Return ``/apps`` or its delta.
 
     :param counted: what the hash code counts by status: all that is registered.
     """
@@ -164,19 +217,98 @@ def applications(listed: Iterable[Lease], counted: Iterable[Lease], version: int
     }
 
 
-def batch_items(body: Any) -> list[Document]:
-    """The items of a peer batch.
+def compact(document: Document) -> Document:
+    """Return the compact form of ``/apps``, a delta or an application: what callers need of each instance."""
+    ((name, found),) = document.items()
+    if name == "application":
+        return {name: {**found, "instance": [_compact(one) for one in found["instance"]]}}
+    listed = [compact({"application": one})["application"] for one in found["application"]]
+    return {name: {"application": listed, **{key: found[key] for key in found if key != "application"}}}
 
-    :raises Unreadable: one field that the server does not know fails all of them.
+
+def _compact(instance: Document) -> Document:
+    short = {name: instance[name] for name in _COMPACT if name in instance}
+    data_center = dict(short["dataCenterInfo"])
+    if "metadata" in data_center:
+        kept = data_center["metadata"].items()
+        data_center["metadata"] = {key: value for key, value in kept if key in _COMPACT_AMAZON}
+    updated_ms = int(short["lastUpdatedTimestamp"])
+    return {**short, "dataCenterInfo": data_center, "lastUpdatedTimestamp": updated_ms}
+
+
+def batch_items(body: Any, now_ms: int) -> list[tuple[Document, Info | None]]:
+    """Read a peer batch: each item, and the instance that it brings.
+
+    :raises Unreadable: one item, or one field that the server does not know, fails all of them.
+    :raises TypeError: nothing stands where a batch, its list or an item should, and the server stumbles.
     """
-    if not isinstance(body, dict) or not isinstance(body.get("replicationList"), list):
+    if not isinstance(body, dict | None) or (body or {}).keys() - {"replicationList"}:
         raise Unreadable("no batch")
-    for item in body["replicationList"]:
-        if not isinstance(item, dict) or not _KNOWN_ITEM_FIELDS.issuperset(item):
-            raise Unreadable("an unknown field in an item")
-    return list(body["replicationList"])
+    items = (body or {}).get("replicationList")
+    if not isinstance(items, list | None):
+        raise Unreadable("no list")
+    return [_batch_item(item, now_ms) for item in items]  # type: ignore[union-attr]
+
+
+def _batch_item(item: Any, now_ms: int) -> tuple[Document, Info | None]:
+    if item is None:
+        raise TypeError("no item")
+    if not isinstance(item, dict) or not _KNOWN_ITEM_FIELDS.issuperset(item):
+        raise Unreadable("an unknown field in an item")
+    sent, dirty = item.get("instanceInfo"), item.get("lastDirtyTimestamp")
+    if item.get("action") not in _ACTIONS or not str(dirty or 0).isdigit():
+        raise Unreadable("an unknown action, or a timestamp that is no number")
+    return {**item, "lastDirtyTimestamp": dirty}, None if sent is None else read_info(sent, now_ms)
 
 
 def _status(value: Any, default: str) -> str:
-    word = str(value or default).upper()
-    return word if word in STATUSES else UNKNOWN
+    return default if value is None else value if value in STATUSES else UNKNOWN
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict | list):
+        raise Unreadable("no text")
+    return json.dumps(value)
+
+
+def _number(value: Any) -> int:
+    """Return a whole number, or 0 for what is none."""
+    try:
+        return int(float(value)) if isinstance(value, float | str) and "." in str(value) else int(value)
+    except (TypeError, ValueError):
+        return 0
+
+
+def _object(document: Document, name: str) -> Document:
+    value = document.get(name)
+    if not isinstance(value, dict | None):
+        raise Unreadable(f"{name} is no object")
+    return value or {}
+
+
+def _texts(values: Document) -> dict[str, str]:
+    return {key: _text(value) for key, value in values.items() if key != "@class"}
+
+
+def _port(value: Any, number: int, enabled: str) -> Document:
+    if value is None:
+        return {"$": number, "@enabled": enabled}
+    if not isinstance(value, dict) or value.keys() - {"$", "@enabled"}:
+        raise Unreadable("a port is no object of $ and @enabled")
+    if "@enabled" in value:
+        enabled = "true" if value["@enabled"] in (True, "true") else "false"
+    return {"$": _number(value["$"]) if "$" in value else number, "@enabled": enabled}
+
+
+def _data_center(value: Any) -> Document | None:
+    if value is None:
+        return None
+    kind = _DATA_CENTERS.get(str(value.get("@class"))) if isinstance(value, dict) else None
+    if kind == AMAZON and isinstance(value.get("metadata"), dict):
+        return {"@class": kind, "name": "Amazon", "metadata": _texts(value["metadata"])}
+    is_known = kind == MY_OWN and value.get("name") in ("Netflix", "Amazon", "MyOwn", None)
+    if not is_known or value.keys() - {"@class", "name"}:
+        raise Unreadable("a data centre that the server does not know")
+    return {"@class": kind, "name": value.get("name")}

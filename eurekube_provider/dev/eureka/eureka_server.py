@@ -5,13 +5,12 @@ Source: the resources of ``com.netflix.eureka.resources`` (Netflix/eureka 2.0.x)
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from eurekube_provider.dev.eureka import documents
-from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse, Unreadable
+from eurekube_provider.dev.eureka import documents, xml_documents
+from eurekube_provider.dev.eureka.documents import JSON, XML, ServerRequest, ServerResponse, Unreadable
 from eurekube_provider.dev.eureka.instance_registry import (
     EVICTION_INTERVAL_MS,
     UNKNOWN,
@@ -26,6 +25,19 @@ from eurekube_provider.dev.eureka.virtual_clock import Clock
 
 NOT_FOUND = ServerResponse(404)
 OK = ServerResponse(200)
+UNREADABLE = ServerResponse(400, '{"error": "cannot parse request body"}')
+
+_METHODS: dict[tuple[str, ...], tuple[str, ...]] = {
+    **dict.fromkeys((("apps",), ("apps", "delta"), ("status",)), ("GET",)),
+    **dict.fromkeys((("vips", "*"), ("svips", "*"), ("instances", "*")), ("GET",)),
+    ("apps", "*"): ("POST", "GET"),
+    ("apps", "*", "*"): ("DELETE", "GET", "PUT"),
+    ("apps", "*", "*", "status"): ("DELETE", "PUT"),
+    ("apps", "*", "*", "metadata"): ("PUT",),
+    ("peerreplication", "batch"): ("POST",),
+}
+
+_REPLICATION = {"x-netflix-discovery-replication": "true"}
 
 
 class EurekaServer:
@@ -76,118 +88,117 @@ class EurekaServer:
         for link in self.links.values():
             link.closed = True
 
+    @property
+    def uptime(self) -> str:
+        """For how long the server has run: hours and minutes."""
+        minutes = (self._clock.now_ms - self.started_ms) // 60_000
+        return f"{minutes // 60:02}:{minutes % 60:02}"
+
+    def seconds_left(self, lease: Lease) -> int:
+        """Return how long a lease goes on without a renewal; less than 0 where it should have ended."""
+        return (lease.updated_ms + lease.duration_ms - self._clock.now_ms) // 1000
+
     def connect(self, url: str, send: Send) -> None:
         """Forward to this server from now on."""
         self.links[url] = Link(self._clock, self.registry, send)
 
     def handle(self, request: ServerRequest) -> ServerResponse:
         """Answer one request."""
-        path = request.path
-        if path[:1] == ("apps",):
-            return self._apps(request, path[1:])
-        if path[:2] == ("peerreplication", "batch") and request.method == "POST":
-            return self._batch(request)
-        if path[:1] in (("vips",), ("svips",)) and len(path) == 2 and request.method == "GET":
-            return self._vip(request, path[0][:-1].upper(), path[1])
-        if path[:1] == ("instances",) and len(path) == 2 and request.method == "GET":
-            return self._instance_by_id(path[1])
-        if path == ("status",) and request.method == "GET":
-            return self._status()
-        return NOT_FOUND
-
-    def _apps(self, request: ServerRequest, rest: tuple[str, ...]) -> ServerResponse:
-        if len(rest) == 0:
-            return self._list(request, ALL) if request.method == "GET" else ServerResponse(405)
-        if rest == ("delta",) and request.method == "GET":
-            return self._list(request, DELTA)
-        app = rest[0].upper()
-        if len(rest) == 1:
-            if request.method == "POST":
-                return self._register(request, app)
-            return self._list(request, app) if request.method == "GET" else ServerResponse(405)
-        if len(rest) == 2:
-            return self._instance(request, app, rest[1])
-        if len(rest) == 3 and rest[2] == "status" and request.method in ("PUT", "DELETE"):
-            return self._override(request, app, rest[1])
-        if len(rest) == 3 and rest[2] == "metadata" and request.method == "PUT":
-            return self._metadata(request, app, rest[1])
-        return NOT_FOUND
+        match (request.method, *request.path):
+            case ("GET", "apps"):
+                return self._list(request, ALL)
+            case ("GET", "apps", "delta"):
+                return self._list(request, DELTA)
+            case ("GET", "apps", app):
+                return self._list(request, app.upper())
+            case ("POST", "apps", app) if app != "delta":
+                return self._register(request, app.upper())
+            case ("GET", "apps", app, instance_id):
+                return self._shown(request, self.registry.get(app.upper(), instance_id))
+            case ("PUT", "apps", app, instance_id):
+                return self._renew(request, app.upper(), instance_id)
+            case ("DELETE", "apps", app, instance_id):
+                replicated = _is_replicated(request)
+                is_done = self.registry.cancel(app.upper(), instance_id, replicated=replicated)
+                return OK if is_done else NOT_FOUND
+            case ("PUT" | "DELETE", "apps", app, instance_id, "status"):
+                return self._override(request, app.upper(), instance_id)
+            case ("PUT", "apps", app, instance_id, "metadata"):
+                return self._metadata(request, app.upper(), instance_id)
+            case ("GET", "vips" | "svips" as kind, name):
+                return self._cached(request, CacheKey(kind[:-1].upper(), name, _format(request)))
+            case ("GET", "instances", instance_id):
+                return self._instance_by_id(request, instance_id)
+            case ("GET", "status"):
+                return ServerResponse(500) if _media_type(request) == JSON else self._status()
+            case ("POST", "peerreplication", "batch"):
+                return self._batch(request)
+            case _:
+                return ServerResponse(405 if methods_of(request.path) else 404)
 
     def _list(self, request: ServerRequest, name: str) -> ServerResponse:
         regions = request.query.get("regions", "") if name in (ALL, DELTA) else ""
-        text = self.caches.get(
+        return self._cached(
+            request,
             CacheKey(
                 "Application",
                 name,
-                "JSON" if "json" in request.header("Accept") else "XML",
-                "compact" if request.header("X-Eureka-Accept") == "compact" else "full",
+                _format(request),
+                "compact" if request.header("X-Eureka-Accept").lower() == "compact" else "full",
                 tuple(sorted(regions.lower().split(","))) if regions else (),
-            )
+            ),
         )
-        return ServerResponse(200, text) if text else NOT_FOUND
 
-    def _vip(self, request: ServerRequest, kind: str, name: str) -> ServerResponse:
-        key = CacheKey(kind, name, "JSON" if "json" in request.header("Accept") else "XML")
+    def _cached(self, request: ServerRequest, key: CacheKey) -> ServerResponse:
         text = self.caches.get(key)
-        found = json.loads(text)["applications"]["application"] if text else []
-        return ServerResponse(200, text) if found else NOT_FOUND
+        return ServerResponse(200, text, _media_type(request)) if text else NOT_FOUND
 
-    def _instance_by_id(self, instance_id: str) -> ServerResponse:
+    def _instance_by_id(self, request: ServerRequest, instance_id: str) -> ServerResponse:
         for leases in self.registry.leases.values():
             if instance_id in leases:
                 info = self.registry.get(leases[instance_id].holder.app, instance_id)
-                return self._shown(info)
+                return self._shown(request, info)
         return NOT_FOUND
 
-    def _instance(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
-        replicated = _is_replicated(request)
-        match request.method:
-            case "GET":
-                return self._shown(self.registry.get(app, instance_id))
-            case "PUT":
-                dirty = request.query.get("lastDirtyTimestamp")
-                return self._renew(
-                    app,
-                    instance_id,
-                    int(dirty) if dirty else None,
-                    request.query.get("overriddenstatus"),
-                    replicated=replicated,
-                )
-            case "DELETE":
-                return OK if self.registry.cancel(app, instance_id, replicated=replicated) else NOT_FOUND
-            case _:
-                return ServerResponse(405)
-
-    def _shown(self, info: Info | None) -> ServerResponse:
+    def _shown(self, request: ServerRequest, info: Info | None, code: int = 200) -> ServerResponse:
         if info is None:
             return NOT_FOUND
-        lease = self.registry.leases[info.app][info.id]
-        return ServerResponse(200, json.dumps({"instance": documents.info_document(info, lease)}))
+        document = documents.info_document(info, self.registry.leases[info.app][info.id])
+        if _media_type(request) == JSON:
+            return ServerResponse(code, documents.written({"instance": document}))
+        if info.status in ("OUT_OF_SERVICE", UNKNOWN):
+            document["status"] = "DOWN"  # XML of one instance knows the statuses of the first version alone
+        return ServerResponse(code, xml_documents.written({"instance": document}), XML)
 
-    def _renew(
-        self, app: str, instance_id: str, dirty_ms: int | None, overridden: str | None, *, replicated: bool
-    ) -> ServerResponse:
+    def _renew(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
+        replicated, sent = _is_replicated(request), request.query.get("lastDirtyTimestamp")
+        try:
+            dirty_ms = None if sent is None else int(sent)
+        except ValueError:
+            return ServerResponse(500)
         if not self.registry.renew(app, instance_id, replicated=replicated):
             return NOT_FOUND
         held = self.registry.get(app, instance_id)
         if dirty_ms is None or held is None or dirty_ms == held.dirty_ms:
             return OK
         if dirty_ms > held.dirty_ms:
-            if replicated and overridden not in (None, UNKNOWN):
-                self.registry.store_override(app, instance_id, str(overridden))
+            overridden = request.query.get("overriddenstatus", UNKNOWN)
+            if replicated and overridden != UNKNOWN:
+                self.registry.store_override(app, instance_id, overridden)
             return NOT_FOUND
-        if not replicated:
-            return OK
-        return ServerResponse(409, self._shown(held).text)
+        return self._shown(request, held, 409) if replicated else OK
 
     def _register(self, request: ServerRequest, app: str) -> ServerResponse:
+        if request.body is None:
+            return ServerResponse(500)
         try:
             document = request.body["instance"] if isinstance(request.body, dict) else None
             info = documents.read_info(document, self._clock.now_ms)
-        except (Unreadable, KeyError, ValueError):
-            return ServerResponse(400)
-        if documents.refusal(info, app):
-            return ServerResponse(400)
+        except (Unreadable, KeyError):
+            return UNREADABLE
+        refusal = documents.refusal(info, app)
+        if refusal is not None:
+            return ServerResponse(400, refusal, _media_type(request))
         self.registry.register(info, replicated=_is_replicated(request))
         return ServerResponse(204)
 
@@ -199,44 +210,43 @@ class EurekaServer:
             value = UNKNOWN
         if value not in documents.STATUSES:
             return ServerResponse(500)
-        dirty = request.query.get("lastDirtyTimestamp")
+        dirty = request.query.get("lastDirtyTimestamp", "")
+        dirty_ms = int(dirty) if dirty.isdigit() else None
         change = self.registry.set_status if request.method == "PUT" else self.registry.clear_status
-        done = change(
-            app, instance_id, value, int(dirty) if dirty else None, replicated=_is_replicated(request)
-        )
+        done = change(app, instance_id, value, dirty_ms, replicated=_is_replicated(request))
         return OK if done else ServerResponse(500)
 
     def _metadata(self, request: ServerRequest, app: str, instance_id: str) -> ServerResponse:
         info = self.registry.get(app, instance_id)
         if info is None:
             return NOT_FOUND
-        held = info.fields.get("metadata") or {}
-        added = {key: value for key, value in request.query.items() if key != "@class"}
-        if not held or set(held) == {"@class"}:
-            # An instance without metadata has a map that cannot be changed: the server makes a new instance.
-            info = replace(info, fields={**info.fields, "metadata": added})
+        if info.fields["metadata"]:
+            info.fields["metadata"].update(request.query)
         else:
-            held.update(added)
+            # An instance without metadata has a map that cannot be changed: the server makes a new instance.
+            info = replace(info, fields={**info.fields, "metadata": dict(request.query)})
         self.registry.register(info, replicated=False)
         return OK
 
     def _batch(self, request: ServerRequest) -> ServerResponse:
         try:
-            items = documents.batch_items(request.body)
+            items = documents.batch_items(request.body, self._clock.now_ms)
         except Unreadable:
-            return ServerResponse(400)
+            return UNREADABLE
+        except TypeError:
+            return ServerResponse(500)
         # Written when all are done: an instance that an item returns is shown as later items left it.
-        done = [self._item(item) for item in items]
+        done = [self._item(item, info) for item, info in items]
         answers = [
-            {"statusCode": code, "responseEntity": documents.info_document(info, lease) if info else None}
+            {"statusCode": code, **({"responseEntity": documents.info_document(info, lease)} if info else {})}
             for code, info, lease in done
         ]
-        return ServerResponse(200, json.dumps({"responseList": answers}))
+        return ServerResponse(200, documents.written({"responseList": answers}))
 
-    def _item(self, item: Document) -> tuple[int, Info | None, Lease | None]:
+    def _item(self, item: Document, sent: Info | None) -> tuple[int, Info | None, Lease | None]:
         """Carry out one item, as if another server had sent it: nothing of it is forwarded."""
         try:
-            code = self._dispatch(item).status_code
+            code = self._dispatch(item, sent).status_code
         except (KeyError, TypeError, ValueError, AttributeError):
             return 500, None, None
         if code != 409:
@@ -244,48 +254,50 @@ class EurekaServer:
         lease = self.registry.leases[item["appName"].upper()][str(item["id"])]
         return code, lease.holder, lease
 
-    def _dispatch(self, item: Document) -> ServerResponse:
-        app, instance_id, action = item["appName"].upper(), str(item.get("id")), item["action"]
-        dirty, status = item.get("lastDirtyTimestamp"), item.get("status")
+    def _dispatch(self, item: Document, sent: Info | None) -> ServerResponse:
+        app, instance_id, action = item["appName"].upper(), item.get("id"), item["action"]
+        if action == "Register":
+            if sent is None:
+                raise ValueError("no instance")
+            if documents.refusal(sent, app) is None:
+                self.registry.register(sent, replicated=True)
+            return OK  # whatever became of it
+        if instance_id is None or (action == "DeleteStatusOverride" and item["lastDirtyTimestamp"] is None):
+            raise ValueError("no id, or no timestamp")
+        given = {
+            "lastDirtyTimestamp": item["lastDirtyTimestamp"],
+            "value": item.get("status"),
+            "overriddenstatus": item.get("overriddenStatus"),
+        }
+        query = {name: str(value) for name, value in given.items() if value is not None}
         path = ("apps", app, instance_id)
-        headers = {"x-netflix-discovery-replication": "true"}
-        query: dict[str, str] = {} if dirty is None else {"lastDirtyTimestamp": str(dirty)}
         match action:
-            case "Register":
-                info = documents.read_info(item["instanceInfo"], self._clock.now_ms)
-                if not documents.refusal(info, app):
-                    self.registry.register(info, replicated=True)
-                return OK  # whatever became of it
             case "Heartbeat":
-                overridden = item.get("overriddenStatus")
-                return self._renew(
-                    app, instance_id, None if dirty is None else int(dirty), overridden, replicated=True
-                )
+                return self._renew(ServerRequest("PUT", path, query, _REPLICATION), app, instance_id)
             case "Cancel":
                 return OK if self.registry.cancel(app, instance_id, replicated=True) else NOT_FOUND
             case "StatusUpdate":
-                query |= {"value": status} if status else {}
-                return self._override(ServerRequest("PUT", path, query, headers), app, instance_id)
+                return self._override(ServerRequest("PUT", path, query, _REPLICATION), app, instance_id)
             case "DeleteStatusOverride":
-                if dirty is None:
-                    raise ValueError("no timestamp")
-                query |= {"value": status} if status else {}
-                return self._override(ServerRequest("DELETE", path, query, headers), app, instance_id)
+                return self._override(ServerRequest("DELETE", path, query, _REPLICATION), app, instance_id)
             case _:
-                raise ValueError(action)
+                raise ValueError("no action")
 
     def _status(self) -> ServerResponse:
-        replicas = ",".join(self.links)
-        return ServerResponse(
-            200,
-            "<com.netflix.eureka.util.StatusInfo><generalStats><server-uptime>00:00</server-uptime></generalStats>"
-            f"<applicationStats><registered-replicas>{replicas}</registered-replicas>"
-            f"<available-replicas>{replicas}</available-replicas><unavailable-replicas/></applicationStats>"
-            f"<instanceInfo><lastUpdatedTimestamp>{self.started_ms}</lastUpdatedTimestamp></instanceInfo>"
-            "</com.netflix.eureka.util.StatusInfo>",
-        )
+        replicas = ",".join(f"{url}/" for url in self.links)
+        found = {
+            "generalStats": {"server-uptime": self.uptime},
+            "applicationStats": {
+                "registered-replicas": replicas,
+                "available-replicas": replicas,
+                "unavailable-replicas": "",
+            },
+            "instanceInfo": {"lastUpdatedTimestamp": self.started_ms},
+        }
+        return ServerResponse(200, xml_documents.written({"com.netflix.eureka.util.StatusInfo": found}), XML)
 
     def render(self, key: CacheKey) -> str:
+        """Return the text of a list; empty where there is no such application."""
         registry = self.registry
         if key.kind != "Application":
             vip = "vipAddress" if key.kind == "VIP" else "secureVipAddress"
@@ -294,24 +306,43 @@ class EurekaServer:
                 for lease in registry.all()
                 if key.name in str(lease.holder.fields.get(vip) or "").split(",")
             ]
-            return documents.written(documents.applications(listed, listed, -1))
-        if key.name == ALL:
-            return documents.written(documents.applications(registry.all(), registry.all(), 1))
-        if key.name == DELTA:
+            found = documents.applications(listed, listed, -1)
+        elif key.name == ALL:
+            found = documents.applications(registry.all(), registry.all(), 1)
+        elif key.name == DELTA:
             self._delta_version += 1
             changed = [lease for _, lease in registry.changes]
-            return documents.written(documents.applications(changed, registry.all(), self._delta_version))
-        leases = registry.leases.get(key.name)
-        if not leases:
+            found = documents.applications(changed, registry.all(), self._delta_version)
+        elif leases := registry.leases.get(key.name):
+            found = documents.application(leases.values())
+        else:
             return ""
-        instances = [documents.info_document(lease.holder, lease) for lease in leases.values()]
-        return json.dumps({"application": {"name": key.name, "instance": instances}})
+        if key.accept == "compact":
+            found = documents.compact(found)
+        if key.format == "JSON":
+            return documents.written(found)
+        return xml_documents.written(found, is_pretty=key.accept == "full")
 
     def _replicate(
         self, action: str, app: str, instance_id: str, info: Info | None, status: str | None
     ) -> None:
         for link in self.links.values():
             link.tell(action, app, instance_id, info, status)
+
+
+def methods_of(path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the methods of a resource; none where there is no resource."""
+    shape = tuple("*" if place in (1, 2) else name for place, name in enumerate(path))
+    return _METHODS.get(path) or _METHODS.get(shape, ())
+
+
+def _format(request: ServerRequest) -> str:
+    """Return what a list is written in: JSON for whoever names it anywhere in ``Accept``."""
+    return "JSON" if "json" in request.header("Accept") else "XML"
+
+
+def _media_type(request: ServerRequest) -> str:
+    return documents.preferred(request.header("Accept")) or JSON
 
 
 def _is_replicated(request: ServerRequest) -> bool:

@@ -1,60 +1,73 @@
-"""HTTP in front of one model server: reads requests and writes answers, and decides nothing of Eureka."""
+"""HTTP in front of a model server, as Tomcat, Jersey and Spring make it in front of a real one.
+
+Source: DiscoveryJerseyProvider and the annotations of the resources of Netflix/eureka; BasicErrorController
+of Spring Boot.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Callable
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from socketserver import BaseServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from eurekube_provider.dev.eureka import documents, xml_documents
 from eurekube_provider.dev.eureka.cluster import NoAnswer
-from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
+from eurekube_provider.dev.eureka.documents import JSON, XML, ServerRequest, ServerResponse, preferred
+from eurekube_provider.dev.eureka.eureka_server import UNREADABLE, methods_of
 from eurekube_provider.dev.http_listener import HttpListener
 
-CONTEXT_PATH = "/eureka"
+HTML = "text/html;charset=UTF-8"
 
-IDLE_SECONDS = 60.0
+_IDLE_SECONDS = 60.0
 """Tomcat's: how long a connection may say nothing, between requests and within one."""
 
-Answer = Callable[[str, ServerRequest], ServerResponse]
-"""Answers a request to the server of this service URL."""
+_MOST_HEAD_BYTES = 8192
+"""Tomcat's: how long request line and headers may be."""
+
+_BROKEN_PATH = re.compile(r"%(?![0-9a-f]{2})|%2f|%5c", re.IGNORECASE)
+_REFUSED_PATH = re.compile(r"//|;|/\.\.?(/|$)|%(00|0a|0d|25|2e|3b|7f)", re.IGNORECASE)
+"""What Tomcat and Spring Security let no request pass with, such as a slash within a segment."""
+
+_PACKED = (("apps",), ("apps", "delta"))
+_READ_TYPES = (JSON, XML, "*/*", "application/*")
+_NO_HEADERS: Mapping[str, str] = {}
+
+_log = logging.getLogger(__name__)
 
 
 class _BadRequest(Exception):
     """The request breaks the rules of HTTP."""
 
 
-class HttpFront:
+class EurekaListener(HttpListener):
     """Listens for one server.
 
-    :ivar url: the service URL of the server.
-    :raises ConfigurationError: the address cannot be listened on.
+    :ivar service_url: the URL that clients are told.
+    :ivar answer: answers a request to a resource that exists, or to the front page, whose path is empty;
+        raises :class:`NoAnswer` where the server is down.
     """
 
-    def __init__(self, host: str, port: int, answer: Answer) -> None:
-        self._listener = _EurekaListener(host, port, _EurekaHandler, "a Eureka server")
-        self.url = f"{self._listener.url}{CONTEXT_PATH}"
-        self._listener.answer = lambda request: answer(self.url, request)
-        self.start, self.stop = self._listener.start, self._listener.stop
-
-
-class _EurekaListener(HttpListener):
     answer: Callable[[ServerRequest], ServerResponse]
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port, _EurekaHandler, "a Eureka server")
+        self.service_url = f"{self.url}/eureka"
 
 
 class _EurekaHandler(BaseHTTPRequestHandler):
+    server: EurekaListener
     protocol_version = "HTTP/1.1"
-    timeout = IDLE_SECONDS
+    timeout = _IDLE_SECONDS
     disable_nagle_algorithm = True
     wbufsize = -1  # head and body leave in one piece
-
-    def __init__(self, request: Any, client_address: Any, server: BaseServer) -> None:
-        assert isinstance(server, _EurekaListener)  # noqa: S101 - made by it only
-        self._answer = server.answer
-        super().__init__(request, client_address, server)
 
     def __getattr__(self, name: str) -> Any:
         """Every method goes the same way."""
@@ -64,29 +77,70 @@ class _EurekaHandler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         try:
+            if len(self.raw_requestline) + len(bytes(self.headers)) > _MOST_HEAD_BYTES:
+                raise _BadRequest
             data = self._body()
+            parts = urlsplit(self.path)
+            if _BROKEN_PATH.search(parts.path):
+                raise _BadRequest
         except _BadRequest:
             self.close_connection = True
-            self._send(ServerResponse(HTTPStatus.BAD_REQUEST))
+            self._send(ServerResponse(400, "<h1>400 Bad Request</h1>", HTML))
             return
-        parts = urlsplit(self.path)
-        segments = tuple(unquote(one) for one in parts.path.split("/") if one)
-        if segments[:1] != (CONTEXT_PATH[1:],):
-            self._send(ServerResponse(HTTPStatus.NOT_FOUND))
-            return
-        query: dict[str, str] = {}
-        for key, value in parse_qsl(parts.query, keep_blank_values=True):
-            query.setdefault(key, value)
         try:
-            body = json.loads(data) if data else None
-        except ValueError:
-            body = None
-        try:
-            self._send(
-                self._answer(ServerRequest(self.command, segments[1:], query, dict(self.headers), body))
-            )
+            query: dict[str, str] = {}
+            for key, value in parse_qsl(parts.query, keep_blank_values=True):
+                query.setdefault(key, value)
+            self._serve(tuple(unquote(one) for one in parts.path.split("/") if one), query, data)
         except NoAnswer:
             self.close_connection = True
+        except OSError:
+            raise  # the client is gone
+        except Exception:  # noqa: BLE001 - the next request must be answered all the same
+            _log.exception("a request could not be answered", extra={"path": self.path})
+            self._fail(500)
+
+    def _serve(self, path: tuple[str, ...], query: dict[str, str], data: bytes) -> None:
+        method = "GET" if self.command == "HEAD" else self.command
+        if (method, path) == ("GET", ()):
+            self._send(self.server.answer(ServerRequest(method, path)))
+            return
+        is_ours = path[:1] == ("eureka",)
+        path = path[2:] if path[1:2] == ("v2",) else path[1:]
+        methods = methods_of(path) if is_ours else ()
+        allowed = {"Allow": ",".join((*methods, "OPTIONS"))}
+        kind, _, parameters = self.headers.get("Content-Type", "").lower().partition(";")
+        charset = parameters.partition("charset=")[2].strip('" ')
+        is_readable = kind.strip() in _READ_TYPES and charset in ("", "utf-8", "iso-8859-1")
+        if is_ours and _REFUSED_PATH.search(self.path.partition("?")[0]):
+            self._fail(400)
+        elif not methods:
+            self._fail(404)
+        elif method == "OPTIONS":
+            self._send(ServerResponse(200), allowed)
+        elif method not in methods:
+            self._fail(405, allowed)
+        elif method == "POST" and (kind or data) and not is_readable:
+            self._fail(415)
+        elif preferred(self.headers.get("Accept", "")) is None:
+            self._fail(406)
+        else:
+            body = _document(kind.strip(), data) if method == "POST" and kind else None
+            request = ServerRequest(method, path, query, dict(self.headers), body)
+            self._reply(self.server.answer(request), is_packed=path in _PACKED)
+
+    def _reply(self, response: ServerResponse, *, is_packed: bool) -> None:
+        """Send the model's answer, with what the libraries around a real server add to it."""
+        if response is UNREADABLE and self.headers["Content-Type"] != JSON:
+            text = "<error><message>cannot parse request body</message></error>"
+            self._send(replace(response, text=text, media_type=self.headers["Content-Type"]))
+        elif response.status_code >= 400 and not response.text:
+            self._fail(response.status_code)
+        elif is_packed and "gzip" in self.headers.get("Accept-Encoding", ""):
+            kind = JSON if "json" in self.headers.get("Accept", "") else XML
+            self._send(replace(response, media_type=kind), {"Content-Encoding": "gzip"})
+        else:
+            self._send(response)
 
     def _body(self) -> bytes:
         """Read what the request carries, by its length or in chunks."""
@@ -95,42 +149,74 @@ class _EurekaHandler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "0").strip()
         if not (length.isascii() and length.isdigit()):
             raise _BadRequest
-        data = self.rfile.read(int(length))
-        if len(data) < int(length):
-            raise _BadRequest
-        return data
+        return self._read(int(length))
 
     def _chunk(self) -> bytes:
         """Read one chunk; empty for the last one, with the trailer after it."""
-        try:
-            size = int(self.rfile.readline(1024).split(b";")[0].strip(), 16)
-        except ValueError:
-            raise _BadRequest from None
-        if size < 0:
+        size = re.match(rb"([0-9a-fA-F]+)\s*(;|$)", self.rfile.readline(1024))
+        if size is None:
             raise _BadRequest
-        data = self.rfile.read(size)
-        if len(data) < size:
-            raise _BadRequest
-        end = self.rfile.readline(1024)
-        while size == 0 and end not in (b"\r\n", b"\n", b""):
-            end = self.rfile.readline(1024)
-        if size and end not in (b"\r\n", b"\n"):
+        data = self._read(int(size[1], 16))
+        while (end := self.rfile.readline(1024)) not in (b"\r\n", b"\n", b""):
+            if data:
+                raise _BadRequest
+        if not end:
             raise _BadRequest
         return data
 
-    def _send(self, response: ServerResponse) -> None:
+    def _read(self, size: int) -> bytes:
+        data = self.rfile.read(size)
+        if len(data) < size:
+            raise _BadRequest
+        return data
+
+    def handle_expect_100(self) -> bool:
+        """Have a client that waits for it send its body, at once."""
+        super().handle_expect_100()
+        self.wfile.flush()
+        return True
+
+    def _fail(self, code: int, headers: Mapping[str, str] = _NO_HEADERS) -> None:
+        """Send an error in the form of Spring, which shows none where only other forms are accepted."""
+        words, path = HTTPStatus(code).phrase, self.path.partition("?")[0]
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        found = {"timestamp": now, "status": code, "error": words, "path": path}
+        texts = {
+            JSON: (documents.written(found), JSON),
+            XML: (xml_documents.written({"Map": found}, is_pretty=False), f"{XML};charset=UTF-8"),
+            "text/html": (f"<h1>{code} {words}</h1>", HTML),
+        }
+        form = preferred(self.headers.get("Accept", ""), tuple(texts))
+        self._send(ServerResponse(code, *texts[form]) if form else ServerResponse(code), headers)
+
+    def _send(self, response: ServerResponse, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         data = response.text.encode()
+        if "Content-Encoding" in headers:
+            data = gzip.compress(data)
         self.send_response(response.status_code)
-        if data:
-            kind = "xml" if data.startswith(b"<") else "json"
-            self.send_header("Content-Type", f"application/{kind}")
+        if data or self.command == "OPTIONS":
+            self.send_header("Content-Type", response.media_type)
         if response.status_code != HTTPStatus.NO_CONTENT:
             self.send_header("Content-Length", str(len(data)))
         if self.close_connection:
             self.send_header("Connection", "close")
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
 
+    def version_string(self) -> str:
+        """Return who answers."""
+        return "eurekube-dev"
+
     def log_message(self, *_: object) -> None:
         """Requests are not logged."""
+
+
+def _document(kind: str, data: bytes) -> Any:
+    """Read a body; a text stands for what cannot be read."""
+    try:
+        return json.loads(data) if kind == JSON else xml_documents.read_instance(data)
+    except (documents.Unreadable, ValueError, RecursionError):
+        return ""

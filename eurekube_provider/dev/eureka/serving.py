@@ -9,13 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
-from eurekube_provider.dev.eureka.http_front import HttpFront
+from eurekube_provider.dev.eureka.front_page import front_page
+from eurekube_provider.dev.eureka.http_front import HTML, EurekaListener
 from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
@@ -51,14 +53,14 @@ class EurekaServers:
         self._changed = threading.Condition(self.lock)
         self._is_stopping = False
         self._timer = threading.Thread(target=self._run_timers, name="eureka-timers", daemon=True)
-        self._fronts: list[HttpFront] = []
+        self._listeners: list[EurekaListener] = []
         try:
             for port in ports or (0,) * count:
-                self._fronts.append(HttpFront(host, port, self._answer))
+                self._listeners.append(EurekaListener(host, port))
         except ConfigurationError:
             self.stop()
             raise
-        self.urls = [front.url for front in self._fronts]
+        self.urls = [listener.service_url for listener in self._listeners]
         self._clock = Clock(int(time.time() * 1000))
         self._ahead_ms = self._clock.now_ms - time.monotonic_ns() // 1_000_000
         self.cluster = EurekaCluster(
@@ -72,13 +74,14 @@ class EurekaServers:
     def start(self) -> None:
         """Begin to answer, and to let time pass."""
         self._timer.start()
-        for front in self._fronts:
-            front.start()
+        for listener in self._listeners:
+            listener.answer = partial(self._answer, listener.service_url)
+            listener.start()
 
     def stop(self) -> None:
         """Answer no more, end all connections and free the ports."""
-        for front in self._fronts:
-            front.stop()
+        for listener in self._listeners:
+            listener.stop()
         with self.lock:
             self._is_stopping = True
             self._changed.notify_all()
@@ -93,13 +96,12 @@ class EurekaServers:
             self._changed.notify_all()
 
     def _answer(self, url: str, request: ServerRequest) -> ServerResponse:
-        """Answer a request at this moment of real time.
-
-        :raises NoAnswer: the server is down.
-        """
         with self.lock:
             self._catch_up()
-            response = self.cluster.request(url, request)
+            if request.path:
+                response = self.cluster.request(url, request)
+            else:
+                response = ServerResponse(200, front_page(self.cluster, url), HTML)
             self._changed.notify_all()
             return response
 

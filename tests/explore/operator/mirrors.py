@@ -23,6 +23,7 @@ from tests.explore.operator.kube import Change
 from tests.explore.operator.mirror_replica import MirrorReplica
 from tests.explore.operator.threads import Process
 from tests.explore.operator.world import Happening, World
+from tests.model.commands import DATA_CENTER
 
 if TYPE_CHECKING:
     from tests.explore.operator.mirror_edits import MirrorEdit, Step
@@ -192,7 +193,7 @@ class MirrorsExplored:
             "status": one.status,
             "port": {"$": 8080, "@enabled": "true"},
             "vipAddress": one.application.lower(),
-            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+            "dataCenterInfo": DATA_CENTER,
             "metadata": {},
             "lastDirtyTimestamp": str(self.world.now_ms),
         }

@@ -23,6 +23,7 @@ from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
 from tests.explore.operator.workloads import SHOP
 from tests.explore.operator.world import OTHER_URL, World
+from tests.model.commands import DATA_CENTER
 
 CLUSTER = Cluster(default_cluster_name(KUBE_SYSTEM_UID), KUBE_SYSTEM_UID)
 OWNER = "eurekube.owner"
@@ -143,7 +144,7 @@ class Witness:
             "status": "UP",
             "port": {"$": 8080, "@enabled": "true"},
             "vipAddress": app.lower(),
-            "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+            "dataCenterInfo": DATA_CENTER,
             "metadata": dict(metadata),
             "lastDirtyTimestamp": "1",
         }

@@ -28,6 +28,7 @@ from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.explore.world import World, owned
+from tests.model.commands import DATA_CENTER
 from tests.unit.eureka.model_servers import ONE, URLS, Servers, removed
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.strategies import OURS, THEIRS
@@ -333,7 +334,7 @@ def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None
         "status": "UP",
         "port": {"$": 8080, "@enabled": "true"},
         "vipAddress": "rating",
-        "dataCenterInfo": {"@class": "x", "name": "MyOwn"},
+        "dataCenterInfo": DATA_CENTER,
         "metadata": {"a": "b"},
         "lastDirtyTimestamp": "1",
     }

@@ -1,0 +1,50 @@
+"""eureka-js-client, as npm installs it by a lock file, once, into the cache.
+
+A client in Node for the tests of foreign clients: nobody else needs Node.
+"""
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+from lab.builds import find_tool, run_tool
+from lab.cache import cache_folder, filled_atomically, locked
+from lab.errors import LabError
+from lab.progress import say
+
+_PROJECT = Path(__file__).parent / "js-client"
+_FILES = ("package.json", "package-lock.json", "client.js")
+
+
+class NodeMissing(LabError):
+    """Node or npm is missing."""
+
+
+def provide_js_client() -> list[str]:
+    """The command that runs the client; its argument is the client's configuration as JSON.
+
+    Raises NodeMissing when Node, or npm to install it with, is missing.
+    """
+    node, npm = find_tool("node"), find_tool("npm")
+    if node is None:
+        raise NodeMissing("Node is missing: eureka-js-client runs in it (Debian package nodejs)")
+    digest = hashlib.sha256(b"\0".join((_PROJECT / name).read_bytes() for name in _FILES))
+    folder = cache_folder() / "js-client" / digest.hexdigest()[:12]
+    if not folder.exists():
+        if npm is None:
+            raise NodeMissing("npm is missing: it installs eureka-js-client (Debian package npm)")
+        with locked("js-client"):
+            if not folder.exists():
+                with filled_atomically(folder) as content:
+                    for name in _FILES:
+                        shutil.copy(_PROJECT / name, content)
+                    run_tool(
+                        "installing eureka-js-client with npm (once)",
+                        [str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+                        directory=content,
+                        environment=os.environ,
+                        log=cache_folder() / ".logs" / "js-client.log",
+                    )
+                say(f"eureka-js-client: installed, now in the cache ({folder})")
+    return [str(node), str(folder / "client.js")]

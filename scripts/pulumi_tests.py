@@ -1,0 +1,69 @@
+"""Writes for which reasons tests with Pulumi are skipped: `make reference`; `--check` only compares."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+
+import pytest
+
+from scripts.generated_pages import ROOT, put_table
+
+PAGE = ROOT / "docs" / "project" / "pulumi-tests.md"
+TESTS = ROOT / "tests" / "system"
+MARK = "pulumi"
+_FIRST_CELL = "skipped because of"
+
+
+class _Reasons:
+    """Takes down for which reasons tests may be skipped.
+
+    :ivar tests: those that are marked, by reason; a test's own name, below the name of its file.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.tests: dict[str, list[tuple[str, str]]] = defaultdict(list)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.count = len(session.items)
+        for item in session.items:
+            for mark in item.iter_markers("skipif"):
+                self.tests[mark.kwargs["reason"]].append((item.path.name, item.name))
+
+
+def table() -> str:
+    """The reasons, the most frequent first, each with its tests."""
+    files = [
+        str(file) for file in sorted(TESTS.glob("test_*.py")) if f"mark.{MARK}" in file.read_text("utf-8")
+    ]
+    reasons = _Reasons()
+    options = ["--collect-only", "--quiet", "--quiet", "-p", "no:cacheprovider", "-m", MARK]
+    if pytest.main([*options, *files], plugins=[reasons]) != pytest.ExitCode.OK:
+        raise SystemExit("the tests cannot be collected: pytest says above why")
+    lines = [f"| {_FIRST_CELL} | of {reasons.count} tests | which |", "|---|---:|---|"]
+    for reason, tests in sorted(reasons.tests.items(), key=lambda found: (-len(found[1]), found[0])):
+        which = "all" if len(tests) == reasons.count else _named(tests)
+        lines.append(f"| {reason} | {len(tests)} | {which} |")
+    return "\n".join(lines) + "\n"
+
+
+def _named(tests: list[tuple[str, str]]) -> str:
+    by_file: dict[str, list[str]] = defaultdict(list)
+    for file, test in tests:
+        by_file[file].append(f"`{test}`")
+    return "; ".join(f"{file}: {', '.join(names)}" for file, names in by_file.items())
+
+
+def main() -> int:
+    """Write the page; with `--check`, 1 where it differs."""
+    before = PAGE.read_text("utf-8")
+    after = put_table(before, _FIRST_CELL, table())
+    if "--check" in sys.argv:
+        return int(before != after)
+    PAGE.write_text(after, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

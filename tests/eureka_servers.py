@@ -1,0 +1,146 @@
+"""The Eureka servers of these tests: real ones, or development servers, whose time the tests move.
+
+``pytest --eureka=dev`` chooses the second kind. Tests get either from fixtures, and let the servers' time
+pass by :data:`clock`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from eurekube_provider.dev.eureka.serving import EurekaServers
+from lab import Lab
+from lab.errors import LabError
+from lab.eureka import SpringCloud
+from lab.waiting import wait_until
+
+DEVELOPMENT: Literal["dev"] = "dev"
+TRAINS: tuple[SpringCloud, ...] = ("2025.0", "2025.1")
+"""The release trains that we support."""
+
+Train = SpringCloud | Literal["dev"]
+
+_STEP_SECONDS = 0.1
+
+
+class ServersClock:
+    """The time of the servers: real time, or that of all development servers, for which nobody waits."""
+
+    def __init__(self) -> None:
+        self._running: list[EurekaServers] = []
+        self._ahead_seconds = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        if not self._running:
+            time.sleep(seconds)
+            return
+        self._ahead_seconds += seconds
+        for servers in self._running:
+            servers.advance(seconds)
+
+    def time(self) -> float:
+        """Return the servers' Unix time."""
+        return time.time() + self._ahead_seconds
+
+    def monotonic(self) -> float:
+        """Return a time that only grows."""
+        return time.monotonic() + self._ahead_seconds
+
+    def wait_until(self, condition: Callable[[], object], what: str, timeout_seconds: float) -> None:
+        """Let time pass until the condition holds.
+
+        :raises LabError: it does not in so many seconds of the servers' time.
+        """
+        if not self._running:
+            wait_until(condition, what, timeout_seconds)
+            return
+        deadline = self.monotonic() + timeout_seconds
+        while not condition():
+            if self.monotonic() > deadline:
+                raise LabError(f"waited {timeout_seconds:.0f} s of the servers' time in vain for {what}")
+            self.sleep(_STEP_SECONDS)
+
+    @contextmanager
+    def running(self, servers: EurekaServers) -> Iterator[None]:
+        """Have these servers' time be that of all others."""
+        servers.advance(self._ahead_seconds)
+        self._running.append(servers)
+        try:
+            yield
+        finally:
+            self._running.remove(servers)
+
+
+clock = ServersClock()
+
+
+@dataclass(frozen=True, slots=True)
+class DevelopmentServer:
+    """One server, with what a test asks of a real one."""
+
+    servers: EurekaServers
+    url: str
+
+    @property
+    def port(self) -> int:
+        """The port where it listens."""
+        return int(self.url.split(":")[2].partition("/")[0])
+
+    def cached_answers(self) -> int:
+        """How many rendered answers its response caches hold."""
+        with self.servers.lock:
+            return len(self.servers.cluster.servers[self.url].caches.read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class DevelopmentServers:
+    """Servers in memory, with what these tests ask of a lab."""
+
+    servers: EurekaServers
+
+    @property
+    def eureka_urls(self) -> list[str]:
+        """The service URLs."""
+        return self.servers.urls
+
+    @property
+    def eurekas(self) -> list[DevelopmentServer]:
+        """Each by itself."""
+        return [DevelopmentServer(self.servers, url) for url in self.servers.urls]
+
+
+Servers = Lab | DevelopmentServers
+
+
+@contextmanager
+def run_servers(
+    train: Train,
+    count: int = 1,
+    *,
+    is_quick: bool = False,
+    is_sparing: bool = True,
+    quick_view: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Servers]:
+    """Run servers of a release train, or development servers.
+
+    :param is_quick: whether development servers are quick.
+    :param is_sparing: whether development servers preserve themselves where they are not quick.
+    :param quick_view: whether the lists of real servers are as fresh as reads.
+    :param settings: of real servers.
+    """
+    if train == DEVELOPMENT:
+        with EurekaServers(count, quick=is_quick) as servers, clock.running(servers):
+            for server in servers.cluster.servers.values():
+                server.registry.self_preservation = is_sparing and not is_quick
+            yield DevelopmentServers(servers)
+        return
+    with Lab(
+        eureka=count, kubernetes=False, spring_cloud=train, quick_view=quick_view, eureka_settings=settings
+    ) as running:
+        yield running

@@ -1,0 +1,187 @@
+"""HTTP in front of the development server: bodies in chunks, broken ones, slow and many clients.
+
+``tests/contract/test_dev_server.py`` compares what is answered with real servers.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+
+from eurekube_provider.dev.eureka.serving import EurekaServers
+from tests.model.commands import DATA_CENTER
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The service URL of a quick server."""
+    with EurekaServers(quick=True) as servers:
+        yield servers.urls[0]
+
+
+@pytest.fixture
+def session() -> Iterator[requests.Session]:
+    """A session that asks for JSON, and that no proxy of the environment disturbs."""
+    with requests.Session() as made:
+        made.trust_env = False
+        made.headers.update({"Accept": "application/json", "Content-Type": "application/json"})
+        yield made
+
+
+def connected(url: str) -> socket.socket:
+    """A connection to a server."""
+    place = urlsplit(url)
+    return socket.create_connection((str(place.hostname), place.port or 0), timeout=30)
+
+
+def body(instance_id: str, **fields: Any) -> bytes:
+    """A registration."""
+    found = {"instanceId": instance_id, "app": "WEB", "hostName": "h", "ipAddr": "10.0.0.1"}
+    return json.dumps({"instance": {**found, "dataCenterInfo": DATA_CENTER, **fields}}).encode()
+
+
+def said(url: str, *parts: bytes) -> bytes:
+    """What the server answers to these bytes, until it closes the connection."""
+    with closing(connected(url)) as connection:
+        for part in parts:
+            connection.sendall(part)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+HEAD = b"POST /eureka/apps/WEB HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def test_a_body_may_come_in_chunks(url: str, session: requests.Session) -> None:
+    """As Java's clients send it where they do not know its length; an extension and a trailer are skipped."""
+    data = body("chunked")
+    answer = said(
+        url,
+        CHUNKED,
+        b"%x;name=value\r\n%s\r\n" % (10, data[:10]),
+        b"%X\r\n%s\r\n" % (len(data) - 10, data[10:]),
+        b"0\r\nTrailer: value\r\n\r\n",
+    )
+    assert answer.startswith(b"HTTP/1.1 204 ")
+    assert session.get(f"{url}/apps/WEB/chunked").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        CHUNKED + b"no number\r\n",
+        CHUNKED + b"-5\r\nabcde\r\n0\r\n\r\n",
+        CHUNKED + b"5\r\nabcdefgh\r\n0\r\n\r\n",
+        CHUNKED + b"ff\r\nends here",
+        HEAD + b"Content-Length: 100\r\n\r\nends here",
+        HEAD + b"Content-Length: five\r\n\r\n12345",
+        HEAD + b"Content-Length: -1\r\n\r\n",
+    ],
+)
+def test_a_broken_body_is_refused_and_ends_the_connection(url: str, broken: bytes) -> None:
+    """What follows on the connection cannot be told from the body."""
+    head, _, rest = said(url, broken + b"GET /eureka/apps HTTP/1.1\r\nHost: h\r\n\r\n").partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"Connection: close" in head
+    assert b"HTTP/1.1" not in rest
+
+
+def test_a_connection_carries_many_requests(url: str) -> None:
+    """One after the other, also after a refusal."""
+    with closing(connected(url)) as connection, closing(connection.makefile("rb")) as answers:
+        for path, code in (("apps", 200), ("nothing", 404), ("apps/delta", 200)):
+            connection.sendall(f"GET /eureka/{path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+            assert answers.readline().split()[1] == str(code).encode()
+            lines = dict(line.split(b": ", 1) for line in iter(answers.readline, b"\r\n"))
+            answers.read(int(lines[b"Content-Length"]))
+
+
+def test_a_client_that_says_little_holds_up_nobody(url: str, session: requests.Session) -> None:
+    """Each connection has a thread of its own."""
+    slow = [connected(url) for _ in range(50)]
+    for connection in slow:
+        connection.sendall(b"POST /eureka/apps/WEB HTTP/1.1\r\nContent-Length: 100000\r\n")
+    assert session.get(f"{url}/apps", timeout=30).status_code == 200
+    for connection in slow:
+        connection.close()
+
+
+def test_a_large_body(url: str, session: requests.Session) -> None:
+    """Five megabytes of metadata are stored and read."""
+    data = body("large", metadata={"large": "x" * 5_000_000})
+    assert session.post(f"{url}/apps/WEB", data=data).status_code == 204
+    found = session.get(f"{url}/apps/WEB/large").json()["instance"]["metadata"]["large"]
+    assert len(found) == 5_000_000
+    assert session.delete(f"{url}/apps/WEB/large").status_code == 200
+
+
+def test_a_client_that_waits_for_leave_to_send_gets_it(url: str) -> None:
+    """As curl does with a large body."""
+    data = body("expecting")
+    with closing(connected(url)) as connection, closing(connection.makefile("rb")) as answers:
+        length = b"Content-Length: %d\r\nExpect: 100-continue\r\n\r\n" % len(data)
+        connection.sendall(HEAD + length)
+        assert answers.readline().startswith(b"HTTP/1.1 100 ")
+        answers.readline()
+        connection.sendall(data)
+        assert answers.readline().startswith(b"HTTP/1.1 204 ")
+
+
+def test_many_threads_register_and_remove(url: str) -> None:
+    """None loses anything, and afterwards nothing is left."""
+    failures: list[object] = []
+
+    def work(number: int) -> None:
+        with requests.Session() as session:
+            session.trust_env = False
+            session.headers["Content-Type"] = "application/json"
+            place = f"{url}/apps/WEB/many-{number}"
+            codes = [session.post(f"{url}/apps/WEB", data=body(f"many-{number}")).status_code]
+            codes += [session.put(place).status_code for _ in range(10)]
+            codes.append(session.delete(place).status_code)
+        if codes != [204, *[200] * 11]:
+            failures.append(codes)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_a_failure_of_the_server_is_a_500_and_ends_nothing(
+    url: str, session: requests.Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its trace is logged, and the next request is answered."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("on purpose")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eurekube_provider.dev.eureka.cluster.EurekaCluster.request", fail)
+        assert session.get(f"{url}/apps").status_code == 500
+    assert "on purpose" in caplog.text
+    assert session.get(f"{url}/apps").status_code == 200
+
+
+def test_the_page_shows_what_is_registered_and_trusts_no_text(url: str, session: requests.Session) -> None:
+    """An id with markup is shown as it is; whether a status was set over the instance's own is told."""
+    odd = "<b>id</b>&"
+    assert session.post(f"{url}/apps/WEB", data=body(odd)).status_code == 204
+    session.put(f"{url}/apps/WEB/{odd}/status".replace("/b", "%2Fb"), params={"value": "DOWN"})
+    answer = session.get(url.removesuffix("eureka"))
+    assert answer.headers["Content-Type"].startswith("text/html")
+    assert "&lt;b&gt;id&lt;/b&gt;&amp;" in answer.text
+    assert odd not in answer.text
+    assert "90 s" in answer.text or "89 s" in answer.text
+    assert url in answer.text

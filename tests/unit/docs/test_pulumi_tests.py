@@ -1,0 +1,16 @@
+"""The page of the tests with Pulumi says what their marks say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from scripts.generated_pages import ROOT
+from scripts.pulumi_tests import PAGE
+
+
+def test_each_reason_to_skip_is_on_the_page() -> None:
+    """With the tests that it skips; `make reference` writes it."""
+    command = [sys.executable, "-m", "scripts.pulumi_tests", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"run make reference: {PAGE.name} is old\n{done.stdout}{done.stderr}"
