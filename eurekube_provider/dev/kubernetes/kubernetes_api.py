@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Self
 from urllib.parse import parse_qsl, urlsplit
 
 import yaml
@@ -30,13 +29,6 @@ class KubernetesApi(HttpListener):
         super().__init__("127.0.0.1", port, _ApiHandler, "a Kubernetes API")
         self._store = ObjectStore()
         self.objects = ObjectApi(self._store)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def stop(self) -> None:
         """End every watch, answer no more and free the port."""
