@@ -1,7 +1,7 @@
 """The Kubernetes API in memory beside a real kube-apiserver: the same requests, the same answers.
 
 What the program, the operator and the demo rely on. Where the two differ, no test of this module may look;
-docs/reference/dev-servers.md lists it.
+docs/reference/dev-kubernetes.md lists it.
 """
 
 from __future__ import annotations
