@@ -240,7 +240,12 @@ def servers() -> dict[str, Api]:
     return {}
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.lab)])
+@pytest.fixture(
+    params=[
+        "embedded",
+        pytest.param("real", marks=[pytest.mark.lab, pytest.mark.real_server("the other one is embedded")]),
+    ]
+)
 def api(request: pytest.FixtureRequest, servers: dict[str, Api]) -> Api:
     """Each server in its turn."""
     if request.param not in servers:
