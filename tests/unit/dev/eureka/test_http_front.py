@@ -154,6 +154,21 @@ def test_a_list_is_packed_into_the_same_bytes_each_time(
     assert packed() == before
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"instance": {"app": "WEB", "metadata": {',
+        '{"instance": {"app": "WEB", "port": {',
+        '["',
+        "[" * 100_000,
+    ],
+)
+def test_a_registration_that_is_cut_off_is_refused(url: str, session: requests.Session, text: str) -> None:
+    """At once: some of these have a thread of a real server read for ever."""
+    answer = session.post(f"{url}/apps/WEB", data=text, timeout=30)
+    assert (answer.status_code, answer.json()) == (400, {"error": "cannot parse request body"})
+
+
 def test_a_connection_carries_many_requests(url: str) -> None:
     """One after the other, also after a refusal."""
     with closing(connected(url)) as connection, closing(connection.makefile("rb")) as answers:
