@@ -18,6 +18,7 @@ from bench.reconciles import Reconciles
 from eurekube_provider.core.identity import OWNER_KEY, Cluster, endpoint_of, pod_instance_id
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.doctor.checks import Requirements, findings_of
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot, attributed
 from eurekube_provider.doctor.workload_checks import Workload
@@ -119,11 +120,13 @@ class Fleet:
         """Report each syncer twice, and write what remains to be written."""
         writer = StatusWriter(_Api())  # type: ignore[arg-type]
         writer.start()
+        synced = Problem("Synced", "")
         for registered in (0, INSTANCES):
             report = Report(
-                is_ready=bool(registered),
-                reason="Synced",
-                message="",
+                bool(registered),
+                synced,
+                is_synced=True,
+                synced=synced,
                 desired=INSTANCES,
                 registered=registered,
             )

@@ -6,9 +6,7 @@ How a block is marked, and what is looked at: docs/project/writing.md.
 from __future__ import annotations
 
 import ast
-import contextlib
 import functools
-import io
 import json
 import re
 import shlex
@@ -21,7 +19,8 @@ from pathlib import Path
 
 import yaml
 
-from eurekube_provider.cli import main as command_line
+from eurekube_provider.cli.command_parser import parser_of
+from eurekube_provider.cli.commands import COMMANDS
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
 PROGRAMS = ("eurekube", "kubectl", "helm", "pulumi")
@@ -166,10 +165,4 @@ def _unknown_to_us(rest: list[str]) -> list[str]:
 @functools.cache
 def _help_of(command: str) -> str | None:
     """What the command line itself says of a command; None where it has none of that name."""
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            code: object = command_line.main([command, "--help"])
-        except SystemExit as end:
-            code = end.code
-    return None if code else told.getvalue()
+    return parser_of(command).format_help() if command in COMMANDS else None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+import argparse
 from pathlib import PurePosixPath
+from textwrap import dedent
 
-import click
-
-from eurekube_provider.cli.click_program import command_of
+from eurekube_provider.cli.command_parser import parser_of
 from eurekube_provider.cli.commands import COMMANDS
 from eurekube_provider.cli.comparison_blocks import blocks_of, status_of
 from eurekube_provider.cli.output import text
@@ -123,45 +122,37 @@ error what it waits for, where that is a terminal.
 
 def command_section(name: str) -> str:
     """What docs/reference/cli.md says of one command."""
-    command = command_of(name)
-    usage = " ".join(
-        (f"[{shown}]" if not one.required and not shown.startswith("[") else shown)
-        for one in command.params
-        if isinstance(one, click.Argument) and (shown := _shown_argument(one))
-    )
-    usage = " ".join(part for part in ("eurekube", name, "[OPTIONS]", usage) if part)
-    parts = [f"## `eurekube {name}`\n", f"```\n{usage}\n```\n", f"{_paragraphs(command.help or '')}\n"]
+    parser = parser_of(name)
+    arguments = [one for one in parser.parameters if not one.option_strings]
+    usage = " ".join(("eurekube", name, "[OPTIONS]", *map(_shown_argument, arguments)))
+    described = _paragraphs(parser.description or "")
+    parts = [f"## `eurekube {name}`\n", f"```\n{usage}\n```\n", f"{described}\n"]
     if name in PAGES:
         parts.append(f"More: [{PurePosixPath(PAGES[name]).name}]({PAGES[name]}).\n")
     if name in EXAMPLES:
         parts.append(f"```sh\n{EXAMPLES[name]}\n```\n")
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    options = [one for one in parser.parameters if one.option_strings]
     if name == "operator":
         parts.append(f"{len(options)} options: [flags.md](flags.md).\n")
     elif options:
         rows = ["| option | value | meaning |", "|---|---|---|"]
         for one in options:
-            names = ", ".join(f"`{each}`" for each in one.opts)
-            value = "" if one.is_flag else f"`{_shown_value(one)}`"
-            rows.append(f"| {names} | {value} | {one.help} |")
+            names = ", ".join(f"`{each}`" for each in one.option_strings)
+            value = "" if one.nargs == 0 else f"`{one.metavar or ' '.join(map(str, one.choices or ()))}`"
+            rows.append(f"| {names} | {value} | {(one.help or '').replace('%%', '%')} |")
         parts.append("\n".join(rows) + "\n")
     return "\n".join(parts)
 
 
-def _shown_argument(argument: click.Argument) -> str:
-    return argument.make_metavar(click.Context(click.Command("")))
-
-
-def _shown_value(option: click.Option) -> str:
-    if isinstance(option.type, click.Choice):
-        return " ".join(map(str, option.type.choices))
-    return str(option.metavar or "")
+def _shown_argument(argument: argparse.Action) -> str:
+    shown = str(argument.metavar or f"{{{'|'.join(map(str, argument.choices or ()))}}}")
+    return {"*": f"[{shown}]...", "?": f"[{shown}]"}.get(str(argument.nargs), shown)
 
 
 def _paragraphs(text: str) -> str:
-    """A docstring as Markdown: its preformatted part as a block, each other paragraph on one line."""
+    """A description as Markdown: what is indented as a block, each other paragraph on one line."""
     found = []
-    for paragraph in inspect.cleandoc(text).split("\n\n"):
-        is_formatted = paragraph.startswith("\b\n")
-        found.append(f"```\n{paragraph[2:]}\n```" if is_formatted else " ".join(paragraph.split()))
+    for paragraph in text.strip().split("\n\n"):
+        is_formatted = paragraph.startswith(" ")
+        found.append(f"```\n{dedent(paragraph)}\n```" if is_formatted else " ".join(paragraph.split()))
     return "\n\n".join(found)

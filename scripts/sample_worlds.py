@@ -9,7 +9,8 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
-from eurekube_provider.core.remedies import mended
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.doctor.worlds_reader import EurekaRead, Worlds
 
@@ -49,7 +50,7 @@ def sample_worlds() -> Worlds:
 
 
 def _syncer(name: str, ready: str, reason: str, message: str, synced: str = "") -> dict[str, Any]:
-    said = {"reason": reason, "message": mended(reason, message)}
+    said = {"reason": reason, "message": Problem(reason, message).with_remedy(REMEDIES).text}
     return {
         "metadata": {"namespace": "shop", "name": name},
         "spec": {"mode": "pod", "selector": {"app": name}},

@@ -27,12 +27,7 @@ COMMANDS = {
     "crds": "print the CustomResourceDefinitions, for kubectl apply",
     "completion": "print the completion script of a shell",
 }
-"""Each is a module ``<name>_command`` beside this one. One for people has a click command, ``command``; one
-that machines run as well has ``add_to(parser)`` and ``run(options)``, for argparse, which starts sooner."""
-
-
-COMPLETION_VARIABLE = "_EUREKUBE_COMPLETE"
-"""In this variable the completion script of a shell asks."""
+"""Each is a module ``<name>_command`` beside this one, with ``add_to(parser)`` and ``run(options)``."""
 
 
 def module_of(command: str) -> ModuleType:

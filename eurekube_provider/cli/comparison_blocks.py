@@ -19,7 +19,7 @@ from eurekube_provider.comparison.troubles import (
     headline,
     troubles_of,
 )
-from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.worlds_reader import Worlds
 
@@ -142,11 +142,15 @@ def _looked_at(worlds: Worlds) -> str:
 def _trouble(trouble: Trouble) -> Iterable[Block]:
     tone = _TROUBLE_TONES[trouble.severity]
     told = f"  {trouble.told}" if trouble.told else ""
-    yield Line((Cell(trouble.name, tone), Cell(told)), 2)
-    problem, remedy = told_apart(trouble.message)
-    yield Line.of(problem, indent=4)
-    if remedy:
-        yield Line.of(f"to mend it: {remedy}", indent=4)
+    yield Line((Cell(trouble.problem.reason, tone), Cell(told)), 2)
+    yield Line.of(trouble.problem.message, indent=4)
+    yield from remedy_line(trouble.problem, indent=4)
+
+
+def remedy_line(problem: Problem | None, indent: int) -> Iterable[Block]:
+    """Say what mends a problem, if anybody knows."""
+    if problem and problem.remedy:
+        yield Line.of(f"to mend it: {problem.remedy}", indent=indent)
 
 
 def table_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Table:
@@ -163,7 +167,7 @@ def table_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Table
             Cell(str(one.kubernetes) if one.kubernetes else "-"),
             Cell(str(one.eureka) if one.eureka else "-"),
             Cell(str(one.state), _TONES[one.state]),
-            Cell(why(one)),
+            Cell(str(one.problem or "")),
         )
         for one in shown
     ]
@@ -197,11 +201,6 @@ def _age(mirror: MirrorState, now_seconds: float) -> str:
     if age is None:
         return "-"
     return f"{max(0.0, age):.0f} s ago" if age < 120 else f"{age / 60:.0f} min ago"
-
-
-def why(comparison: Comparison) -> str:
-    """One line of reason; empty where nothing is wrong. What mends it stands above all rows."""
-    return ": ".join(part for part in (comparison.reason, told_apart(comparison.message)[0]) if part)
 
 
 def _differences(comparison: Comparison) -> Iterable[Block]:

@@ -2,55 +2,101 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Iterator, Sequence
 
-import click
-from click.shell_completion import ShellComplete, get_completion_class, shell_complete
-
-from eurekube_provider.cli.click_program import program
-from eurekube_provider.cli.commands import COMPLETION_VARIABLE
+from eurekube_provider.cli.command_parser import parser_of, program_parser
+from eurekube_provider.cli.commands import COMMANDS
 from eurekube_provider.cli.terminal import put
-
-SHELLS = ("bash", "zsh", "fish")
 
 _NO_FILES = 4
 """kubectl's directive (cobra's ShellCompDirectiveNoFileComp) that file names are no completions."""
 
+_BASH = r"""_eurekube() {
+    local IFS=$'\n'
+    COMPREPLY=($(kubectl_complete-eurekube "${COMP_WORDS[@]:1:COMP_CWORD}" | sed '$d' | cut -f 1))
+}
+complete -o nosort -F _eurekube eurekube
+"""
+_ZSH = r"""#compdef eurekube
+_eurekube() {
+    local -a found
+    found=(${(f)"$(kubectl_complete-eurekube "${(@)words[2,CURRENT]}" | sed '$d')"})
+    found=(${${found//:/\\:}/$'\t'/:})
+    _describe -V command found
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _eurekube "$@"; else compdef _eurekube eurekube; fi
+"""
+_FISH = r"""function _eurekube
+    set -l words (commandline --cut-at-cursor --tokenize --current-process) "$(commandline --current-token)"
+    kubectl_complete-eurekube $words[2..] | string match --invert ':*'
+end
+complete --no-files --command eurekube --arguments '(_eurekube)'
+"""
+SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+"""What has each shell ask the program that answers kubectl."""
 
-@click.command("completion", no_args_is_help=True)
-@click.argument("shell", type=click.Choice(SHELLS))
-def command(shell: str) -> None:
-    """Print the script that has a shell complete commands and options. It asks no server.
 
-    \b
-    bash  eurekube completion bash >> ~/.bashrc     (bash 4.4 or newer)
-    zsh   eurekube completion zsh >> ~/.zshrc
-    fish  eurekube completion fish > ~/.config/fish/completions/eurekube.fish
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = """\
+Print the script that has a shell complete commands and options. It asks no server.
 
-    kubectl completes `kubectl eurekube` by itself: it asks the program kubectl_complete-eurekube.
-    """
-    found = get_completion_class(shell)
-    assert found is not None  # noqa: S101 - click has all three
-    put(f"{found(program, {}, 'eurekube', COMPLETION_VARIABLE).source()}\n")
+  bash  eurekube completion bash >> ~/.bashrc     (bash 4.4 or newer)
+  zsh   eurekube completion zsh >> ~/.zshrc
+  fish  eurekube completion fish > ~/.config/fish/completions/eurekube.fish
+
+kubectl completes `kubectl eurekube` by itself: it asks the program kubectl_complete-eurekube.
+"""
+    parser.add_argument("shell", choices=list(SCRIPTS), help="Whose script.")
 
 
-def complete_for_shell(instruction: str) -> int:
-    """Answer what a shell's script asks.
-
-    :param instruction: what it said in :data:`COMPLETION_VARIABLE`.
-    :returns: the exit code.
-    """
-    return shell_complete(program, {}, "eurekube", COMPLETION_VARIABLE, instruction)
+def run(options: argparse.Namespace) -> None:
+    """Print the script."""
+    put(SCRIPTS[options.shell])
 
 
 def complete_for_kubectl() -> int:
-    """``kubectl_complete-eurekube WORD... INCOMPLETE``: answer kubectl, which asks plugins so.
+    """``kubectl_complete-eurekube WORD... INCOMPLETE``: answer kubectl, which asks plugins so, or a script.
 
     :returns: the exit code.
     """
     *words, incomplete = sys.argv[1:] or [""]
-    found = ShellComplete(program, {}, "eurekube", COMPLETION_VARIABLE).get_completions(words, incomplete)
-    for one in found:
-        put(f"{one.value}\t{one.help}\n" if one.help else f"{one.value}\n")
+    for value, told in completions(words, incomplete):
+        put(f"{value}\t{told}\n" if told else f"{value}\n")
     put(f":{_NO_FILES}\n")
     return 0
+
+
+def completions(words: Sequence[str], incomplete: str) -> list[tuple[str, str]]:
+    """List what a word may become, each with what it is.
+
+    :param words: those before it, without the program's name.
+    """
+    start = incomplete.lower()
+    return [one for one in _candidates(words, start) if one[0].lower().startswith(start)]
+
+
+def _candidates(words: Sequence[str], start: str) -> Iterator[tuple[str, str]]:
+    if not words:
+        yield from COMMANDS.items()
+    elif words[0] not in COMMANDS:
+        return
+    parameters = (parser_of(words[0]) if words else program_parser()).parameters
+    last = next((one for one in parameters if words and words[-1] in one.option_strings), None)
+    if last is not None and last.nargs is None:
+        yield from _choices(last)
+    elif start.startswith("-"):
+        for one in parameters:
+            is_given = not set(one.option_strings).isdisjoint(words)
+            if not is_given or isinstance(one.default, list):  # which may be repeated
+                yield from ((name, str(one.help).replace("%%", "%")) for name in one.option_strings)
+    elif words:
+        for one in parameters:
+            if not one.option_strings:
+                yield from _choices(one)
+
+
+def _choices(parameter: argparse.Action) -> Iterator[tuple[str, str]]:
+    return ((str(one), "") for one in parameter.choices or ())

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import click
-
-from eurekube_provider.cli.comparison_blocks import why
+from eurekube_provider.cli.comparison_blocks import remedy_line
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import (
     COULD_NOT_READ,
     WELL,
+    add_world_options,
     reading,
     require_one,
     shown_progress,
-    world_options,
 )
 from eurekube_provider.comparison.comparing import Comparison, compare
 from eurekube_provider.comparison.explaining import Explanation, Observation, explain
@@ -26,7 +24,7 @@ from eurekube_provider.comparison.mirror_explaining import MirrorExplanation, Sh
 from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.worlds_reader import NO_EUREKA, Worlds, WorldsReader, asked, endpoint_at
@@ -42,26 +40,34 @@ NOT_FOUND = 1
 """The exit code where Eureka holds neither an application nor an instance of that name."""
 
 
-@click.command("explain")
-@click.argument("target", metavar="APPLICATION|INSTANCE")
-@click.option(
-    "--connection", default="default", metavar="NAME", help="Which Eureka of the configuration. [default]"
-)
-@world_options
-def command(target: str, connection: str, output: str, **options: Any) -> int:
-    """Explain an instance, or each instance of an application: who keeps it, who renews it and when it was
-    last renewed, and why it is not UP. Say what would happen to it if its pod or its syncer were deleted, its
-    stack were destroyed, or the operator or its renewer stopped. Name the EurekaMirrors that bring the
-    application into the cluster, their Services, and why an instance is not called by them.
+DESCRIPTION = """\
+Explain an instance, or each instance of an application: who keeps it, who renews it and when it was last
+renewed, and why it is not UP. Say what would happen to it if its pod or its syncer were deleted, its stack
+were destroyed, or the operator or its renewer stopped. Name the EurekaMirrors that bring the application into
+the cluster, their Services, and why an instance is not called by them.
 
-    It reads each of these instances by itself, past the servers' caches, and changes nothing. Kubernetes'
-    side is shown where a cluster is at hand.
+It reads each of these instances by itself, past the servers' caches, and changes nothing. Kubernetes' side is
+shown where a cluster is at hand.
 
-    \b
-    Exit code: 0 explained
-               1 Eureka holds neither an application nor an instance of that name
-               2 Eureka is missing or could not be read, or wrong usage
-    """
+  Exit code: 0 explained
+             1 Eureka holds neither an application nor an instance of that name
+             2 Eureka is missing or could not be read, or wrong usage
+"""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = DESCRIPTION
+    parser.add_argument("target", metavar="APPLICATION|INSTANCE", help="A name, or an id.")
+    parser.add_argument(
+        "--connection", default="default", metavar="NAME", help="Which Eureka of the configuration. [default]"
+    )
+    add_world_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, explain and print; return the exit code."""
+    target, connection = options.target, options.connection
     with reading("explain", options) as reader:
         with shown_progress() as progress:
             worlds = reader.read(progress)
@@ -84,9 +90,10 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
         except RegistryError as error:
             complain(f"eurekube explain: {error}")
             for one in wanted:
-                complain(f"eurekube explain: {one.keeper} wants {one.kubernetes or 'none'} there: {why(one)}")
-                if remedy := told_apart(one.message)[1]:
-                    complain(f"eurekube explain: to mend it: {remedy}")
+                told = f"{one.keeper} wants {one.kubernetes or 'none'} there: {one.problem or ''}"
+                complain(f"eurekube explain: {told}")
+                if one.problem and one.problem.remedy:
+                    complain(f"eurekube explain: to mend it: {one.problem.remedy}")
             for mirror in _mirrored(worlds, connection, {target.upper()}):
                 told = f"{mirror.mirror_state.subject} shows it as the Service {mirror.service or '-'}"
                 complain(f"eurekube explain: {told}; {_counted(mirror)}")
@@ -105,7 +112,7 @@ def command(target: str, connection: str, output: str, **options: Any) -> int:
         "mirrors": [one.to_dict() for one in mirrored],
     }
     blocks = [*_blocks(wanted, explained, len(found) - len(chosen)), *_mirror_blocks(mirrored)]
-    emit(OutputFormat(output), document, blocks)
+    emit(OutputFormat(options.output), document, blocks)
     return WELL
 
 
@@ -147,9 +154,9 @@ def _explained(
     if worlds.kubernetes:
         syncers = {f"{one.namespace}/{one.name}": one for one in map(asked, worlds.kubernetes.syncers) if one}
     told = {
-        one.keeper.name: why(one) if one in said else f"{one.reason}: {one.message}"
+        one.keeper.name: str(one.problem) if one in said else _whole(one.problem)
         for one in comparisons
-        if one.state.is_fault
+        if one.problem
     }
     now_ms = time.time() * 1000
     found = []
@@ -189,10 +196,9 @@ def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more
         kubernetes, eureka = row.kubernetes or "-", row.eureka or "-"
         yield Line((Cell(row.application, Tone.STRONG), Cell(f"  {row.keeper}: {row.state}")))
         yield Line.of(f"{kubernetes} in Kubernetes, {eureka} in Eureka", indent=2)
-        if why(row):
-            yield Line.of(why(row), Tone.MID, 2)
-        if remedy := told_apart(row.message)[1]:
-            yield Line.of(f"to mend it: {remedy}", indent=2)
+        if row.problem:
+            yield Line.of(str(row.problem), Tone.MID, 2)
+        yield from remedy_line(row.problem, indent=2)
         yield Line.of("")
     for one in explained:
         tone = Tone.GOOD if one.status == Status.UP else Tone.BAD
@@ -220,8 +226,8 @@ def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
             )
         )
         yield Line.of(f"{service}, {_counted(one)}", indent=2)
-        if one.mirror_state.told:
-            yield Line.of(one.mirror_state.told, Tone.MID, 2)
+        if one.mirror_state.problem:
+            yield Line.of(_whole(one.mirror_state.problem), Tone.MID, 2)
         for each in one.instances[:MOST_EXPLAINED]:
             place = f" at {each.address}" if each.address else ""
             told = Cell(str(each.shown), _SHOWN_TONES.get(each.shown, Tone.GOOD))
@@ -231,6 +237,10 @@ def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
         if len(one.instances) > MOST_EXPLAINED:
             yield Line.of(f"and {len(one.instances) - MOST_EXPLAINED} more", Tone.DIM, 4)
         yield Line.of("")
+
+
+def _whole(problem: Problem) -> str:
+    return f"{problem.reason}: {problem.text}"
 
 
 def _counted(mirror: MirrorExplanation) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-import click
-
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Table, Tone, emit
 from eurekube_provider.cli.terminal import complain
-from eurekube_provider.cli.world_options import COULD_NOT_READ, WELL, read_once, world_options
+from eurekube_provider.cli.world_options import COULD_NOT_READ, WELL, add_world_options, read_once
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind
 from eurekube_provider.core.model import Instance, Status
 
@@ -20,58 +19,60 @@ NONE_FOUND = 1
 _TONES = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.MID, Status.STARTING: Tone.MID}
 
 
-@click.command("instances")
-@click.argument("applications", metavar="[APPLICATION]...", nargs=-1)
-@click.option(
-    "--status",
-    "statuses",
-    type=click.Choice([str(one) for one in Status], case_sensitive=False),
-    multiple=True,
-    help="Only with this status; may be repeated.",
-)
-@click.option(
-    "--kept-by",
-    "kinds",
-    type=click.Choice([str(one) for one in KeeperKind]),
-    multiple=True,
-    help="Only what such a keeper keeps; may be repeated.",
-)
-@click.option("--owner", metavar="PATTERN", help="Only of this owner, e.g. 'stack/acme/*'.")
-@click.option("--address", metavar="ADDRESS", help="Only at this IP address.")
-@world_options
-def command(
-    applications: tuple[str, ...],
-    statuses: tuple[str, ...],
-    kinds: tuple[str, ...],
-    owner: str | None,
-    address: str | None,
-    output: str,
-    **options: Any,
-) -> int:
-    """List the instances that Eureka holds, of the applications that are named or of all, and who keeps each.
-    With a cluster at hand, its own syncers are told from those of other clusters. With `--namespace`: only
-    what a syncer of these namespaces keeps.
+DESCRIPTION = """\
+List the instances that Eureka holds, of the applications that are named or of all, and who keeps each. With a
+cluster at hand, its own syncers are told from those of other clusters. With `--namespace`: only what a syncer
+of these namespaces keeps.
 
-    It reads the list that every client gets, up to 30 s old, once from each server.
+It reads the list that every client gets, up to 30 s old, once from each server.
 
-    \b
-    Exit code: 0 listed
-               1 nothing fits
-               2 Eureka is missing or could not be read, or wrong usage
-    """
+  Exit code: 0 listed
+             1 nothing fits
+             2 Eureka is missing or could not be read, or wrong usage
+"""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = DESCRIPTION
+    parser.add_argument("applications", nargs="*", metavar="APPLICATION", help="List these only. [all]")
+    parser.add_argument(
+        "--status",
+        dest="statuses",
+        type=str.upper,
+        choices=list(map(str, Status)),
+        action="append",
+        default=[],
+        help="Only with this status; may be repeated.",
+    )
+    parser.add_argument(
+        "--kept-by",
+        dest="kinds",
+        choices=list(map(str, KeeperKind)),
+        action="append",
+        default=[],
+        help="Only what such a keeper keeps; may be repeated.",
+    )
+    parser.add_argument("--owner", metavar="PATTERN", help="Only of this owner, e.g. 'stack/acme/*'.")
+    parser.add_argument("--address", metavar="ADDRESS", help="Only at this IP address.")
+    add_world_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List and print; return the exit code."""
     worlds = read_once("instances", options)
     if not worlds.instances:
         return COULD_NOT_READ
-    wanted = {name.upper() for name in applications}
-    namespaces = set((options.get("namespace") or "").split(",")) - {""}
+    wanted = {name.upper() for name in options.applications}
+    namespaces = set((options.namespace or "").split(",")) - {""}
 
     def fits(one: Instance, keeper: Keeper) -> bool:
         return (
             (not wanted or one.application in wanted)
-            and (not statuses or str(one.status) in statuses)
-            and (not kinds or str(keeper.kind) in kinds)
-            and (not owner or fnmatchcase(one.owner or "", owner))
-            and (not address or one.ip_address == address)
+            and (not options.statuses or str(one.status) in options.statuses)
+            and (not options.kinds or str(keeper.kind) in options.kinds)
+            and (not options.owner or fnmatchcase(one.owner or "", options.owner))
+            and (not options.address or one.ip_address == options.address)
             and (not namespaces or _namespace(keeper) in namespaces)
         )
 
@@ -82,7 +83,7 @@ def command(
         if fits(one, keeper := worlds.keeper_of(one))
     ]
     document = {"instances": [_document(*each) for each in found], "unread": list(worlds.unread)}
-    emit(OutputFormat(output), document, _blocks(found, worlds.instances))
+    emit(OutputFormat(options.output), document, _blocks(found, worlds.instances))
     if any(read.error for read in worlds.eurekas.values()):
         return COULD_NOT_READ
     if not found:

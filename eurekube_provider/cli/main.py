@@ -1,20 +1,18 @@
 """``eurekube``: finds the command, runs it, and turns a failure into one sentence.
 
 Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage; some commands say more
-(docs/reference/cli.md). Only the command that is asked for is loaded, so that the operator loads neither
-Pulumi nor what the commands for people are written with.
+(docs/reference/cli.md). Only the command that is asked for is loaded, so that the operator loads no Pulumi.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from eurekube_provider import __version__
-from eurekube_provider.cli.commands import COMMANDS, COMPLETION_VARIABLE, module_of
+from eurekube_provider.cli.command_parser import parser_of, program_parser
+from eurekube_provider.cli.commands import COMMANDS, module_of
 from eurekube_provider.core.errors import EurekubeError
+from eurekube_provider.core.wording import nearest
 from eurekube_provider.runtime.extras import Extra, needing
 
 _EXTRAS: Mapping[str, Extra] = {"demo": "demo", "operator": "operator"}
@@ -45,32 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    if words and words[0] in COMMANDS and hasattr(module_of(words[0]), "add_to"):
-        options = parser(words[0]).parse_args(words)
-        return int(options.run(options) or 0)
-    if not words and os.environ.get(COMPLETION_VARIABLE):
-        from eurekube_provider.cli.completion_command import complete_for_shell
-
-        return complete_for_shell(os.environ[COMPLETION_VARIABLE])
-    from eurekube_provider.cli.click_program import run_program
-
-    return run_program(words)
-
-
-def parser(command: str) -> argparse.ArgumentParser:
-    """The command line as argparse has it, with the options of one command."""
-    result = argparse.ArgumentParser(
-        prog="eurekube", description="Joins Netflix Eureka and Kubernetes service discovery."
-    )
-    result.add_argument("--version", action="version", version=f"eurekube {__version__}")
-    commands = result.add_subparsers(metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        found = commands.add_parser(name, help=summary, allow_abbrev=False)
-        if name == command:
-            module = module_of(name)
-            module.add_to(found)
-            found.set_defaults(run=module.run)
-    return result
+    if words and words[0] in COMMANDS:
+        name, *rest = words
+        parser = parser_of(name)
+        # With arguments between options, argparse takes for an option whatever begins with a dash.
+        parse = parser.parse_args if "--" in rest else parser.parse_intermixed_args
+        return int(module_of(name).run(parse(rest)) or 0)
+    program = program_parser()
+    if words and not words[0].startswith("-"):
+        program.error(f"there is no command {words[0]!r}: {nearest(words[0], COMMANDS)}")
+    program.parse_args(words)
+    program.print_help(sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

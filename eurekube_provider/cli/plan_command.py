@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import click
-
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
 from eurekube_provider.cli.terminal import complain
-from eurekube_provider.cli.world_options import COULD_NOT_READ, exit_code, read_once, world_options
+from eurekube_provider.cli.world_options import COULD_NOT_READ, add_world_options, exit_code, read_once
 from eurekube_provider.comparison.comparing import SyncerPlan, plans_of
 from eurekube_provider.core.wording import counted
 
 _TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.MID, "!": Tone.MID}
 
 
-@click.command("plan")
-@click.argument("syncers", metavar="[SYNCER]...", nargs=-1)
-@world_options
-def command(syncers: tuple[str, ...], output: str, **options: Any) -> int:
-    """Show what the operator would do now for each syncer (NAMESPACE/NAME), or for all. It compares what
-    Kubernetes has with what Eureka has, by the operator's own function, and says what would keep the operator
-    from it. Nothing is sent.
+DESCRIPTION = """\
+Show what the operator would do now for each syncer (NAMESPACE/NAME), or for all. It compares what Kubernetes
+has with what Eureka has, by the operator's own function, and says what would keep the operator from it.
+Nothing is sent.
 
-    Eureka's list may be 30 s old: what changed within the last half a minute may be planned although it is
-    done. `eurekube operator --once --dry-run` reads each instance, and applies the operator's whole
-    configuration.
+Eureka's list may be 30 s old: what changed within the last half a minute may be planned although it is done.
+`eurekube operator --once --dry-run` reads each instance, and applies the operator's whole configuration.
 
-    \b
-    Exit code: 0 there is nothing to do
-               1 something would be done, or is refused
-               2 a world is missing or could not be read, or wrong usage
-    """
+  Exit code: 0 there is nothing to do
+             1 something would be done, or is refused
+             2 a world is missing or could not be read, or wrong usage
+"""
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = DESCRIPTION
+    parser.add_argument("syncers", nargs="*", metavar="SYNCER", help="Plan these only. [all]")
+    add_world_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan and print; return the exit code."""
+    syncers = options.syncers
     worlds = read_once("plan", options)
     if worlds.kubernetes is None or not worlds.instances:
         complain("eurekube plan: there is no plan without both worlds")
@@ -42,7 +48,7 @@ def command(syncers: tuple[str, ...], output: str, **options: Any) -> int:
     unknown = set(syncers) - {"/".join(one.key) for one in chosen}
     for name in sorted(unknown):
         complain(f"eurekube plan: there is no syncer {name}, or it could not be planned")
-    emit(OutputFormat(output), {"syncers": list(map(_document, chosen))}, _blocks(chosen))
+    emit(OutputFormat(options.output), {"syncers": list(map(_document, chosen))}, _blocks(chosen))
     code = exit_code(worlds, differs=any(one.steps or one.steps.refusals for one in chosen))
     return COULD_NOT_READ if unknown else code
 
@@ -52,7 +58,7 @@ def _document(planned: SyncerPlan) -> dict[str, Any]:
         "syncer": "/".join(planned.key),
         "owner": planned.owner,
         "eureka": planned.eureka,
-        "held": planned.held,
+        "held": planned.held.text if planned.held else "",
         **planned.steps.to_dict(),
     }
 
@@ -62,7 +68,7 @@ def _blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
     for one in busy:
         yield Line.of(f"syncer {'/'.join(one.key)}, at Eureka {one.eureka}", Tone.STRONG)
         if one.held:
-            yield Line((Cell("held: ", Tone.MID), Cell(one.held)), 2)
+            yield Line((Cell("held: ", Tone.MID), Cell(one.held.text)), 2)
         for line in one.steps.describe().splitlines():
             yield Line.of(line, _TONES.get(line[:1], Tone.PLAIN), 2)
     idle = len(chosen) - len(busy)

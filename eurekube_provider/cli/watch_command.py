@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
-
-import click
+from functools import partial
+from typing import TypeVar
 
 from eurekube_provider.cli.comparison_blocks import WorldsStatus, blocks_of, status_of
 from eurekube_provider.cli.output import Line, OutputFormat, Tone, console, renderable, text
+from eurekube_provider.cli.status_command import add_filters
 from eurekube_provider.cli.terminal import put
-from eurekube_provider.cli.world_options import reading, require_one, shown_progress, world_options
+from eurekube_provider.cli.world_options import add_world_options, reading, require_one, shown_progress
 from eurekube_provider.doctor.worlds_reader import Progress
 
 LEAST_SECONDS = 5.0
@@ -21,51 +22,63 @@ DEFAULT_SECONDS = 15.0
 """The interval in which the operator reads the registry; a server makes its list anew every 30 s."""
 
 _Read = Callable[[], WorldsStatus]
+_N = TypeVar("_N", int, float)
+
+DESCRIPTION = """\
+Show what `eurekube status` shows, again and again, until Ctrl-C. On a terminal the screen is redrawn; else
+each look that shows something new is printed. `--output json` prints one document a line.
+
+  Exit code: 0 ended by Ctrl-C, or after --count looks
+             2 neither world could be read at the first look, or wrong usage
+"""
 
 
-@click.command("watch")
-@click.argument("applications", metavar="[APPLICATION]...", nargs=-1)
-@click.option("--differences", is_flag=True, help="Leave out what is in sync.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=LEAST_SECONDS),
-    default=DEFAULT_SECONDS,
-    metavar="SECONDS",
-    help=f"How often to look, {LEAST_SECONDS:g} or more. [{DEFAULT_SECONDS:g}]",
-)
-@click.option(
-    "--count", type=click.IntRange(min=1), metavar="NUMBER", help="End after so many looks. [never]"
-)
-@world_options
-def command(
-    applications: tuple[str, ...],
-    *,
-    differences: bool,
-    interval: float,
-    count: int | None,
-    output: str,
-    **options: Any,
-) -> int:
-    """Show what `eurekube status` shows, again and again, until Ctrl-C. On a terminal the screen is redrawn;
-    else each look that shows something new is printed. `--output json` prints one document a line.
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.description = DESCRIPTION
+    add_filters(parser)
+    parser.add_argument(
+        "--interval",
+        type=partial(_number, float, LEAST_SECONDS),
+        default=DEFAULT_SECONDS,
+        metavar="SECONDS",
+        help=f"How often to look, {LEAST_SECONDS:g} or more. [{DEFAULT_SECONDS:g}]",
+    )
+    parser.add_argument(
+        "--count",
+        type=partial(_number, int, 1),
+        metavar="NUMBER",
+        help="End after so many looks. [never]",
+    )
+    add_world_options(parser)
 
-    \b
-    Exit code: 0 ended by Ctrl-C, or after --count looks
-               2 neither world could be read at the first look, or wrong usage
-    """
+
+def _number(read: Callable[[str], _N], least: _N, text: str) -> _N:
+    try:
+        found = read(text)
+    except ValueError:
+        found = None
+    if found is None or not found >= least:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, {least:g} or more")
+    return found
+
+
+def run(options: argparse.Namespace) -> int:
+    """Look and print until Ctrl-C; return the exit code."""
+    interval, count, output = options.interval, options.count, OutputFormat(options.output)
     with reading("watch", options) as reader:
 
         def read(progress: Progress | None = None) -> WorldsStatus:
-            return status_of(reader.read(progress), applications, only_differing=differences)
+            return status_of(reader.read(progress), options.applications, only_differing=options.differences)
 
         with shown_progress() as progress:
             first = read(progress)
         require_one("watch", first.worlds)
         try:
-            if sys.stdout.isatty() and output == OutputFormat.TABLE:
+            if sys.stdout.isatty() and output is OutputFormat.TABLE:
                 _redraw(first, read, interval, count)
             else:
-                _print(first, read, interval, count, OutputFormat(output))
+                _print(first, read, interval, count, output)
         except KeyboardInterrupt:
             return 0
     return 0

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-import click
 
 from eurekube_provider.cli.output import OutputFormat, console
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.doctor.worlds_reader import Progress, Worlds, WorldsReader
-from eurekube_provider.operator.options import variable
+from eurekube_provider.operator.options import help_of
 from eurekube_provider.operator.settings import CONFIG, OPTIONS, Settings, settings_from
 
 WELL, DIFFERS, COULD_NOT_READ = 0, 1, 2
@@ -22,47 +20,32 @@ WELL, DIFFERS, COULD_NOT_READ = 0, 1, 2
 
 _SETTINGS = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def world_options(function: _F) -> _F:
+def add_world_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which worlds are looked at, and how they are shown."""
-    for add in reversed(_options()):
-        function = add(function)
-    return function
-
-
-def _options() -> list[Callable[[_F], _F]]:
-    named = {one.name: one for one in (CONFIG, *OPTIONS)}
-    found: list[Callable[[_F], _F]] = [
-        click.option("--namespace", "-n", metavar="NAME[,NAME...]", help="The namespaces to look at. [all]")
-    ]
-    for name in _SETTINGS:
-        one = named[name]
-        default = f" [{one.shown_default}]" if one.shown_default else ""
-        also = f"; {variable(name)}" if one.variable else ""
-        sentence = f"{one.help[0].upper()}{one.help[1:]}{default}{also}"
-        found.append(click.option(f"--{name}", metavar=one.metavar, help=sentence))
-    found.append(
-        click.option(
-            "--output",
-            "-o",
-            type=click.Choice([str(one) for one in OutputFormat]),
-            default=str(OutputFormat.TABLE),
-            help="How it is written. [table]",
-        )
+    parser.add_argument(
+        "--namespace", "-n", metavar="NAME[,NAME...]", help="The namespaces to look at. [all]"
     )
-    return found
+    named = {one.name: one for one in (CONFIG, *OPTIONS)}
+    for name in _SETTINGS:
+        sentence = help_of(named[name])
+        sentence = f"{sentence[0].upper()}{sentence[1:]}"
+        parser.add_argument(f"--{name}", metavar=named[name].metavar, help=sentence)
+    outputs = list(map(str, OutputFormat))
+    parser.add_argument(
+        "--output", "-o", choices=outputs, default=str(OutputFormat.TABLE), help="How it is written. [table]"
+    )
 
 
-def settings_of(options: dict[str, Any]) -> Settings:
+def settings_of(options: argparse.Namespace) -> Settings:
     """Read the settings that the options name; no connection where nobody gave an Eureka.
 
-    :param options: those of :func:`world_options`, as click has them.
+    :param options: those of :func:`add_world_options`.
     :raises ConfigurationError: one of them cannot be used.
     """
-    flags = {name.replace("-", "_"): options.get(name.replace("-", "_")) for name in _SETTINGS}
-    return settings_from({**flags, "watch_namespace": options.get("namespace")}, needs_eureka=False)
+    said = vars(options)
+    flags = {key: said[key] for name in _SETTINGS if (key := name.replace("-", "_"))}
+    return settings_from({**flags, "watch_namespace": options.namespace}, needs_eureka=False)
 
 
 @contextmanager
@@ -76,7 +59,7 @@ def shown_progress() -> Iterator[Progress]:
 
 
 @contextmanager
-def reading(command: str, options: dict[str, Any]) -> Iterator[WorldsReader]:
+def reading(command: str, options: argparse.Namespace) -> Iterator[WorldsReader]:
     """Have both worlds at hand; what keeps that from happening ends the command with one sentence.
 
     :raises SystemExit: with :data:`COULD_NOT_READ`.
@@ -89,7 +72,7 @@ def reading(command: str, options: dict[str, Any]) -> Iterator[WorldsReader]:
         raise SystemExit(COULD_NOT_READ) from None
 
 
-def read_once(command: str, options: dict[str, Any]) -> Worlds:
+def read_once(command: str, options: argparse.Namespace) -> Worlds:
     """Read both worlds.
 
     :raises SystemExit: neither can be read.

@@ -11,7 +11,7 @@ from typing import Any
 from eurekube_provider.comparison.cluster_names import SyncerName
 from eurekube_provider.comparison.discrepancy import Difference, differences_in, grouped
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
-from eurekube_provider.comparison.reported_state import SyncState, reported_state_of
+from eurekube_provider.comparison.reported_state import NEVER_RECONCILED, SyncState, reported_state_of
 from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError
@@ -20,7 +20,8 @@ from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Plan, plan
-from eurekube_provider.core.remedies import mended
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 
@@ -47,8 +48,7 @@ class Comparison:
     """One application as its keeper wants it and as Eureka has it.
 
     :ivar eureka_name: the connection at which it is registered.
-    :ivar reason: one word for what is wrong, as the condition's reason has it; empty where nothing is.
-    :ivar message: the same in a sentence.
+    :ivar problem: what is wrong; None where nothing is.
     :ivar kubernetes: the endpoints; None where Kubernetes was not read, or has nothing to do with it.
     :ivar eureka: the instances; None where Eureka was not read.
     :ivar differing: how many instances differ; ``differences`` are the first of them.
@@ -58,8 +58,7 @@ class Comparison:
     keeper: Keeper
     state: SyncState
     eureka_name: str = DEFAULT_CONNECTION
-    reason: str = ""
-    message: str = ""
+    problem: Problem | None = None
     kubernetes: Count | None = None
     eureka: Count | None = None
     differing: int = 0
@@ -77,8 +76,8 @@ class Comparison:
             "keeper": {"kind": str(self.keeper.kind), "name": self.keeper.name},
             "eurekaName": self.eureka_name,
             "state": str(self.state),
-            "reason": self.reason,
-            "message": self.message,
+            "reason": self.problem.reason if self.problem else "",
+            "message": self.problem.text if self.problem else "",
             "kubernetes": self.kubernetes.to_dict() if self.kubernetes else None,
             "eureka": self.eureka.to_dict() if self.eureka else None,
             "differing": self.differing,
@@ -133,14 +132,14 @@ class SyncerPlan:
 
     :ivar owner: of its instances.
     :ivar steps: what differs.
-    :ivar held: why nothing of it would be done, or only a part; empty where all would.
+    :ivar held: why nothing of it would be done, or only a part; None where all would.
     """
 
     key: SyncerName
     owner: str
     eureka: str
     steps: Plan
-    held: str = ""
+    held: Problem | None = None
 
 
 def plans_of(
@@ -161,13 +160,13 @@ def plans_of(
             continue
         there = owned[eureka, owner]
         if item["metadata"].get("deletionTimestamp"):
-            held = "the syncer is being deleted"
+            held = Problem(Seen.DELETED, "the syncer is being deleted")
             found[key] = SyncerPlan(key, owner, eureka, plan((), there, owner), held)
             continue
         try:
             syncer = Syncer.from_object(item)
         except ConfigurationError as error:
-            found[key] = SyncerPlan(key, owner, eureka, Plan(), str(error))
+            found[key] = SyncerPlan(key, owner, eureka, Plan(), Problem(Reason.NOT_ALLOWED, str(error)))
             continue
         desired = kubernetes.desired.get(key)
         if desired is None:
@@ -179,24 +178,25 @@ def plans_of(
         if gone is None or gone in known:
             continue
         if not kubernetes.namespaces or gone[0] in kubernetes.namespaces:
-            found[gone] = SyncerPlan(gone, owner, eureka, plan((), there, owner), "there is no such syncer")
+            held = Problem(Seen.NO_SUCH_SYNCER, "there is no such syncer")
+            found[gone] = SyncerPlan(gone, owner, eureka, plan((), there, owner), held)
     return found
 
 
 def _with_held_back(planned: SyncerPlan, item: Object, syncer: Syncer, desired: Desired) -> SyncerPlan:
     """What of a plan the operator would hold back, as far as the syncer and its status say."""
-    steps, reported = planned.steps, reported_state_of(item)
-    held = ""
-    if reported.sync_reason in _HELD:
-        held, steps = f"{reported.sync_reason}: {reported.sync_message}", Plan(refusals=steps.refusals)
+    steps, said = planned.steps, reported_state_of(item).synced
+    held = None
+    if said.reason in _HELD:
+        held, steps = replace(said, message=str(said)), Plan(refusals=steps.refusals)
     elif syncer.is_paused:
-        held = "the syncer is paused: nothing is changed"
+        held = Problem(ConditionType.PAUSED, "the syncer is paused: nothing is changed")
     elif desired.is_in_doubt:
         told = "; ".join(problem.message for problem in desired.problems)
-        held = f"nothing is removed in doubt: {told}"
+        held = replace(desired.problems[0], message=f"nothing is removed in doubt: {told}")
         steps = _without_removals(steps, spared=desired.terminating)
-    elif reported.sync_reason == ConditionType.BRAKED:
-        held = f"removals are held back: {reported.sync_message}"
+    elif said.reason == ConditionType.BRAKED:
+        held = replace(said, message=f"removals are held back: {said.message}")
     return SyncerPlan(planned.key, planned.owner, planned.eureka, steps, held)
 
 
@@ -269,7 +269,6 @@ def _of_syncers(
                 Keeper(KeeperKind.SYNCER, "/".join(key)),
                 SyncState.NOT_SYNCED,
                 planned.eureka,
-                Seen.NO_SUCH_SYNCER,
                 seen(Seen.NO_SUCH_SYNCER, "there is no such syncer: the operator deregisters what it had"),
                 Count(0, 0),
                 count_of(there),
@@ -288,27 +287,25 @@ def comparison_of_syncer(
     :param there: what it has in Eureka; None where that was not read.
     """
     reported = reported_state_of(item)
-    found = differences_in(planned.steps, planned.held) if planned else []
+    held = planned.held.message if planned and planned.held else ""
+    found = differences_in(planned.steps, held) if planned else []
     kubernetes = count_of(desired.instances) if desired is not None else None
     eureka = count_of(there) if there is not None else None
-    state, (reason, message) = reported.state, reported.told
+    state, problem = reported.state, reported.problem
     if item["metadata"].get("deletionTimestamp"):
-        state, reason = SyncState.NOT_SYNCED, Seen.DELETED
-        message = seen(Seen.DELETED, "it was deleted, and its instances leave")
-    elif (
-        reason == Seen.NOT_LOOKED_AT and kubernetes and eureka and (kubernetes.up or 0) > 0 and not eureka.up
-    ):
-        state = SyncState.NOT_READY
-        message = seen(
-            Seen.NOT_LOOKED_AT,
-            "no operator has looked at it yet, and callers find none of its ready endpoints",
-        )
-    elif found and (state is SyncState.SYNCED or reason == ConditionType.CONFLICT):
+        state = SyncState.NOT_SYNCED
+        problem = seen(Seen.DELETED, "it was deleted, and its instances leave")
+    elif reported is NEVER_RECONCILED:
+        if kubernetes and eureka and kubernetes.up and not eureka.up:
+            state = SyncState.NOT_READY
+            message = "no operator has looked at it yet, and callers find none of its ready endpoints"
+            problem = seen(Seen.NOT_LOOKED_AT, message)
+    elif found and (problem is None or problem.reason == ConditionType.CONFLICT):
         message = "; ".join(group.told for group in grouped(found))  # each cause once
-        if state is SyncState.SYNCED:
-            state, reason, message = SyncState.NOT_SYNCED, Seen.DIFFERS, seen(Seen.DIFFERS, message)
+        if problem is None:
+            state, problem = SyncState.NOT_SYNCED, seen(Seen.DIFFERS, message)
         else:
-            message = mended(reason, message)
+            problem = Problem(problem.reason, message).with_remedy(REMEDIES)
     spec, status = item.get("spec") or {}, item.get("status") or {}
     if there is None and "registered" in status:
         eureka = Count(int(status["registered"]))
@@ -317,8 +314,7 @@ def comparison_of_syncer(
         Keeper(KeeperKind.SYNCER, "/".join(_name_of(item))),
         state,
         connection_of(item),
-        reason,
-        message,
+        problem,
         kubernetes,
         eureka,
         len(found),
@@ -334,17 +330,9 @@ def _application_of(spec: Object, status: Object) -> str:
 def _not_compared(eureka: str, application: str, keeper: Keeper, those: Sequence[Instance]) -> Comparison:
     """What no syncer of the cluster keeps: there is nothing to compare it with."""
     count = count_of(those)
-    has_none_up = not count.up
-    return Comparison(
-        application,
-        keeper,
-        SyncState.NOT_READY if has_none_up else SyncState.NOT_COMPARED,
-        eureka,
-        Seen.NONE_UP if has_none_up else "",
-        seen(Seen.NONE_UP, f"none of {count.total} is UP") if has_none_up else "",
-        None,
-        count,
-    )
+    problem = None if count.up else seen(Seen.NONE_UP, f"none of {count.total} is UP")
+    state = SyncState.NOT_READY if problem else SyncState.NOT_COMPARED
+    return Comparison(application, keeper, state, eureka, problem, None, count)
 
 
 def count_of(instances: Iterable[Instance]) -> Count:

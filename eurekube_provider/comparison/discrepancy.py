@@ -16,7 +16,6 @@ from eurekube_provider.core.plan import (
     differences,
     whose,
 )
-from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.core.wording import counted
 
 MOST_OF_A_GROUP = 5
@@ -57,7 +56,7 @@ def difference_of_change(change: Change, why: str = "") -> Difference:
     :param why: why it has not been made; empty where nothing is known to be in its way.
     """
     instance, actual = change.instance, change.actual
-    changed, (why, _) = "", told_apart(why)  # what mends it is said once, of all of them
+    changed = ""
     if actual is not None and change.action in (Action.UPDATE, Action.SET_STATUS):
         changed = f"{', '.join(differences(instance, actual))}; "
     return Difference(

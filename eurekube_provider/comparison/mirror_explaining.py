@@ -26,6 +26,7 @@ from eurekube_provider.core.mirror_slices import shown_endpoints
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of
+from eurekube_provider.core.problem import Problem
 
 _EVERYWHERE = networks_of(["0.0.0.0/0", "::/0"])
 _OF_INSTANCES = (MirrorCondition.ADDRESS_REFUSED, MirrorCondition.UNRESOLVABLE, MirrorCondition.NO_PORT)
@@ -228,7 +229,7 @@ class _Explainer:
         for kind in _OF_INSTANCES:
             if not self._has_condition(kind):
                 continue
-            for sentence in str(self._conditions[kind].get("message") or "").split("; "):
+            for sentence in Problem.of(self._conditions[kind]).message.split("; "):
                 if sentence.startswith(start):
                     return f"{kind}: it {sentence.removeprefix(start)}"
         return ""

@@ -14,7 +14,7 @@ from eurekube_provider.core.mirror import Mirror
 from eurekube_provider.core.mirror_conditions import MirroredService
 from eurekube_provider.core.mirror_names import mirrored_name
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 
 STALE_SECONDS = 900.0
@@ -33,8 +33,8 @@ class MirrorState:
     :ivar application: in upper case; a pattern where it mirrors several.
     :ivar services: what each Service shows; those that a status lists.
     :ivar mirrored: how many Services there are.
-    :ivar state: the two conditions as one word, ``reason`` and ``message`` what is wrong; both empty where
-        nothing is.
+    :ivar state: the two conditions as one word.
+    :ivar problem: what is wrong; None where nothing is.
     :ivar read_at: when Eureka was last read for it, in RFC 3339; empty where nobody says.
     """
 
@@ -50,9 +50,8 @@ class MirrorState:
     held: int
     reported: ReportedState
     state: SyncState
-    reason: str = ""
-    message: str = ""
-    read_at: str = ""
+    problem: Problem | None
+    read_at: str
 
     @property
     def subject(self) -> str:
@@ -74,12 +73,7 @@ class MirrorState:
     @property
     def why(self) -> str:
         """One line of reason, without what mends it; empty where nothing is wrong."""
-        return told_apart(self.told)[0]
-
-    @property
-    def told(self) -> str:
-        """Reason, sentence and what mends it; empty where nothing is wrong."""
-        return ": ".join(part for part in (self.reason, self.message) if part)
+        return str(self.problem or "")
 
     @property
     def applications(self) -> frozenset[str]:
@@ -104,19 +98,13 @@ class MirrorState:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        said = self.reported
         return {
             "namespace": self.namespace,
             "name": self.name,
             "application": self.application,
             "eureka": self.eureka_name,
             "state": str(self.state),
-            "ready": said.is_ready,
-            "reason": said.reason,
-            "message": said.message,
-            "synced": said.is_synced,
-            "syncReason": said.sync_reason,
-            "syncMessage": said.sync_message,
+            **self.reported.to_dict(),
             "why": self.why,
             "services": self.mirrored,
             "service": self.service,
@@ -177,19 +165,18 @@ def _mirror_state_of(item: Object, now_seconds: float) -> MirrorState:
         held=int(status.get("held") or 0),
         reported=reported,
         state=reported.state,
-        reason=reported.told[0],
-        message=reported.told[1],
+        problem=reported.problem,
         read_at=str(status.get("lastReadTime") or ""),
     )
     if item["metadata"].get("deletionTimestamp"):
-        message = seen(Seen.DELETED, "it was deleted, and waits until its Services are gone")
-        return replace(found, state=SyncState.NOT_SYNCED, reason=Seen.DELETED, message=message)
+        problem = seen(Seen.DELETED, "it was deleted, and waits until its Services are gone")
+        return replace(found, state=SyncState.NOT_SYNCED, problem=problem)
     age = found.read_seconds_ago(now_seconds)
     if found.state is SyncState.SYNCED and age is not None and age > STALE_SECONDS:
         message = (
             f"Eureka was last read for it {age / 60:.0f} min ago: no operator with --mirrors looks after it"
         )
-        return replace(found, state=SyncState.NOT_KNOWN, reason=Seen.STALE, message=seen(Seen.STALE, message))
+        return replace(found, state=SyncState.NOT_KNOWN, problem=seen(Seen.STALE, message))
     return found
 
 

@@ -10,6 +10,7 @@ from eurekube_provider.comparison.ranked import Ranked
 from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.problem import Problem
 
 
 class SyncState(Ranked):
@@ -44,11 +45,9 @@ class ReportedState:
     """
 
     is_ready: bool | None
-    reason: str
-    message: str
-    is_synced: bool | None = None
-    sync_reason: str = ""
-    sync_message: str = ""
+    ready: Problem
+    is_synced: bool | None
+    synced: Problem
 
     @property
     def state(self) -> SyncState:
@@ -60,20 +59,29 @@ class ReportedState:
         return SyncState.SYNCED if self.is_synced else SyncState.NOT_SYNCED
 
     @property
-    def told(self) -> tuple[str, str]:
-        """The reason and the sentence that say what is wrong; both empty where nothing is."""
+    def problem(self) -> Problem | None:
+        """What is wrong; None where nothing is."""
         if self.state is SyncState.SYNCED:
-            return "", ""
-        if self.state is SyncState.NOT_SYNCED:
-            return self.sync_reason, self.sync_message
-        return self.reason, self.message
+            return None
+        return self.synced if self.state is SyncState.NOT_SYNCED else self.ready
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain JSON values."""
+        return {
+            "ready": self.is_ready,
+            "reason": self.ready.reason,
+            "message": self.ready.text,
+            "synced": self.is_synced,
+            "syncReason": self.synced.reason,
+            "syncMessage": self.synced.text,
+        }
 
 
 NEVER_RECONCILED = ReportedState(
     is_ready=None,
-    reason=Seen.NOT_LOOKED_AT,
-    message=seen(Seen.NOT_LOOKED_AT, "no operator has looked at it yet"),
-    sync_reason=Seen.NOT_LOOKED_AT,
+    ready=seen(Seen.NOT_LOOKED_AT, "no operator has looked at it yet"),
+    is_synced=None,
+    synced=Problem(Seen.NOT_LOOKED_AT, ""),
 )
 
 
@@ -89,9 +97,7 @@ def reported_state_of(item: Mapping[str, Any]) -> ReportedState:
     truth = {"True": True, "False": False}
     return ReportedState(
         is_ready=truth.get(ready.get("status", "")),
-        reason=str(ready.get("reason", "")),
-        message=str(ready.get("message", "")),
+        ready=Problem.of(ready),
         is_synced=truth.get(synced.get("status", "")),
-        sync_reason=str(synced.get("reason", "")),
-        sync_message=str(synced.get("message", "")),
+        synced=Problem.of(synced),
     )

@@ -1,6 +1,6 @@
 """What mends what `status`, `explain` and the status page show beside the conditions: pure.
 
-Conditions have theirs in :mod:`eurekube_provider.core.remedies`, and bring them in their messages.
+Conditions have theirs in :mod:`eurekube_provider.core.remedies`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from eurekube_provider.core.remedies import mended
+from eurekube_provider.core.problem import Problem
 
 
 class Seen(StrEnum):
@@ -103,11 +103,6 @@ TROUBLE_REMEDIES: Mapping[str, str] = {
 """By the name of a trouble that is no application's."""
 
 
-def seen(reason: Seen, message: str) -> str:
-    """The sentence of a reason, with what mends it."""
-    return mended(reason, message, SEEN_REMEDIES)
-
-
-def troubled(name: TroubleName, message: str) -> str:
-    """The sentence of a trouble, with what mends it."""
-    return mended(name, message, TROUBLE_REMEDIES)
+def seen(reason: Seen, message: str) -> Problem:
+    """The problem of an application or a mirror, with what mends it."""
+    return Problem(reason, message, SEEN_REMEDIES[reason])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from eurekube_provider.comparison.comparing import Comparison
 from eurekube_provider.comparison.ranked import Ranked
 from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.seen_remedies import TroubleName, troubled
+from eurekube_provider.comparison.seen_remedies import TROUBLE_REMEDIES, TroubleName
+from eurekube_provider.core.problem import Problem
 
 if TYPE_CHECKING:
     from eurekube_provider.comparison.mirror_state import MirrorState
@@ -35,14 +36,12 @@ class Severity(Ranked):
 class Trouble:
     """One thing that is wrong.
 
-    :ivar name: one word, as conditions have it.
-    :ivar message: a sentence, of the first of them where it befalls several.
+    :ivar problem: that of the first of them where it befalls several.
     :ivar subjects: what it befalls.
     """
 
     severity: Severity
-    name: str
-    message: str
+    problem: Problem
     subjects: Sequence[str] = ()
 
     @property
@@ -56,8 +55,8 @@ class Trouble:
         """Return it as plain JSON values."""
         return {
             "severity": str(self.severity),
-            "name": self.name,
-            "message": self.message,
+            "name": self.problem.reason,
+            "message": self.problem.text,
             "subjects": list(self.subjects),
         }
 
@@ -90,22 +89,18 @@ _Shown = TypeVar("_Shown", Comparison, "MirrorState")
 
 def _troubles_by_reason(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[Trouble]:
     """One trouble for each severity and reason, what befalls most of them first."""
-    by_reason: dict[tuple[Severity, str], list[_Shown]] = {}
+    by_reason: dict[tuple[Severity, str], list[tuple[Problem, str]]] = {}
     for one in shown:
-        if one.state.is_fault:
-            by_reason.setdefault((_SEVERITIES[one.state], one.reason), []).append(one)
-    return [
-        Trouble(severity, reason, _message(those, named), tuple(map(named, those)))
-        for (severity, reason), those in sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    ]
-
-
-def _message(those: Sequence[_Shown], named: Callable[[_Shown], str]) -> str:
-    """The one sentence of all, or the first one's, with whose it is."""
-    first = those[0]
-    if not first.message or all(one.message == first.message for one in those):
-        return first.message
-    return f"e.g. {named(first)}: {first.message}"
+        if one.problem is not None:
+            key = (_SEVERITIES[one.state], one.problem.reason)
+            by_reason.setdefault(key, []).append((one.problem, named(one)))
+    found = []
+    for (severity, _), those in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        problem, name = those[0]
+        if any(one != problem for one, _ in those):
+            problem = replace(problem, message=f"e.g. {name}: {problem.message}")
+        found.append(Trouble(severity, problem, tuple(name for _, name in those)))
+    return found
 
 
 def _name_of(comparison: Comparison) -> str:
@@ -114,8 +109,8 @@ def _name_of(comparison: Comparison) -> str:
 
 
 def trouble(severity: Severity, name: TroubleName, message: str, subjects: Sequence[str] = ()) -> Trouble:
-    """A trouble that is no application's; its message ends with what mends it."""
-    return Trouble(severity, name, troubled(name, message), subjects)
+    """A trouble that is no application's, with what mends it."""
+    return Trouble(severity, Problem(name, message, TROUBLE_REMEDIES[name]), subjects)
 
 
 def eureka_troubles(

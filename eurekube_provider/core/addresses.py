@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.objects import Object, Problem, conditions_of, is_ready, qualified
-from eurekube_provider.core.remedies import TO_MEND
+from eurekube_provider.core.objects import Object, conditions_of, is_ready, qualified
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise
 
 AUTO_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertise.CLUSTER_IP)
@@ -65,7 +65,8 @@ def service_address(
     missing = f"no {_WHAT[order[-1]]}" if len(order) == 1 else "neither a load balancer's address nor an IP"
     return Problem(
         ConditionType.NO_ADDRESS,
-        f"Service {qualified(service)} has {missing}{TO_MEND}use mode pod, or give it an address",
+        f"Service {qualified(service)} has {missing}",
+        "use mode pod, or give it an address",
     )
 
 

@@ -26,7 +26,6 @@ from eurekube_provider.core.mapping_cache import NOT_MAPPED, MappingCache, Slice
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import (
     Object,
-    Problem,
     is_packed_by_kubernetes,
     is_ready,
     is_terminating,
@@ -34,6 +33,7 @@ from eurekube_provider.core.objects import (
     service_of,
 )
 from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Syncer
 from eurekube_provider.core.text import check_instance_id, check_metadata
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, Problem
+from eurekube_provider.core.objects import Object
 from eurekube_provider.core.ports import Ports
+from eurekube_provider.core.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

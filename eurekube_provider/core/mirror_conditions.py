@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eurekube_provider.core.condition_types import MirrorReason, Reason, StatusCondition
-from eurekube_provider.core.objects import Problem
-from eurekube_provider.core.remedies import REMEDIES, mended
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.wording import joined
 
 
@@ -88,13 +88,13 @@ class MirroredService:
 class MirrorReport:
     """What a reconcile of a mirror came to.
 
-    :ivar problems: a message by condition; :attr:`told` has them with what mends each.
+    :ivar problems: by condition.
     :ivar failure: why the mirror is not in sync, where no condition of its own says so.
     :ivar read_at: Unix time of the last reading of Eureka; None where there was none.
     """
 
     services: tuple[MirroredService, ...] = ()
-    problems: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, Problem] = field(default_factory=dict)
     failure: Problem | None = None
     read_at: float | None = None
 
@@ -114,48 +114,37 @@ class MirrorReport:
         return sum(one.held for one in self.services)
 
     @property
-    def told(self) -> dict[str, str]:
-        """A message by condition, which ends with what mends it."""
-        return {name: mended(name, message, MIRROR_REMEDIES) for name, message in self.problems.items()}
-
-    @property
-    def synced(self) -> tuple[bool, str, str]:
-        """Whether the cluster shows what Eureka holds; the reason, and a sentence."""
+    def synced(self) -> tuple[bool, Problem]:
+        """Whether the cluster shows what Eureka holds, and what the condition says."""
         if self.failure is not None:
-            return self._failed(self.failure)
+            return False, self.failure.with_remedy(MIRROR_REMEDIES)
         for kind in MirrorCondition:
             if kind in self.problems:
-                return False, kind, self.told[kind]
-        return True, MirrorReason.IN_SYNC, f"{len(self.services)} Services show what Eureka holds"
+                return False, self.problems[kind]
+        message = f"{len(self.services)} Services show what Eureka holds"
+        return True, Problem(MirrorReason.IN_SYNC, message)
 
     @property
-    def is_ready(self) -> tuple[bool, str, str]:
-        """Whether each Service has an endpoint that is called; the reason, and a sentence."""
+    def is_ready(self) -> tuple[bool, Problem]:
+        """Whether each Service has an endpoint that is called, and what the condition says."""
         idle = [one.service for one in self.services if not one.ready]
         if self.services and not idle:
-            return (
-                True,
-                MirrorReason.ENDPOINTS_READY,
-                f"{self.ready} endpoints of {len(self.services)} Services are ready",
-            )
-        if self.failure is not None:
-            return self._failed(self.failure)
-        if not self.services:
-            is_synced, reason, message = self.synced
-            if not is_synced:
-                return False, reason, message
+            message = f"{self.ready} endpoints of {len(self.services)} Services are ready"
+            return True, Problem(MirrorReason.ENDPOINTS_READY, message)
+        is_synced, problem = self.synced
+        if self.failure is not None or not (self.services or is_synced):
+            return False, problem
         named = joined(idle, "Services")
         message = f"no endpoint is ready of {named}" if idle else "no application is mirrored"
-        return False, MirrorReason.NONE_READY, mended(MirrorReason.NONE_READY, message, MIRROR_REMEDIES)
-
-    @staticmethod
-    def _failed(failure: Problem) -> tuple[bool, str, str]:
-        return False, failure.reason, mended(failure.reason, failure.message, MIRROR_REMEDIES)
+        return False, Problem(MirrorReason.NONE_READY, message).with_remedy(MIRROR_REMEDIES)
 
 
-def gathered(problems: Iterable[Problem]) -> dict[str, str]:
-    """One message for each reason, which names a few and counts the rest."""
-    by_reason: dict[str, list[str]] = {}
+def gathered(problems: Iterable[Problem]) -> dict[str, Problem]:
+    """One problem for each reason, which names a few and counts the rest; with what mends them."""
+    by_reason: dict[str, list[Problem]] = {}
     for one in problems:
-        by_reason.setdefault(one.reason, []).append(one.message)
-    return {reason: joined(messages) for reason, messages in by_reason.items()}
+        by_reason.setdefault(one.reason, []).append(one)
+    return {
+        reason: replace(those[0], message=joined([one.message for one in those])).with_remedy(MIRROR_REMEDIES)
+        for reason, those in by_reason.items()
+    }

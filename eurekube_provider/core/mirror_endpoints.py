@@ -10,7 +10,7 @@ from eurekube_provider.core.mirror import Mirror, ServicePort
 from eurekube_provider.core.mirror_addresses import AddressPolicy, JudgedAddress
 from eurekube_provider.core.mirror_conditions import MirrorCondition
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.objects import Problem
+from eurekube_provider.core.problem import Problem
 
 TargetPort = tuple[str, int, str]
 """A port of instances: the Service's port name, the number, and the protocol above TCP, empty for any."""

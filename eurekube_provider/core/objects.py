@@ -1,10 +1,9 @@
-"""Helpers to read Kubernetes objects as the API sends them, and the problem of one that cannot be mapped."""
+"""Helpers to read Kubernetes objects as the API sends them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 Object = Mapping[str, Any]
@@ -30,14 +29,6 @@ MIRROR_LABEL = "eurekube.io/mirror"
 
 ATTACH_ANNOTATION = "eurekube.io/attach-mirror"
 """On a Service of a person's: the mirror that may add EndpointSlices to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """The reason why an object could not be mapped, and a message: those of a condition."""
-
-    reason: str
-    message: str
 
 
 def is_object_name(text: str) -> bool:

@@ -8,8 +8,8 @@ from typing import Literal
 
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.model import Port, shared_port
-from eurekube_provider.core.objects import Object, Problem
-from eurekube_provider.core.remedies import TO_MEND
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import PortReference
 
 NO_SECURE_PORT = shared_port(443, enabled=False)
@@ -77,7 +77,8 @@ def _plain_port(
         return None
     return Problem(
         ConditionType.AMBIGUOUS_PORT,
-        f"{where} has several ports ({_listed(tcp)}) and none is named http{TO_MEND}name one in spec.port",
+        f"{where} has several ports ({_listed(tcp)}) and none is named http",
+        "name one in spec.port",
     )
 
 

@@ -1,17 +1,10 @@
-"""What mends each condition, and how its message says so: pure.
-
-A message that tells of something wrong ends with what to do, after :data:`TO_MEND`. A message that knows
-more than its name says that itself; any other gets the remedy of its name. The doctor shows problem and
-remedy apart (:func:`told_apart`).
-"""
+"""What mends each condition, where its problem knows nothing more exact: pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshCondition, RefreshReason
-
-TO_MEND = "; to mend it: "
 
 REMEDIES: Mapping[str, str] = {
     ConditionType.BRAKED: (
@@ -59,19 +52,3 @@ REFRESH_REMEDIES: Mapping[str, str] = {
     RefreshReason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
 }
 """What mends each condition and reason of a StackRefresh. A failed run's own message says what to do."""
-
-
-def mended(name: str, message: str, remedies: Mapping[str, str] = REMEDIES) -> str:
-    """A message that ends with what to do: with its own remedy, else with that of its name.
-
-    :param name: of the condition, or the reason.
-    """
-    problem, own = told_apart(message)
-    remedy = own or remedies.get(name, "")
-    return f"{problem}{TO_MEND}{remedy}" if remedy else problem
-
-
-def told_apart(message: str) -> tuple[str, str]:
-    """The problem, and what mends it; empty where the message does not say that."""
-    problem, _, remedy = message.partition(TO_MEND)
-    return problem, remedy

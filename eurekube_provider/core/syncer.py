@@ -22,9 +22,9 @@ from eurekube_provider.core.identity import (
     metadata_key,
 )
 from eurekube_provider.core.model import EMPTY, EurekaLease, shared_lease
-from eurekube_provider.core.objects import Object, Problem, app_of, conditions_of, is_mirrored
+from eurekube_provider.core.objects import Object, app_of, conditions_of, is_mirrored
 from eurekube_provider.core.plan import Policy
-from eurekube_provider.core.remedies import TO_MEND
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.reservations import names_of
 from eurekube_provider.core.text import check_metadata, name_problem, text_problem
 
@@ -214,8 +214,8 @@ class Syncer:
         return Problem(
             ConditionType.LEASE_TOO_SHORT,
             f"spec.lease.durationSeconds is {self.lease.duration_seconds}: instances live {lives} s after a"
-            f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass"
-            f"{TO_MEND}take at least {self.shortest_lease_seconds}",
+            f" renewal, and until a standby operator renews in place of one that died, {needed} s may pass",
+            f"take at least {self.shortest_lease_seconds}",
         )
 
     @property

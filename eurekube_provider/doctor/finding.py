@@ -13,6 +13,9 @@ from eurekube_provider.core.shortfall import ShortfallKind
 
 Body = Mapping[str, Any]
 
+UNKNOWN_REMEDY = "see what docs/reference/conditions.md says of it"
+"""What mends a condition of which nobody says that."""
+
 
 class Fault(StrEnum):
     """The faults that the doctor knows."""

@@ -14,9 +14,9 @@ from eurekube_provider.core.mirror_endpoints import is_echo
 from eurekube_provider.core.mirror_names import assigned_names
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, is_mirrored, qualified
-from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import listed
-from eurekube_provider.doctor.finding import Fault, Finding
+from eurekube_provider.doctor.finding import UNKNOWN_REMEDY, Fault, Finding
 
 _TOLD_OTHERWISE = frozenset(
     {
@@ -68,7 +68,7 @@ def _of_mirror(item: Object, mirror_state: MirrorState, now_seconds: float) -> I
     age = mirror_state.read_seconds_ago(now_seconds)
     told_age = f"Eureka was last read for it {age / 60:.0f} min ago" if age is not None else ""
     if unreachable.get("status") == "True":
-        said = f"{told_apart(unreachable['message'])[0]}{f'; {told_age}' if told_age else ''}"
+        said = f"{Problem.of(unreachable).message}{f'; {told_age}' if told_age else ''}"
         remedy = "see why Eureka does not answer; until then its Services send calls to what may be gone"
         yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, remedy)
     elif age is not None and age > STALE_SECONDS:
@@ -81,12 +81,9 @@ def _of_mirror(item: Object, mirror_state: MirrorState, now_seconds: float) -> I
     if not told and synced.get("status") == "False" and synced.get("reason") not in _TOLD_OTHERWISE:
         told = [synced]
     for one in told:
-        reason = one["reason"] if one is synced else one["type"]
-        problem, remedy = told_apart(one["message"])
-        remedy = remedy or MIRROR_REMEDIES.get(reason, "see what docs/reference/conditions.md says of it")
-        yield Finding(
-            Fault.MIRROR_TROUBLE, mirror_state.subject, f"its operator says {reason}: {problem}", remedy
-        )
+        found = Problem.of(one).with_remedy(MIRROR_REMEDIES)
+        said, remedy = f"its operator says {found}", found.remedy or UNKNOWN_REMEDY
+        yield Finding(Fault.MIRROR_TROUBLE, mirror_state.subject, said, remedy)
 
 
 def _names_taken(

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from eurekube_provider.core.condition_types import ConditionType
-from eurekube_provider.core.objects import Object, Problem, conditions_of
+from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.ports import choose_ports
-from eurekube_provider.core.remedies import REMEDIES, told_apart
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
-from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
+from eurekube_provider.doctor.finding import UNKNOWN_REMEDY, Fault, Finding, Patch, PatchKind
 from eurekube_provider.doctor.workload_checks import Workload, speaks_http
 
 _TOLD_OTHERWISE = frozenset(
@@ -45,7 +46,7 @@ def lease_findings(syncer: Syncer) -> Iterator[Finding]:
         yield Finding(
             Fault.LEASE_TOO_SHORT,
             subject_of(syncer),
-            told_apart(problem.message)[0],
+            problem.message,
             f"set spec.lease.durationSeconds to {needed} or more",
             patch_of(syncer, lease={"durationSeconds": needed}),
         )
@@ -146,11 +147,6 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
     if not told and synced["status"] == "True" and ready["status"] == "False":
         told = [ready]  # NoneUp
     for one in told:
-        name = one["reason"] if one in (ready, synced) else one["type"]
-        problem, remedy = told_apart(one["message"])
-        yield Finding(
-            Fault.SYNCER_TROUBLE,
-            subject_of(syncer),
-            f"its operator says {name}: {problem}",
-            remedy or REMEDIES.get(name, "see what docs/reference/conditions.md says of it"),
-        )
+        problem = Problem.of(one).with_remedy(REMEDIES)
+        said, remedy = f"its operator says {problem}", problem.remedy or UNKNOWN_REMEDY
+        yield Finding(Fault.SYNCER_TROUBLE, subject_of(syncer), said, remedy)

@@ -4,14 +4,15 @@
 meant to be found: an instance is UP or, scaled to zero, nothing is meant to be. The other conditions are what
 the checks of :data:`CHECKS` find, each by itself: a new one is a function, a line there, a name in
 :class:`~eurekube_provider.core.condition_types.ConditionType`, and what mends it in
-:data:`~eurekube_provider.core.remedies.REMEDIES`.
+:data:`~eurekube_provider.core.remedies.REMEDIES`. One that leaves a syncer synced is in ``_NOTES``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from eurekube_provider.comparison.reported_state import ReportedState
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import (
     EurekubeError,
@@ -24,32 +25,23 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Outcome, Plan, RefusalReason
-from eurekube_provider.core.remedies import TO_MEND, mended, told_apart
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import counted, joined, listed
 
 REFUSALS = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA, ConditionType.CONFLICT})
 """Reasons for which nothing is done for a syncer but to let leave what was seen terminating."""
 
+EUREKA_FAILS = frozenset({Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED, Reason.EUREKA_REJECTED})
+"""Reasons that :func:`problem_of` gives to what a registry did not do."""
+
 _NOT_ASKED = (Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED)
+_NOTES = frozenset({ConditionType.LEASE_TOO_SHORT, ConditionType.DRAIN_TOO_SHORT})
 
 _NOTHING_DESIRED = Desired()
 _NO_STEPS = Plan()
 _NOTHING_DONE = Outcome()
-
-
-@dataclass(frozen=True, slots=True)
-class ConditionFinding:
-    """Something to know of a syncer.
-
-    :param name: the type of its condition, or a reason of Ready and Synced.
-    :param message: None where it is not known: the condition that stands there is kept.
-    :param is_problem: whether the syncer is not synced because of it.
-    """
-
-    name: str
-    message: str | None
-    is_problem: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +56,7 @@ class ConditionInput:
         is not given then.
     :param last_registered: how many instances Eureka held when that was last known, where it was never read.
     :param waiting: how many changes a paused syncer has not made.
-    :param braked: why removals are held back, empty where none are.
+    :param braked: why removals are held back; None where none are.
     :param read_error: why Eureka cannot be read at the moment.
     :param claimed: the names that the syncer has been called by before.
     """
@@ -73,14 +65,14 @@ class ConditionInput:
     there: Collection[Instance]
     wanted: int
     drain: str | None = ""
-    failure: ConditionFinding | None = None
+    failure: Problem | None = None
     last_registered: int | None = None
     syncer: Syncer | None = None
     desired: Desired = _NOTHING_DESIRED
     steps: Plan = _NO_STEPS
     outcome: Outcome = _NOTHING_DONE
     waiting: int = 0
-    braked: str = ""
+    braked: Problem | None = None
     read_error: RegistryError | None = None
     claimed: frozenset[str] = frozenset()
 
@@ -106,130 +98,111 @@ class ConditionInput:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(ReportedState):
     """What the status shall say.
 
-    :param is_ready: None where that is not known, as of ``is_synced``.
-    :param reason: of the condition Ready, as is ``message``; ``sync_reason`` and ``sync_message`` are those
-        of the condition Synced.
-    :param problems: messages by condition type, of what is wrong and of what is only to be known.
+    :param problems: by condition type, what is wrong and what is only to be known.
     :param unknown: condition types of which nothing is known yet: what stands there is kept.
     :param registered: how many instances Eureka holds of the syncer, those on their way out left aside.
     :param refused: how many desired instances were left alone since somebody else's stand in their way.
     :param names: what the syncer has been called by, and may be called by from now on; None for as before.
     """
 
-    is_ready: bool | None
-    reason: str
-    message: str
     application: str = ""
     desired: int = 0
     registered: int = 0
     refused: int = 0
-    problems: Mapping[str, str] = field(default_factory=dict)
-    is_synced: bool | None = True
-    sync_reason: str = ConditionType.SYNCED
-    sync_message: str = ""
+    problems: Mapping[str, Problem] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
     names: frozenset[str] | None = None
 
 
 def report(found: ConditionInput) -> Report:
     """What a reconcile came to, in conditions and counts."""
-    findings: dict[str, ConditionFinding] = {}
+    told: dict[str, Problem] = {}
     for check in CHECKS:
-        for finding in check(found):
-            findings.setdefault(finding.name, finding)
-    told = {one.name: mended(one.name, one.message) for one in findings.values() if one.message is not None}
-    problems = {name: told_apart(message)[0] for name, message in told.items() if findings[name].is_problem}
-    sync_reason = next(iter(problems), str(ConditionType.SYNCED))
-    sync_message = told.get(sync_reason, found.summary)
-    is_ready, reason, message = next(
-        ready for rule in READY_RULES if (ready := rule(found, problems)) is not None
-    )
-    _, remedy = told_apart(told.get(reason if reason in problems else sync_reason, ""))
-    message = mended(reason, f"{message}{TO_MEND}{remedy}" if remedy else message)
+        for one in check(found):
+            told.setdefault(one.reason, one.with_remedy(REMEDIES))
+    notes = _NOTES if found.waiting else _NOTES | {ConditionType.PAUSED}
+    problems = {reason: one for reason, one in told.items() if reason not in notes}
+    is_ready, ready = next(said for rule in READY_RULES if (said := rule(found, problems)) is not None)
     registered = sum(not one.is_leaving for one in found.there)
     names = None
     if found.syncer is not None:
         names = found.syncer.names if found.there else found.syncer.names & found.claimed
     return Report(
-        is_ready=is_ready,
-        reason=reason,
-        message=message,
-        is_synced=not problems,
-        sync_reason=sync_reason,
-        sync_message=sync_message,
+        is_ready,
+        ready,
+        not problems,
+        next(iter(problems.values()), Problem(ConditionType.SYNCED, found.summary)),
         application=found.application,
         desired=found.wanted,
         registered=registered if found.last_registered is None else found.last_registered,
         refused=len(_conflicting(found)) + len(_self_registered(found)),
         problems=told,
-        unknown=frozenset(one.name for one in findings.values() if one.message is None),
+        unknown=frozenset({ConditionType.DRAIN_TOO_SHORT} if found.drain is None else ()),
         names=names,
     )
 
 
-def ended_early(found: ConditionInput) -> Iterator[ConditionFinding]:
+def ended_early(found: ConditionInput) -> Iterator[Problem]:
     """Say what ended the reconcile early."""
     if found.failure is not None:
         yield found.failure
 
 
-def eureka_fails(found: ConditionInput) -> Iterator[ConditionFinding]:
+def eureka_fails(found: ConditionInput) -> Iterator[Problem]:
     """Say that Eureka did not take a change, or cannot be read."""
     errors = [one.error for one in found.outcome.failures if isinstance(one.error, RegistryError)]
     for error in (*errors[:1], *([found.read_error] if found.read_error else [])):
-        yield ConditionFinding(reason_of(error), str(error))
+        yield problem_of(error)
 
 
-def braked(found: ConditionInput) -> Iterator[ConditionFinding]:
+def braked(found: ConditionInput) -> Iterator[Problem]:
     """Say that removals are held back."""
     if found.braked:
-        yield ConditionFinding(ConditionType.BRAKED, found.braked)
+        yield found.braked
 
 
-def cannot_be_mapped(found: ConditionInput) -> Iterator[ConditionFinding]:
+def cannot_be_mapped(found: ConditionInput) -> Iterator[Problem]:
     """Say what of the cluster's objects leaves open what is desired."""
-    for problem in found.desired.problems:
-        yield ConditionFinding(problem.reason, problem.message)
+    yield from found.desired.problems
 
 
-def conflicts(found: ConditionInput) -> Iterator[ConditionFinding]:
+def conflicts(found: ConditionInput) -> Iterator[Problem]:
     """Say what belongs to another owner."""
     if told := _conflicting(found):
-        yield ConditionFinding(ConditionType.CONFLICT, joined(told))
+        yield Problem(ConditionType.CONFLICT, joined(told))
 
 
-def self_registered(found: ConditionInput) -> Iterator[ConditionFinding]:
+def self_registered(found: ConditionInput) -> Iterator[Problem]:
     """Say what registers itself beside us."""
     if there := _self_registered(found):
         verb = "registered itself" if len(there) == 1 else "registered themselves"
-        yield ConditionFinding(ConditionType.SELF_REGISTERED, f"{listed(there, 3)} {verb}")
+        yield Problem(ConditionType.SELF_REGISTERED, f"{listed(there, 3)} {verb}")
 
 
-def paused(found: ConditionInput) -> Iterator[ConditionFinding]:
+def paused(found: ConditionInput) -> Iterator[Problem]:
     """Say that nothing is changed, and what waits: only that keeps a syncer from being synced."""
     if found.syncer is not None and found.syncer.is_paused:
         waits = f"; {found.waiting} changes wait" if found.waiting else ""
         message = f"spec.paused is true: nothing is changed, what is registered is renewed{waits}"
-        yield ConditionFinding(ConditionType.PAUSED, message, is_problem=found.waiting > 0)
+        yield Problem(ConditionType.PAUSED, message)
 
 
-def lease_too_short(found: ConditionInput) -> Iterator[ConditionFinding]:
+def lease_too_short(found: ConditionInput) -> Iterator[Problem]:
     """Say that instances may lapse while another replica takes over."""
     if found.syncer is not None and found.syncer.lease_problem is not None:
-        message = found.syncer.lease_problem.message
-        yield ConditionFinding(ConditionType.LEASE_TOO_SHORT, message, is_problem=False)
+        yield found.syncer.lease_problem
 
 
-def drain_too_short(found: ConditionInput) -> Iterator[ConditionFinding]:
+def drain_too_short(found: ConditionInput) -> Iterator[Problem]:
     """Say that callers lose calls when pods end."""
-    if found.drain != "":
-        yield ConditionFinding(ConditionType.DRAIN_TOO_SHORT, found.drain, is_problem=False)
+    if found.drain:
+        yield Problem(ConditionType.DRAIN_TOO_SHORT, found.drain)
 
 
-CHECKS: tuple[Callable[[ConditionInput], Iterator[ConditionFinding]], ...] = (
+CHECKS: tuple[Callable[[ConditionInput], Iterator[Problem]], ...] = (
     ended_early,
     eureka_fails,
     braked,
@@ -242,72 +215,74 @@ CHECKS: tuple[Callable[[ConditionInput], Iterator[ConditionFinding]], ...] = (
 )
 """The checks in their order: the first problem is the reason of Synced."""
 
-Ready = tuple[bool | None, str, str]
-"""The condition Ready: whether it holds, its reason and its message."""
+Ready = tuple[bool | None, Problem]
+"""The condition Ready: whether it holds, and what it says."""
 
-Problems = Mapping[str, str]
-"""Messages by name, the most telling first."""
+Problems = Mapping[str, Problem]
+"""What keeps the syncer from being synced, by reason, the most telling first."""
 
 
 def _is_unread(found: ConditionInput, problems: Problems) -> Ready | None:
     if found.last_registered is None:
         return None
-    reason, message = next(iter(problems.items()))
-    message += "; what Eureka holds is not known before it was read, and nothing is changed until then;"
-    return False, reason, f"{message} wanted there: {counted(found.wanted)} of {found.application}"
+    more = (
+        "what Eureka holds is not known before it was read, and nothing is changed until then; wanted there:"
+        f" {counted(found.wanted)} of {found.application}"
+    )
+    return False, _going_on(next(iter(problems.values())), f"; {more}")
 
 
 def _is_not_asked(found: ConditionInput, problems: Problems) -> Ready | None:
     """Nobody knows what callers find."""
     if not any(reason in problems for reason in _NOT_ASKED):
         return None
-    reason, message = next(iter(problems.items()))
-    return False, reason, f"{message}; by what is known, {held(found.there)}"
+    first = next(iter(problems.values()))
+    return False, _going_on(first, f"; by what is known, {held(found.there)}")
 
 
 def _is_refused(found: ConditionInput, problems: Problems) -> Ready | None:
-    if found.failure is None or found.failure.name not in REFUSALS:
+    if found.failure is None or found.failure.reason not in REFUSALS:
         return None
-    message = f"{problems[found.failure.name]}; {held(found.there)}"
+    more = held(found.there)
     if found.there:
-        message += ": renewed until its endpoint is seen terminating, and nothing new is registered"
-    return False, found.failure.name, message
+        more += ": renewed until its endpoint is seen terminating, and nothing new is registered"
+    return False, _going_on(problems[found.failure.reason], f"; {more}")
 
 
 def _has_no_service(found: ConditionInput, problems: Problems) -> Ready | None:
     if Reason.NO_MATCHING_SERVICE not in problems:
         return None
-    waits = f", {problems[ConditionType.BRAKED]}" if found.braked else ""
-    message = f"{problems[Reason.NO_MATCHING_SERVICE]}; {held(found.there)}{waits}"
-    return False, Reason.NO_MATCHING_SERVICE, message
+    waits = f", {found.braked.message}" if found.braked else ""
+    return False, _going_on(problems[Reason.NO_MATCHING_SERVICE], f"; {held(found.there)}{waits}")
 
 
 def _is_braked(found: ConditionInput, problems: Problems) -> Ready | None:
     """The source is broken, or nothing is there."""
     if not found.braked or found.serves_wanted:
         return None
-    doubt = problems[ConditionType.BRAKED]
-    return None, ConditionType.BRAKED, f"no endpoint is ready; {held(found.there)}, {doubt}"
+    message = f"no endpoint is ready; {held(found.there)}, {found.braked.message}"
+    return None, replace(problems[ConditionType.BRAKED], message=message)
 
 
 def _is_up(found: ConditionInput, problems: Problems) -> Ready | None:
     if not found.up:
         return None
     if not problems:
-        return True, ConditionType.SYNCED, found.summary
-    message = f"{counted(found.up)} of {found.application} UP; {next(iter(problems.values()))}"
-    return True, Reason.INSTANCES_UP, message
+        return True, Problem(ConditionType.SYNCED, found.summary)
+    first = next(iter(problems.values()))
+    message = f"{counted(found.up)} of {found.application} UP; {first.message}"
+    return True, replace(first, reason=Reason.INSTANCES_UP, message=message)
 
 
 def _none_is_up(found: ConditionInput, problems: Problems) -> Ready | None:
     if problems or not found.wanted:
         return None
-    return False, Reason.NONE_UP, f"{found.summary}: none is UP"
+    return False, Problem(Reason.NONE_UP, f"{found.summary}: none is UP").with_remedy(REMEDIES)
 
 
 def _as_synced(found: ConditionInput, problems: Problems) -> Ready | None:
-    reason, message = next(iter(problems.items()), (ConditionType.SYNCED, found.summary))
-    return not problems, reason, message
+    said = next(iter(problems.values()), Problem(ConditionType.SYNCED, found.summary))
+    return not problems, said
 
 
 READY_RULES: tuple[Callable[[ConditionInput, Problems], Ready | None], ...] = (
@@ -323,6 +298,10 @@ READY_RULES: tuple[Callable[[ConditionInput, Problems], Ready | None], ...] = (
 """The rules of the condition Ready: the first that applies says it."""
 
 
+def _going_on(problem: Problem, more: str) -> Problem:
+    return replace(problem, message=problem.message + more)
+
+
 def _conflicting(found: ConditionInput) -> list[str]:
     planned = [one.problem for one in found.steps.refusals if one.reason is RefusalReason.CONFLICT]
     errors = (failure.error for failure in found.outcome.failures)
@@ -334,15 +313,16 @@ def _self_registered(found: ConditionInput) -> list[str]:
     return [one.in_the_way for one in (*refused, *found.steps.doubled)]
 
 
-def reason_of(error: EurekubeError) -> Reason:
-    """A condition's reason for an error."""
-    if isinstance(error, RegistryUnreachable):
-        return Reason.EUREKA_UNREACHABLE
-    if isinstance(error, RegistryDenied):
-        return Reason.EUREKA_DENIED
-    if isinstance(error, RegistryError):
-        return Reason.EUREKA_REJECTED
-    return Reason.KUBERNETES_ERROR if isinstance(error, KubernetesError) else Reason.FAILED
+def problem_of(error: EurekubeError) -> Problem:
+    """Return the problem that an error is for a syncer."""
+    kinds = {
+        RegistryUnreachable: Reason.EUREKA_UNREACHABLE,
+        RegistryDenied: Reason.EUREKA_DENIED,
+        RegistryError: Reason.EUREKA_REJECTED,
+        KubernetesError: Reason.KUBERNETES_ERROR,
+    }
+    reason = next((reason for kind, reason in kinds.items() if isinstance(error, kind)), Reason.FAILED)
+    return Problem(reason, str(error))
 
 
 def held(there: Collection[Instance]) -> str:

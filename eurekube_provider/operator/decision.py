@@ -11,9 +11,16 @@ from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Change, Outcome, Plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, Registry, Unread
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.operator.conditions import ConditionFinding, ConditionInput, Report, reason_of, report
+from eurekube_provider.operator.conditions import (
+    EUREKA_FAILS,
+    ConditionInput,
+    Report,
+    problem_of,
+    report,
+)
 from eurekube_provider.operator.deletion import Deleted
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
@@ -141,7 +148,7 @@ class Decision:
             steps=self.steps,
             outcome=outcome,
             waiting=self.waiting,
-            braked=self.held_back.message if self.held_back else "",
+            braked=self.held_back.problem if self.held_back else None,
             read_error=read_error,
             claimed=wanted.claimed,
         )
@@ -185,26 +192,22 @@ class Reports:
         else:
             held = registry.known(owner=syncer.owner(self._cluster))
         application, desired = syncer.application.upper(), len(self._sources.desired(syncer).instances)
-        failure, drain = ConditionFinding(reason_of(error), str(error)), self._drain_check.problem(key)
+        drain = self._drain_check.problem(key)
         return SyncerResult(
-            item, report(ConditionInput(application, held, desired, drain, failure, registered))
+            item, report(ConditionInput(application, held, desired, drain, problem_of(error), registered))
         )
 
-    def ended_early(
-        self, item: Object, error: EurekubeError, registries: Registries, reason: str = ""
-    ) -> Report:
+    def ended_early(self, item: Object, failure: Problem, registries: Registries) -> Report:
         """Report on a reconcile that did not go to its end.
 
         :param registries: as its workers use them.
-        :param reason: where it is not the error's.
         """
         key, before = key_of(item), item.get("status") or {}
         owned = registries.owned(str(ClusterOwner(self._cluster.name, *key)))
         held = [one for there in owned.values() for one in there]
         application, desired = before.get("application", ""), before.get("desired", len(held))
         registered = None
-        if isinstance(error, RegistryError) and registries.is_served_unread:
+        if failure.reason in EUREKA_FAILS and registries.is_served_unread:
             held, registered = [], before.get("registered", 0)
-        failure = ConditionFinding(reason or reason_of(error), str(error))
         drain = self._drain_check.problem(key)
         return report(ConditionInput(application, held, desired, drain, failure, registered))

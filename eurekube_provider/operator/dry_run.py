@@ -15,6 +15,7 @@ from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable_lines
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.wording import counted
@@ -49,6 +50,8 @@ _FAILED = frozenset(
 )
 """Reasons of a reconcile that was not carried out; any other tells of the syncer itself."""
 
+_NOT_LOOKED_AT = Problem("NotLookedAt", "it could not be looked at; the log says why")
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -78,12 +81,12 @@ class MirrorEntry:
     was_seen: bool = False
 
     @property
-    def problem(self) -> dict[str, str] | None:
+    def problem(self) -> Problem | None:
         """What is wrong with it."""
         if not self.was_seen:
-            return {"reason": "NotLookedAt", "message": "it could not be looked at; the log says why"}
-        is_synced, reason, message = self.report.synced if self.report else (True, "", "")
-        return None if is_synced else {"reason": str(reason), "message": message}
+            return _NOT_LOOKED_AT
+        is_synced, problem = self.report.synced if self.report else (True, None)
+        return None if is_synced else problem
 
     @property
     def has_failed(self) -> bool:
@@ -91,8 +94,8 @@ class MirrorEntry:
         from eurekube_provider.core.mirror_conditions import MirrorCondition  # where mirrors are served only
 
         problem = self.problem
-        failures = ("NotLookedAt", Reason.KUBERNETES_ERROR, MirrorCondition.SOURCE_UNREACHABLE)
-        return problem is not None and problem["reason"] in failures
+        failures = (_NOT_LOOKED_AT.reason, Reason.KUBERNETES_ERROR, MirrorCondition.SOURCE_UNREACHABLE)
+        return problem is not None and problem.reason in failures
 
 
 class Ledger:
@@ -150,7 +153,7 @@ class Ledger:
             return (
                 not self._was_printed
                 or any(self._failures(owner) for owner in self._entries)
-                or any(report.sync_reason in _FAILED for report in self._reports.values())
+                or any(report.synced.reason in _FAILED for report in self._reports.values())
                 or any(not self._was_seen(owner) for owner in self._keys)
                 or any(one.has_failed for one in self._mirrors.values())
             )
@@ -180,7 +183,11 @@ class Ledger:
                         "dryRun": self.is_dry,
                         "syncers": [self._dict(owner) for owner in every],
                         "mirrors": [
-                            {"mirror": "/".join(key), "problem": one.problem, "writes": list(one.writes)}
+                            {
+                                "mirror": "/".join(key),
+                                "problem": _problem_dict(one.problem),
+                                "writes": list(one.writes),
+                            }
                             for key, one in sorted(self._mirrors.items())
                         ],
                     }
@@ -195,7 +202,7 @@ class Ledger:
         plans = [entry.steps.to_dict() for entry in self._entries.get(owner, {}).values()]
         return {
             "owner": owner,
-            "problem": self._problem(owner),
+            "problem": _problem_dict(self._problem(owner)),
             "plans": plans,
             "released": self._is_released(owner),
             "failures": self._failures(owner),
@@ -203,9 +210,7 @@ class Ledger:
 
     def _text(self, owner: str) -> str:
         lines = [f"{owner}:"]
-        problem = self._problem(owner)
-        if problem:
-            lines.append(f"! {problem['reason']}: {problem['message']}")
+        lines += _problem_lines(self._problem(owner))
         is_released = self._is_released(owner)
         for entry in self._entries.get(owner, {}).values():
             if entry.steps or entry.steps.refusals or not is_released:
@@ -228,7 +233,7 @@ class Ledger:
         key = self._keys[owner]
         return owner in self._entries or key in self._reports or key in self._deleted
 
-    def _problem(self, owner: str) -> dict[str, str] | None:
+    def _problem(self, owner: str) -> Problem | None:
         """What is wrong with the owner's syncer; None also where it has none any more."""
         key = self._keys.get(owner)
         if key is None:
@@ -237,10 +242,8 @@ class Ledger:
         if report is None and self._was_seen(owner):
             return None  # on its way out: its instances go, and nothing is said of them
         if report is None:
-            return {"reason": "NotLookedAt", "message": "it could not be looked at; the log says why"}
-        if report.is_synced:
-            return None
-        return {"reason": report.sync_reason, "message": report.sync_message}
+            return _NOT_LOOKED_AT
+        return None if report.is_synced else report.synced
 
     def _failures(self, owner: str) -> list[dict[str, str]]:
         return [
@@ -254,11 +257,18 @@ class Ledger:
         ]
 
 
+def _problem_dict(problem: Problem | None) -> dict[str, str] | None:
+    return {"reason": problem.reason, "message": problem.text} if problem else None
+
+
+def _problem_lines(problem: Problem | None) -> list[str]:
+    return [f"! {problem.reason}: {problem.text}"] if problem else []
+
+
 def _mirror_text(entry: tuple[MirrorKey, MirrorEntry]) -> str:
     key, one = entry
     lines = [f"mirror {'/'.join(key)}:"]
-    if one.problem:
-        lines.append(f"! {one.problem['reason']}: {one.problem['message']}")
+    lines += _problem_lines(one.problem)
     count = len(one.writes)
     lines += [*one.writes, counted(count, "write") if count else "nothing to do"]
     return "\n  ".join(lines) + "\n"

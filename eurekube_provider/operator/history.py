@@ -118,7 +118,7 @@ class ReconcileHistory:
         now = time.time()
         plan = Plan() if plan is None else plan  # one that only refuses is false
         outcome = Outcome((), ()) if outcome is None else outcome
-        rest = _still_differing(plan, outcome, held.message if held else "")
+        rest = _still_differing(plan, outcome, held.problem.message if held else "")
         refused = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals} | {
             failure.change.instance.key: difference_of_change(failure.change, str(failure.error))
             for failure in outcome.failures

@@ -117,10 +117,14 @@ def variable(name: str) -> str:
 def add_flags(parser: argparse.ArgumentParser, options: Iterable[Option]) -> None:
     """Add a flag for each option; its help names the variable."""
     for option in options:
-        default = f" [{option.shown_default}]" if option.shown_default else ""
-        also = f"; {variable(option.name)}" if option.variable else ""
-        help_text = f"{option.help}{default}{also}".replace("%", "%%")
-        parser.add_argument(f"--{option.name}", metavar=option.metavar, help=help_text)
+        parser.add_argument(f"--{option.name}", metavar=option.metavar, help=help_of(option))
+
+
+def help_of(option: Option) -> str:
+    """Say what an option is, its default and its variable, as argparse has it: with each ``%`` doubled."""
+    default = f" [{option.shown_default}]" if option.shown_default else ""
+    also = f"; {variable(option.name)}" if option.variable else ""
+    return f"{option.help}{default}{also}".replace("%", "%%")
 
 
 def texts_of(

@@ -239,7 +239,8 @@ class OwnershipTransfer:
             wanted = self._sources.parsed(item)
             if wanted.eureka != name or wanted.is_paused:
                 return None
-            self._permissions.check(wanted, claimed_names(item))
+            if self._permissions.refusal(wanted, claimed_names(item)) is not None:
+                return None
         except (ConfigurationError, RegistryError):
             return None
         return self._sources.desired(wanted)

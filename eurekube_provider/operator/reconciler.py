@@ -11,17 +11,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError, LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan, Policy, plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import Syncer, claimed_names
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.finalizers import set_finalizer
+from eurekube_provider.operator.conditions import problem_of
 from eurekube_provider.operator.decision import Decision, Reports, SyncerResult, Wanted
 from eurekube_provider.operator.deletion import FINALIZER, Deletion, has_finalizer
 from eurekube_provider.operator.drain_check import DrainCheck
@@ -31,7 +33,7 @@ from eurekube_provider.operator.ownership_transfer import (
     OwnershipTransfer,
     TransferOffer,
 )
-from eurekube_provider.operator.permission import NameTaken, Permissions, UnknownEureka
+from eurekube_provider.operator.permission import Permissions
 from eurekube_provider.operator.registries import TOLD_WITHIN_SECONDS, Registries
 from eurekube_provider.operator.removal_brake import Brake
 from eurekube_provider.operator.retention import Retention
@@ -101,9 +103,11 @@ class Reconciler:
                 return self._delete(key, item, registries)
             try:
                 syncer, claimed = self._sources.parsed(item), claimed_names(item)
-                self._permissions.check(syncer, claimed)
             except ConfigurationError as error:
-                return self._refuse(key, item, error, registries)
+                return self._refuse(key, item, Problem(Reason.NOT_ALLOWED, str(error)), registries)
+            refusal = self._permissions.refusal(syncer, claimed)
+            if refusal is not None:
+                return self._refuse(key, item, refusal, registries)
             return self._decide(self._wanted(key, item, syncer, claimed), registries)
         except LeadershipLost:
             raise
@@ -332,7 +336,7 @@ class Reconciler:
                 registry.give_up(self._owner(key))
         said = None
         if deleted.error is not None and item is not None:
-            said = self.reports.ended_early(item, deleted.error, registries)
+            said = self.reports.ended_early(item, problem_of(deleted.error), registries)
         return SyncerResult(
             item,
             said,
@@ -342,9 +346,7 @@ class Reconciler:
             error=deleted.error,
         )
 
-    def _refuse(
-        self, key: SyncerKey, item: Object, error: ConfigurationError, registries: Registries
-    ) -> SyncerResult:
+    def _refuse(self, key: SyncerKey, item: Object, refusal: Problem, registries: Registries) -> SyncerResult:
         """Take out what was seen terminating or ended unseen, keep the rest, and say why that is all."""
         owner, outcome = self._owner(key), Outcome()
         retained = self._retention.of_refused(item, owner, registries.owned(owner))
@@ -362,15 +364,12 @@ class Reconciler:
                 registries[name].let_lapse(instance)
             for instance in parts.stays:
                 registries[name].keep(instance)
-        reason: str = Reason.UNKNOWN_EUREKA if isinstance(error, UnknownEureka) else Reason.NOT_ALLOWED
-        if isinstance(error, NameTaken):
-            reason = ConditionType.CONFLICT
         errors = (one.error for one in outcome.failures)
         # What it selects now need not be what it holds.
         again = min(RECHECK_REFUSED_SECONDS, hold.wait_seconds) if hold else RECHECK_REFUSED_SECONDS
         return SyncerResult(
             item,
-            self.reports.ended_early(item, error, registries, reason),
+            self.reports.ended_early(item, refusal, registries),
             outcome=outcome,
             again_seconds=again,
             error=next((one for one in errors if isinstance(one, RegistryError)), None),
@@ -381,7 +380,7 @@ class Reconciler:
         now = self._sources.syncers.get(*key_of(item)) if item is not None else None
         if now is None:
             return SyncerResult(error=error)
-        return SyncerResult(now, self.reports.ended_early(now, error, registries), error=error)
+        return SyncerResult(now, self.reports.ended_early(now, problem_of(error), registries), error=error)
 
     def _owner(self, key: SyncerKey) -> str:
         return str(ClusterOwner(self._cluster.name, *key))

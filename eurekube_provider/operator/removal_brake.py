@@ -10,11 +10,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eurekube_provider.core.brake import WINDOW_SECONDS, brings, judge, takes_away
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.plan import Plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Registry
-from eurekube_provider.core.remedies import TO_MEND
 from eurekube_provider.core.sliding_window import SlidingWindow
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.operator.index import SyncerKey
@@ -34,7 +35,7 @@ class HeldRemovals:
     :param held_seconds: for how long they have waited.
     """
 
-    message: str
+    problem: Problem
     wait_seconds: float
     held_seconds: float
 
@@ -104,12 +105,13 @@ class Brake:
                     if waited == 0:
                         about = {"syncer": "/".join(key), "reason": judgement.reason}
                         _log.warning("removals are held back", extra=about)
-                    message = (
-                        f"{judgement.reason}: held back until {until} in case the source is broken{TO_MEND}"
-                        f"if the removals are meant, annotate the syncer with {RELEASE_ANNOTATION}=now"
+                    problem = Problem(
+                        ConditionType.BRAKED,
+                        f"{judgement.reason}: held back until {until} in case the source is broken",
+                        f"if the removals are meant, annotate the syncer with {RELEASE_ANNOTATION}=now",
                     )
                     return judgement.held_back(steps), HeldRemovals(
-                        message, judgement.hold_seconds - waited + 0.1, waited
+                        problem, judgement.hold_seconds - waited + 0.1, waited
                     )
             self._held_since.pop(key, None)
             self._window.note(now, key, leaving, ())

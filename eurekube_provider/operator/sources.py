@@ -18,7 +18,8 @@ from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
 from eurekube_provider.core.mapping_cache import MappingCache
-from eurekube_provider.core.objects import Problem, app_of, service_of
+from eurekube_provider.core.objects import app_of, service_of
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer, selector_of
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,

@@ -21,6 +21,7 @@ from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mapping import UNREAD
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.plan import Action, Outcome
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 SHORTEST_INTERVAL_SECONDS, LONGEST_INTERVAL_SECONDS = 0.5, 10.0
 RETRY_SECONDS = 5.0
 _LONGEST_MESSAGE = 4000
+_RESOLVED = Problem("Resolved", "no longer so")
 
 
 def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[str, Any]:
@@ -44,10 +46,9 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
     """
     generation = syncer["metadata"].get("generation", 0)
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    sync = report.sync_reason, report.sync_message
     conditions: list[Mapping[str, Any]] = [
-        condition(syncer, ConditionType.READY, report.reason, report.message, stamp, holds=report.is_ready),
-        condition(syncer, ConditionType.SYNCED, *sync, stamp, holds=report.is_synced),
+        condition(syncer, ConditionType.READY, report.ready, stamp, holds=report.is_ready),
+        condition(syncer, ConditionType.SYNCED, report.synced, stamp, holds=report.is_synced),
     ]
     conditions += problem_conditions(syncer, ConditionType, report.problems, stamp, report.unknown)
     status: dict[str, Any] = {
@@ -69,13 +70,13 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
 def problem_conditions(
     item: Mapping[str, Any],
     kinds: Iterable[StatusCondition],
-    problems: Mapping[str, str],
+    problems: Mapping[str, Problem],
     stamp: str,
     unknown: Collection[str] = (),
 ) -> Iterator[Mapping[str, Any]]:
     """The conditions of ``kinds`` that are not always there: what holds, and what has held before.
 
-    :param problems: a sentence by kind.
+    :param problems: by kind.
     :param unknown: the kinds that nobody looked at, which stay as they are.
     """
     before = conditions_of(item)
@@ -83,19 +84,19 @@ def problem_conditions(
         if kind.is_always_there:
             continue
         if kind in problems:
-            yield condition(item, kind, kind, problems[kind], stamp, holds=True)
+            yield condition(item, kind, problems[kind], stamp, holds=True)
         elif kind in before and kind in unknown:
             yield before[kind]
         elif kind in before:
-            yield condition(item, kind, "Resolved", "no longer so", stamp, holds=False)
+            yield condition(item, kind, _RESOLVED, stamp, holds=False)
 
 
 def condition(
-    item: Mapping[str, Any], kind: str, reason: str, message: str, stamp: str, *, holds: bool | None
+    item: Mapping[str, Any], kind: str, said: Problem, stamp: str, *, holds: bool | None
 ) -> dict[str, Any]:
     """A condition of ``item``, whose transition time is kept where the status stays as it is.
 
-    :param message: it may repeat what others wrote; `kubectl describe` prints it as it stands.
+    :param said: it may repeat what others wrote; `kubectl describe` prints it as it stands.
     :param holds: None where that is not known.
     """
     state = {True: "True", False: "False", None: "Unknown"}[holds]
@@ -103,8 +104,8 @@ def condition(
     return {
         "type": kind,
         "status": state,
-        "reason": reason,
-        "message": printable(message)[:_LONGEST_MESSAGE],
+        "reason": said.reason,
+        "message": printable(said.text)[:_LONGEST_MESSAGE],
         "observedGeneration": item["metadata"].get("generation", 0),
         "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == state else stamp,
     }
@@ -145,9 +146,9 @@ def _urgent_part(wanted: _PendingStatus) -> object:
     return (
         wanted.syncer["metadata"].get("generation"),
         report.is_ready,
-        report.reason,
+        report.ready.reason,
         report.is_synced,
-        report.sync_reason,
+        report.synced.reason,
         frozenset(report.problems),
     )
 
@@ -349,9 +350,9 @@ class StatusPublisher:
     def publish(self, syncer: Mapping[str, Any], found: Report) -> None:
         """Have status and Events written."""
         key = key_of(syncer)
-        for reason, message in found.problems.items():
+        for reason, problem in found.problems.items():
             if reason != ConditionType.PAUSED and reason not in UNREAD:
-                self._events.record(syncer, EventType.WARNING, reason, message)
+                self._events.record(syncer, EventType.WARNING, reason, problem.text)
         if Reason.EUREKA_UNREACHABLE in found.problems:
             self._cut_off.add(key)
         elif key in self._cut_off:

@@ -14,7 +14,7 @@ from eurekube_provider.core.errors import ConfigurationError
 
 Extra = Literal["kubernetes", "operator", "cli", "demo"]
 
-_OPTIONAL = frozenset({"click", "jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich"})
+_OPTIONAL = frozenset({"jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich"})
 """Modules that no more than extras install."""
 
 

@@ -23,7 +23,7 @@ from eurekube_provider.core.mirror_guard import GuardVerdict, guarded, vanished
 from eurekube_provider.core.mirror_slices import SlicePlan, plan_slices, shown_endpoints
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Problem
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.concurrent_writes import Write
 from eurekube_provider.operator.mirror.host_names import HostNames

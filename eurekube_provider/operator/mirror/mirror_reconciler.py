@@ -9,7 +9,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from eurekube_provider.core.condition_types import MirrorReason, Reason
@@ -28,7 +28,7 @@ from eurekube_provider.core.mirror_names import assigned_names
 from eurekube_provider.core.mirror_slices import shown_endpoints
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Problem
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, Unread, failure_of
 from eurekube_provider.core.wording import joined
 from eurekube_provider.operator.index import Object
@@ -140,7 +140,8 @@ class MirrorReconciler:
         if mirror.is_paused:
             report = self._existing(services, slices, None, read_at)
             sentence = "spec.paused is true: nothing is changed in the cluster"
-            return MirrorResult(_with_problems(report, {MirrorCondition.PAUSED: sentence}))
+            paused = gathered([Problem(MirrorCondition.PAUSED, sentence)])
+            return MirrorResult(replace(report, problems=paused))
         shown_before = _by_application(slices)
         now = MirrorRound(key, item, mirror, source, self._policy(), read_at, services, slices, shown_before)
         self._show(now)
@@ -183,7 +184,8 @@ class MirrorReconciler:
         report = self._existing(services, slices, None, read_at)
         why = failure_of(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
-        return MirrorResult(_with_problems(report, {MirrorCondition.SOURCE_UNREACHABLE: sentence}))
+        unreachable = gathered([Problem(MirrorCondition.SOURCE_UNREACHABLE, sentence)])
+        return MirrorResult(replace(report, problems=unreachable))
 
     def _existing(
         self,
@@ -345,7 +347,3 @@ def _by_application(slices: Mapping[str, list[Object]]) -> dict[str, list[tuple[
         for item in those:
             found[application_of(item)].append((name, item))
     return found
-
-
-def _with_problems(report: MirrorReport, problems: Mapping[str, str]) -> MirrorReport:
-    return MirrorReport(report.services, problems, report.failure, report.read_at)

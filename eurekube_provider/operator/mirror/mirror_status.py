@@ -21,12 +21,12 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
     """The status that says ``report``, with the times of the conditions that stay as they are."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions: list[Mapping[str, Any]] = []
-    for kind, (holds, reason, message) in (
+    for kind, (holds, problem) in (
         (MirrorCondition.READY, report.is_ready),
         (MirrorCondition.SYNCED, report.synced),
     ):
-        conditions.append(condition(item, kind, reason, message, stamp, holds=holds))
-    conditions += problem_conditions(item, MirrorCondition, report.told, stamp)
+        conditions.append(condition(item, kind, problem, stamp, holds=holds))
+    conditions += problem_conditions(item, MirrorCondition, report.problems, stamp)
     status: dict[str, Any] = {
         "observedGeneration": item["metadata"].get("generation", 0),
         "conditions": conditions,

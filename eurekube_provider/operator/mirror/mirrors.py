@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from eurekube_provider.core.condition_types import Reason
@@ -16,7 +17,8 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mirror_conditions import MirrorReport
 from eurekube_provider.core.mirror_source import MirrorSource
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, Object, Problem
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, Object
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.core.wording import joined
 from eurekube_provider.kube.access import KubeAccess
@@ -291,8 +293,7 @@ class Mirrors:
         with self._lock:
             before = self._reports.get(key, MirrorReport())
         failure = Problem(Reason.KUBERNETES_ERROR, str(error))
-        report = MirrorReport(before.services, before.problems, failure, before.read_at)
-        self._tell(key, MirrorResult(report))
+        self._tell(key, MirrorResult(replace(before, failure=failure)))
 
     def _tell(self, key: MirrorKey, result: MirrorResult) -> None:
         """Have people told what a reconcile came to."""
@@ -319,8 +320,8 @@ class Mirrors:
                 f"removed, since Eureka lists them no more, though nobody could say that they left: {named}"
             )
             self._events.record(item, EventType.WARNING, MirrorEvent.REMOVED_WITHOUT_PROOF, note)
-        for reason, message in result.report.told.items():
-            self._events.record(item, EventType.WARNING, reason, message)
+        for problem in result.report.problems.values():
+            self._events.record(item, EventType.WARNING, problem.reason, problem.text)
         if result.report.failure is not None:
             self._events.record(
                 item, EventType.WARNING, result.report.failure.reason, result.report.failure.message

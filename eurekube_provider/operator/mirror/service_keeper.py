@@ -16,8 +16,8 @@ from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService
 from eurekube_provider.core.mirror_endpoints import named_after
 from eurekube_provider.core.mirror_source import MirrorSource
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, Problem, is_mirrored
-from eurekube_provider.core.remedies import TO_MEND
+from eurekube_provider.core.objects import ATTACH_ANNOTATION, is_mirrored
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import listed
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.concurrent_writes import Write
@@ -127,8 +127,8 @@ class ServiceKeeper:
                 return mirror
             why = f"it has no port named {mirror.port.name} (spec.portName)"
             remedy = f"set spec.portName to one of {listed(sorted(names), _MOST_NAMED)}"
-        sentence = f"nothing is added to the Service {name}: {why}{TO_MEND}{remedy}"
-        now.problems.append(Problem(MirrorCondition.NOT_ATTACHED, sentence))
+        sentence = f"nothing is added to the Service {name}: {why}"
+        now.problems.append(Problem(MirrorCondition.NOT_ATTACHED, sentence, remedy))
         return None
 
     def have_service(

@@ -69,8 +69,8 @@ class TriggerEntry:
         """What tells it from another one of its name."""
         return str(self.item["metadata"].get("uid"))
 
-    def validate(self, settings: Settings) -> ConfigurationError | None:
-        """Find out whether it can work as it is; returns why not."""
+    def validate(self, settings: Settings) -> bool:
+        """Find out whether it can work as it is; its state says why not."""
         before = self.state
         try:
             self.refresh = StackRefresh.from_object(self.item)
@@ -82,12 +82,12 @@ class TriggerEntry:
                 reason = RefreshReason.UNKNOWN_TARGET
             self.state = before.refused(reason, str(error))
             self.is_unwritten = True
-            return error
+            return False
         self.state = before.accepted(is_paused=self.refresh.is_paused)
         status = self.item.get("status") or {}
         is_new = status.get("observedGeneration") != self.item["metadata"].get("generation")
         self.is_unwritten = self.is_unwritten or is_new or self.state != before
-        return None
+        return True
 
     def next_at(self, earliest: float | None) -> float | None:
         """When there is something to do; None while there is not.

@@ -14,11 +14,12 @@ from typing import Any
 
 from eurekube_provider.core.condition_types import RefreshCondition, RefreshReason
 from eurekube_provider.core.objects import Object, conditions_of
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.remedies import REFRESH_REMEDIES, mended, told_apart
+from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
-from eurekube_provider.operator.status import condition
+from eurekube_provider.operator.status import condition, problem_conditions
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult
 
 RUNNING = RefreshReason.RUNNING
@@ -30,7 +31,13 @@ REFUSALS = frozenset(
 """Why nothing is run, as reasons of conditions."""
 
 _LONGEST_MESSAGE = 2000
-_SERVED = "the last run began after the last change of the addresses"
+_SERVED = Problem(RefreshReason.SERVED, "the last run began after the last change of the addresses")
+_PAUSED = Problem(
+    RefreshCondition.PAUSED,
+    "spec.paused is true: nothing is run",
+    REFRESH_REMEDIES[RefreshCondition.PAUSED],
+)
+_NOT_RUN = Problem(RefreshReason.PENDING, "it has not run yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,6 @@ class TriggerState:
 
     :ivar is_ready: whether the StackRefresh can work and its last run went well; None before the first one.
     :ivar is_synced: whether the stack was run for the addresses of now.
-    :ivar braked: why it waits although its time has come; empty where it does not.
     :ivar last_run: as in the status; None before the first one.
     :ivar served: see :class:`~eurekube_provider.core.schedule.Schedule`.
     :ivar runs: how many went well.
@@ -47,13 +53,10 @@ class TriggerState:
     """
 
     is_ready: bool | None = None
-    reason: str = RefreshReason.PENDING
-    message: str = "it has not run yet"
+    ready: Problem = _NOT_RUN
     is_synced: bool = False
-    sync_reason: str = RefreshReason.PENDING
-    sync_message: str = "it has not run yet"
+    synced: Problem = _NOT_RUN
     is_paused: bool = False
-    braked: str = ""
     last_run: Mapping[str, Any] | None = None
     served: str = ""
     runs: int = 0
@@ -80,12 +83,15 @@ class TriggerState:
         return replace(
             known,
             is_ready={"True": True, "False": False}.get(ready["status"]),
-            reason=ready["reason"],
-            message=told_apart(ready["message"])[0],
+            ready=Problem.of(ready),
             is_synced=synced["status"] == "True",
-            sync_reason=synced["reason"],
-            sync_message=told_apart(synced["message"])[0],
+            synced=Problem.of(synced),
         )
+
+    @property
+    def is_braked(self) -> bool:
+        """Whether it waits although its time has come."""
+        return self.synced.reason == RefreshCondition.BRAKED
 
     @property
     def was_cut_off(self) -> bool:
@@ -143,7 +149,7 @@ class TriggerState:
 
     def accepted(self, *, is_paused: bool) -> TriggerState:
         """The state of one that can work as it is."""
-        allowed = self._as_last_run() if self.reason in REFUSALS else self
+        allowed = self._as_last_run() if self.ready.reason in REFUSALS else self
         return replace(allowed, is_paused=is_paused)
 
     def refused(self, reason: str, message: str) -> TriggerState:
@@ -151,15 +157,14 @@ class TriggerState:
 
         :param reason: one of :data:`REFUSALS`.
         """
-        unready = replace(self, is_ready=False, reason=reason, message=message)
-        return replace(unready, is_synced=False, sync_reason=reason, sync_message="nothing is run")
+        refusal = Problem(reason, message, REFRESH_REMEDIES[reason])
+        unsynced = replace(refusal, message="nothing is run")
+        return replace(self, is_ready=False, ready=refusal, is_synced=False, synced=unsynced)
 
     def in_line(self) -> TriggerState:
         """What is wanted is what was served."""
         known = self if self.is_ready else self._as_last_run()
-        return replace(
-            known, braked="", is_synced=True, sync_reason=RefreshReason.SERVED, sync_message=_SERVED
-        )
+        return replace(known, is_synced=True, synced=_SERVED)
 
     def waiting(self, wait_seconds: float) -> TriggerState:
         """Something else is wanted than what was served, and it is not yet time."""
@@ -168,11 +173,12 @@ class TriggerState:
             message = "the addresses have changed, and spec.paused is true"
         elif wait_seconds <= 0:
             message = "the addresses have changed; it runs as soon as its target is free"
-        return self._unsynced(RefreshReason.PENDING, message)
+        return self._unsynced(Problem(RefreshReason.PENDING, message))
 
     def held(self, why: str) -> TriggerState:
         """The state of one whose time has come, while what is wanted looks like a broken source."""
-        return self._unsynced(RefreshCondition.BRAKED, why, braked=why)
+        reason = RefreshCondition.BRAKED
+        return self._unsynced(Problem(reason, why, REFRESH_REMEDIES[reason]))
 
     def begun(self, refresh: StackRefresh, wall: datetime) -> TriggerState:
         """A run begins."""
@@ -183,7 +189,7 @@ class TriggerState:
             "startTime": stamp(wall),
             "addresses": self.addresses,
         }
-        known = self._unsynced(RUNNING, f"{refresh.action} of {refresh.target} is running")
+        known = self._unsynced(Problem(RUNNING, f"{refresh.action} of {refresh.target} is running"))
         return replace(known, last_run=run, served="")
 
     def ended(
@@ -215,29 +221,27 @@ class TriggerState:
             runs=self.runs + good,
             failures=0 if good else self.failures + (not is_unended),
             is_synced=good,
-            sync_reason=RefreshReason.SERVED if good else RefreshReason.PENDING,
-            sync_message=_SERVED if good else again,
+            synced=_SERVED if good else Problem(RefreshReason.PENDING, again),
         )
 
-    def _unsynced(self, reason: str, message: str, *, braked: str = "") -> TriggerState:
+    def _unsynced(self, why: Problem) -> TriggerState:
         """The state of one that can work, and whose stack was not run for the addresses of now."""
-        known = self._as_last_run() if self.reason in REFUSALS else self
-        return replace(known, braked=braked, is_synced=False, sync_reason=reason, sync_message=message)
+        known = self._as_last_run() if self.ready.reason in REFUSALS else self
+        return replace(known, is_synced=False, synced=why)
 
     def _as_last_run(self) -> TriggerState:
         """Ready, or not, as the last run ended."""
         run = self.last_run
         if run is None:
-            fresh = TriggerState()
-            return replace(self, is_ready=None, reason=fresh.reason, message=fresh.message)
+            return replace(self, is_ready=None, ready=_NOT_RUN)
         outcome = str(run.get("outcome"))
         if outcome == RUNNING:
-            unknown = "the end of its run is not known"
-            return replace(self, is_ready=None, reason=RefreshReason.PENDING, message=unknown)
+            unknown = Problem(RefreshReason.PENDING, "the end of its run is not known")
+            return replace(self, is_ready=None, ready=unknown)
         bad = outcome in (TriggerOutcome.FAILED, TriggerOutcome.LOCKED, TriggerOutcome.PENDING)
         reason = outcome if bad else RefreshReason.SUCCEEDED
         message = str(run.get("message") or f"{run.get('action')} of {run.get('target')}: {outcome}")
-        return replace(self, is_ready=not bad, reason=reason, message=message)
+        return replace(self, is_ready=not bad, ready=Problem(reason, message))
 
 
 def status_of(item: Object, state: TriggerState, wall: datetime) -> dict[str, Any]:
@@ -246,20 +250,14 @@ def status_of(item: Object, state: TriggerState, wall: datetime) -> dict[str, An
     :param item: with its current status, whose transition times are kept.
     """
     at = stamp(wall)
-    ready = state.reason, mended(state.reason, state.message, REFRESH_REMEDIES)
-    sync = state.sync_reason, mended(state.sync_reason, state.sync_message, REFRESH_REMEDIES)
-    conditions = [
-        condition(item, RefreshCondition.READY, *ready, at, holds=state.is_ready),
-        condition(item, RefreshCondition.SYNCED, *sync, at, holds=state.is_synced),
+    conditions: list[Mapping[str, Any]] = [
+        condition(item, RefreshCondition.READY, state.ready, at, holds=state.is_ready),
+        condition(item, RefreshCondition.SYNCED, state.synced, at, holds=state.is_synced),
     ]
-    before = conditions_of(item)
-    paused = "spec.paused is true: nothing is run" if state.is_paused else ""
-    for kind, why in ((RefreshCondition.PAUSED, paused), (RefreshCondition.BRAKED, state.braked)):
-        if why:
-            told = mended(kind, why, REFRESH_REMEDIES)
-            conditions.append(condition(item, kind, kind, told, at, holds=True))
-        elif kind in before:
-            conditions.append(condition(item, kind, "Resolved", "no longer so", at, holds=False))
+    problems: dict[str, Problem] = {RefreshCondition.BRAKED: state.synced} if state.is_braked else {}
+    if state.is_paused:
+        problems[RefreshCondition.PAUSED] = _PAUSED
+    conditions += problem_conditions(item, RefreshCondition, problems, at)
     unended = dict.fromkeys(("completionTime", "duration", "message", "changes"))
     run = {**unended, **state.last_run} if state.last_run else None
     return {

@@ -16,11 +16,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
-from eurekube_provider.core.condition_types import RefreshCondition
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import RefreshEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
-from eurekube_provider.core.remedies import REFRESH_REMEDIES, mended
 from eurekube_provider.core.stack_refresh import StackRefresh
 from eurekube_provider.core.syncer import selector_of
 from eurekube_provider.kube.access import REFRESHES, KubeAccess
@@ -299,22 +297,20 @@ class Triggers:
             entry.schedule = entry.schedule.touched(at)
             return
         entry.schedule = entry.schedule.touched(at)
-        refusal = entry.validate(self._settings)
-        if refusal is not None:
-            why = mended(entry.state.reason, str(refusal), REFRESH_REMEDIES)
-            self._events.record(entry.item, EventType.WARNING, entry.state.reason, why)
+        if not entry.validate(self._settings):
+            refusal = entry.state.ready
+            self._events.record(entry.item, EventType.WARNING, refusal.reason, refusal.text)
 
     def _reconcile(self, key: Key) -> None:
         """Do what is due, and have the status say so."""
         entry, now = self._entries[key], time.monotonic()
         if entry.not_before > now:
             return
-        was_braked = bool(entry.state.braked)
+        was_braked = entry.state.is_braked
         due = entry.reconcile(now, self._selected, self._seen_terminating, self._earliest(entry))
-        if entry.state.braked and not was_braked:
-            reason = RefreshCondition.BRAKED
-            why = mended(reason, entry.state.braked, REFRESH_REMEDIES)
-            self._events.record(entry.item, EventType.WARNING, reason, why)
+        if entry.state.is_braked and not was_braked:
+            why = entry.state.synced
+            self._events.record(entry.item, EventType.WARNING, why.reason, why.text)
         if due is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, due)
         elif entry.is_unwritten:

@@ -7,6 +7,7 @@ from typing import Any
 
 from eurekube_provider.comparison.seen_remedies import TroubleName
 from eurekube_provider.comparison.troubles import Severity, Trouble, eureka_troubles, trouble
+from eurekube_provider.core.problem import Problem
 
 
 def operator_troubles(stuck: Sequence[str], missing: Sequence[str], unread: Sequence[str]) -> list[Trouble]:
@@ -39,7 +40,10 @@ def troubles_at(eureka: Mapping[str, Any]) -> list[Trouble]:
 
 
 def refresh_troubles(refreshes: Iterable[Mapping[str, Any]]) -> list[Trouble]:
-    """StackRefreshes whose last run failed, or that are refused; those with one reason are one trouble."""
+    """StackRefreshes whose last run failed, or that are refused; those with one reason are one trouble.
+
+    :param refreshes: their part of the document.
+    """
     by_reason: dict[str, list[Mapping[str, Any]]] = {}
     for row in refreshes:
         if row["ready"] is False:
@@ -47,9 +51,8 @@ def refresh_troubles(refreshes: Iterable[Mapping[str, Any]]) -> list[Trouble]:
     return [
         Trouble(
             Severity.WARNING,
-            reason,
-            those[0]["message"],
+            Problem.of(those[0]),
             tuple(f"StackRefresh {one['namespace']}/{one['name']}" for one in those),
         )
-        for reason, those in by_reason.items()
+        for those in by_reason.values()
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import Comparison, Count, connection_of, count_of
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind
-from eurekube_provider.comparison.reported_state import ReportedState, SyncState, reported_state_of
+from eurekube_provider.comparison.reported_state import SyncState, reported_state_of
 from eurekube_provider.comparison.troubles import headline, troubles_of
 from eurekube_provider.core.objects import Object, is_ready
 from eurekube_provider.core.registry import Figures, Refused, Registry
@@ -156,23 +156,13 @@ def _comparison(operator: RunningOperator, item: Object) -> Comparison:
     key = key_of(item)
     last = operator.controller.history.last.get(key)
     report = last.report if last else _reported(item)
-    reported = ReportedState(
-        report.is_ready,
-        report.reason,
-        report.message,
-        report.is_synced,
-        report.sync_reason,
-        report.sync_message,
-    )
-    reason, message = reported.told
     spec = item.get("spec") or {}
     return Comparison(
         report.application or str((spec.get("selector") or {}).get("app", "")).upper(),
         Keeper(KeeperKind.SYNCER, "/".join(key)),
-        reported.state,
+        report.state,
         connection_of(item),
-        reason,
-        message,
+        report.problem,
         Count(report.desired),
         None,
         last.differing if last else 0,
@@ -191,12 +181,7 @@ def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Do
         "mode": str(spec.get("mode", "")),
         "application": compared.application,
         "state": str(compared.state),
-        "ready": report.is_ready,
-        "reason": report.reason,
-        "message": report.message,
-        "synced": report.is_synced,
-        "syncReason": report.sync_reason,
-        "syncMessage": report.sync_message,
+        **report.to_dict(),
         "desired": report.desired,
         "desiredUp": None,
         "registered": report.registered,
@@ -213,13 +198,11 @@ def _reported(item: Object) -> Report:
     """What another replica wrote into a syncer's status."""
     status, reported = item.get("status") or {}, reported_state_of(item)
     return Report(
-        is_ready=reported.is_ready,
-        reason=reported.reason,
-        message=reported.message,
+        reported.is_ready,
+        reported.ready,
+        reported.is_synced,
+        reported.synced,
         application=str(status.get("application") or ""),
-        is_synced=reported.is_synced,
-        sync_reason=reported.sync_reason,
-        sync_message=reported.sync_message,
         desired=int(status.get("desired", 0)),
         refused=int(status.get("refused", 0)),
     )

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from eurekube_provider.comparison.discrepancy import MOST_OF_A_GROUP
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.troubles import MOST_SUBJECTS, Severity
-from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.web.overview import Document
 from eurekube_provider.operator.web.timeline import timeline
 
@@ -54,16 +54,16 @@ def _duration(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
-def _problem(message: str) -> str:
-    """A message without what mends it, which the boxes above the rows say."""
-    return told_apart(message)[0]
+def _problem(message: str) -> Problem:
+    """What a message of the document says: rows leave what mends it to the boxes above them."""
+    return Problem.of({"message": message})
 
 
-def _remedy(message: str) -> Markup:
-    """What mends it, with its commands as code; empty where the message does not say that."""
+def _with_code(text: str) -> Markup:
+    """A text with its commands as code."""
     from markupsafe import Markup, escape  # which comes with Jinja2
 
-    parts = told_apart(message)[1].split("`")
+    parts = text.split("`")
     if len(parts) % 2 == 0:  # a command that does not end is text
         return escape("`".join(parts))
     return Markup("").join(
@@ -84,7 +84,7 @@ def _page() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"bar": _bar, "duration": _duration, "problem": _problem, "remedy": _remedy}
+    environment.filters |= {"bar": _bar, "duration": _duration, "problem": _problem, "with_code": _with_code}
     environment.globals |= {
         "style": _STYLE,
         "refresh_seconds": REFRESH_SECONDS,

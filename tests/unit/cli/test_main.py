@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from eurekube_provider.cli.commands import COMMANDS
+from eurekube_provider.cli.commands import COMMANDS, module_of
 from eurekube_provider.cli.main import main
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_the_operator_loads_no_pulumi() -> None:
-    """Neither its parsing nor its modules: it starts fast and stays small."""
+    """Neither its parsing nor its modules, nor what draws tables: it starts fast and stays small."""
     program = (
-        "import sys\nfrom eurekube_provider.cli.main import parser\n"
-        "parser('operator').parse_args(['operator', '--once'])\n"
+        "import sys\nfrom eurekube_provider.cli.command_parser import parser_of\n"
+        "parser_of('operator').parse_args(['--once'])\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert 'kubernetes' in loaded\n"
-        "sys.exit(bool(loaded & {'pulumi', 'pulumi_kubernetes', 'grpc'}))"
+        "sys.exit(bool(loaded & {'pulumi', 'pulumi_kubernetes', 'grpc', 'rich'}))"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60).returncode == 0
 
@@ -58,3 +58,29 @@ def test_wrong_usage_and_wrong_configuration(
     assert (
         capsys.readouterr().err.splitlines()[-1].startswith("eurekube operator: --eureka-url: the Eureka URL")
     )
+
+
+def test_unknown_commands_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, as of any wrong option."""
+    for words in (["statsu"], ["statsu", "--help"], ["status", "--outptu"], ["--outptu"], ["--", "status"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+    assert main([]) == 2
+    assert "there is no command 'statsu': status is one" in capsys.readouterr().err
+
+
+def test_what_is_named_may_stand_between_options(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And behind a double dash it may begin with one: an instance has whatever id it registered."""
+    taken: list[list[str]] = []
+    module = module_of("status")
+    monkeypatch.setattr(module, "run", lambda options: taken.append(options.applications))
+    for words in (["a", "--differences", "b"], ["--output", "json", "--", "-a", "b"]):
+        assert main(["status", *words]) == 0
+    assert taken == [["a", "b"], ["-a", "b"]]
+    monkeypatch.setattr(module_of("drain"), "run", lambda options: taken.append([options.target]))
+    assert main(["drain", "--no-wait", "--", "--id"]) == 0
+    assert taken[-1] == ["--id"]
+    assert capsys.readouterr().err == ""

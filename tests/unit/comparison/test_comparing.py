@@ -17,7 +17,7 @@ from eurekube_provider.comparison.keeper import KeeperKind
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES
 from eurekube_provider.core.model import Status
-from eurekube_provider.core.remedies import told_apart
+from eurekube_provider.core.problem import Problem
 from tests.unit.comparison.samples import CLUSTER, desired_of, instance, syncer, world
 
 
@@ -43,7 +43,7 @@ def test_what_is_as_it_should_be() -> None:
     one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
     assert (one.application, str(one.keeper), one.state) == ("RATING", "syncer shop/rating", SyncState.SYNCED)
     assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(2, 2))
-    assert (one.reason, one.message, one.differing) == ("", "", 0)
+    assert (one.problem, one.differing) == (None, 0)
 
 
 @pytest.mark.parametrize(
@@ -58,33 +58,34 @@ def test_what_is_as_it_should_be() -> None:
 def test_what_the_operator_says_counts(said: dict[str, Any], state: SyncState, reason: str) -> None:
     """Its conditions are one word, its reason and its sentence."""
     one = one_of(compare(world(syncer("rating", said)), {"default": [instance("rating")]}))
-    assert (one.state, one.reason) == (state, reason)
-    assert one.message
+    assert one.problem is not None
+    assert (one.state, one.problem.reason) == (state, reason)
+    assert one.problem.message
 
 
 def test_what_the_operator_has_not_seen_yet_is_seen() -> None:
     """Its conditions are fine, and yet an instance is missing, and another has another status."""
     there = [instance("rating", 0, Status.DOWN)]
     one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
-    assert (one.state, one.reason, one.differing) == (SyncState.NOT_SYNCED, "Differs", 2)
+    assert (one.state, one.differing) == (SyncState.NOT_SYNCED, 2)
     said = "1 instance: not in Eureka; 1 instance: status: DOWN -> UP"
-    assert told_apart(one.message) == (said, SEEN_REMEDIES["Differs"])
+    assert one.problem == Problem("Differs", said, SEEN_REMEDIES["Differs"])
     assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(1, 0))
 
 
 def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
     """No operator looks, and callers find nothing."""
     one = one_of(compare(world(syncer("rating", {})), {"default": []}))
-    assert (one.state, one.reason) == (SyncState.NOT_READY, "NotLookedAt")
+    assert one.state is SyncState.NOT_READY
     said = "no operator has looked at it yet, and callers find none of its ready endpoints"
-    assert told_apart(one.message) == (said, SEEN_REMEDIES["NotLookedAt"])
+    assert one.problem == Problem("NotLookedAt", said, SEEN_REMEDIES["NotLookedAt"])
 
 
 def test_a_deleted_syncer_and_one_that_is_gone() -> None:
     """What it had leaves; what one left behind that is not there any more is told, too."""
     there = [instance("rating"), instance("order")]
     found = compare(world(syncer("rating", deleted=True)), {"default": there})
-    assert [(str(one.keeper), one.reason) for one in found] == [
+    assert [(str(one.keeper), one.problem and one.problem.reason) for one in found] == [
         ("syncer shop/order", "NoSuchSyncer"),
         ("syncer shop/rating", "Deleted"),
     ]
@@ -106,7 +107,8 @@ def test_what_befalls_several_instances_is_said_once() -> None:
         for one in compare(world(item, ready=(True, True)), {"default": others})
         if one.keeper.name == "shop/rating"
     )
-    assert (ours.reason, ours.message.count("belongs to")) == ("Conflict", 1)
+    assert ours.problem is not None
+    assert (ours.problem.reason, ours.problem.message.count("belongs to")) == ("Conflict", 1)
 
 
 def test_what_others_keep_is_not_compared() -> None:
@@ -193,8 +195,9 @@ def test_plans_and_what_holds_them(
     """The operator's own plan, and the rules that would keep it from carrying it out."""
     there = [instance("rating", 0, Status.DOWN), instance("rating", 1)]
     (planned,) = plans_of(world(item, ready=ready), {"default": there}).values()
-    assert planned.held.startswith(held)
-    assert bool(planned.held) == bool(held)
+    told = planned.held.message if planned.held else ""
+    assert told.startswith(held)
+    assert bool(told) == bool(held)
     actions = [str(change.action) for change in planned.steps.changes]
     assert sorted(set(actions), key=actions.index) == sorted(set(changes), key=changes.index)
 

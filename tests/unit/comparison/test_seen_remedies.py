@@ -9,7 +9,6 @@ from eurekube_provider.comparison.mirror_state import STALE_SECONDS, mirror_stat
 from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
 from eurekube_provider.comparison.troubles import eureka_troubles, troubles_of
 from eurekube_provider.core.model import Status
-from eurekube_provider.core.remedies import told_apart
 from eurekube_provider.operator.web.operator_troubles import operator_troubles
 from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
 
@@ -41,5 +40,5 @@ def test_every_trouble_says_what_mends_it() -> None:
         *eureka_troubles("a", error="no answer", away=(), endangered=["http://e"], warning="40 %"),
         *eureka_troubles("b", error="", away=[("http://e", "time-out")], endangered=()),
     ]
-    assert {one.name for one in troubles} >= {*map(str, Seen), *map(str, TroubleName)}
-    assert [one.name for one in troubles if not told_apart(one.message)[1]] == []
+    assert {one.problem.reason for one in troubles} >= {*map(str, Seen), *map(str, TroubleName)}
+    assert [one.problem.reason for one in troubles if not one.problem.remedy] == []

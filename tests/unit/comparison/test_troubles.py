@@ -13,13 +13,13 @@ from eurekube_provider.comparison.troubles import (
     headline,
     troubles_of,
 )
+from eurekube_provider.core.problem import Problem
 
 
 def compared(name: str, state: SyncState, reason: str = "", message: str = "") -> Comparison:
     """A comparison of the syncer ``shop/<name>``."""
-    return Comparison(
-        name.upper(), Keeper(KeeperKind.SYNCER, f"shop/{name}"), state, reason=reason, message=message
-    )
+    problem = Problem(reason, message) if reason else None
+    return Comparison(name.upper(), Keeper(KeeperKind.SYNCER, f"shop/{name}"), state, problem=problem)
 
 
 def test_one_reason_is_one_trouble() -> None:
@@ -34,11 +34,11 @@ def test_one_reason_is_one_trouble() -> None:
             compared("c", SyncState.SYNCED),
         ]
     )
-    assert [(one.severity, one.name, len(one.subjects)) for one in found] == [
+    assert [(one.severity, one.problem.reason, len(one.subjects)) for one in found] == [
         (Severity.FAULT, "NoMatchingService", 1),
         (Severity.WARNING, "Conflict", 8),
     ]
-    assert [one.message for one in found] == ["no Service", "e.g. shop/a0: a0 taken"]
+    assert [one.problem.message for one in found] == ["no Service", "e.g. shop/a0: a0 taken"]
     assert found[1].told.endswith(f"shop/a{MOST_SUBJECTS - 1} and {8 - MOST_SUBJECTS} more")
 
 
@@ -58,11 +58,11 @@ def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
 def test_a_server_that_is_away_and_one_that_preserves_itself() -> None:
     """Warnings, as long as another one answers."""
     found = eureka_troubles("eu", error="", away=[("http://e-1", "time-out")], endangered=["http://e-2"])
-    assert [(one.severity, one.name, one.subjects) for one in found] == [
+    assert [(one.severity, one.problem.reason, one.subjects) for one in found] == [
         (Severity.WARNING, "ServerAway", ("http://e-1",)),
         (Severity.WARNING, "SelfPreservation", ("http://e-2",)),
     ]
-    assert Trouble(Severity.NOTE, "a", "b").told == ""
+    assert Trouble(Severity.NOTE, Problem("a", "b")).told == ""
 
 
 def test_the_sum_has_the_worst_first() -> None:

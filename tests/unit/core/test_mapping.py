@@ -15,8 +15,9 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, desired_instances
 from eurekube_provider.core.mapping_cache import MOST_ZONES, MappingCache
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.objects import Problem, app_of
+from eurekube_provider.core.objects import app_of
 from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from tests.unit import strategies
 
@@ -298,7 +299,7 @@ def test_a_headless_service_has_no_address(cluster_ip: str | None) -> None:
     """In service mode a headless Service cannot be registered, and the message says what to do."""
     desired = whole(service(ports=[{"port": 80}], clusterIP=cluster_ip))
     assert [problem.reason for problem in desired.problems] == ["NoAddress"]
-    assert "mode pod" in desired.problems[0].message
+    assert "mode pod" in desired.problems[0].remedy
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from eurekube_provider.core.mirror_endpoints import (
 from eurekube_provider.core.mirror_guard import guarded, vanished
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.objects import Problem
+from eurekube_provider.core.problem import Problem
 
 MIRROR = Mirror("shop", "legacy", application="REVIEW")
 CLUSTER = Cluster("eks", "uid")
@@ -235,15 +235,15 @@ def test_a_report_says_what_is_wrong_first() -> None:
     """Ready says whether callers reach something; Synced whether it is what Eureka holds."""
     some = (MirroredService("A", "a", endpoints=2, ready=1), MirroredService("B", "b", endpoints=1))
     report = MirrorReport(some, gathered([Problem(MirrorCondition.UNRESOLVABLE, f"x{n}") for n in range(5)]))
-    assert report.problems == {"Unresolvable": "x0; x1; x2; and 2 more"}
-    mended = f"x0; x1; x2; and 2 more; to mend it: {MIRROR_REMEDIES['Unresolvable']}"
-    assert report.told == {"Unresolvable": mended}
-    assert report.synced == (False, "Unresolvable", mended)
-    none_ready = f"; to mend it: {MIRROR_REMEDIES['NoneReady']}"
-    assert report.is_ready == (False, "NoneReady", f"no endpoint is ready of b{none_ready}")
-    assert MirrorReport(some[:1]).is_ready[:2] == (True, "EndpointsReady")
+    unresolvable = Problem("Unresolvable", "x0; x1; x2; and 2 more", MIRROR_REMEDIES["Unresolvable"])
+    assert report.problems == {"Unresolvable": unresolvable}
+    assert report.synced == (False, unresolvable)
+    remedy = MIRROR_REMEDIES["NoneReady"]
+    assert report.is_ready == (False, Problem("NoneReady", "no endpoint is ready of b", remedy))
+    is_ready, said = MirrorReport(some[:1]).is_ready
+    assert (is_ready, said.reason, said.remedy) == (True, "EndpointsReady", "")
     assert MirrorReport().synced[0]
-    assert MirrorReport().is_ready == (False, "NoneReady", f"no application is mirrored{none_ready}")
+    assert MirrorReport().is_ready == (False, Problem("NoneReady", "no application is mirrored", remedy))
     failed = MirrorReport(failure=Problem("KubernetesError", "it broke"))
     remedy = MIRROR_REMEDIES["KubernetesError"]
-    assert failed.synced == failed.is_ready == (False, "KubernetesError", f"it broke; to mend it: {remedy}")
+    assert failed.synced == failed.is_ready == (False, Problem("KubernetesError", "it broke", remedy))

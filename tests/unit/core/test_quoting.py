@@ -15,6 +15,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import Refusal, RefusalReason
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable, printable_json, printable_lines
 from eurekube_provider.eureka.observer import not_ours
 from eurekube_provider.operator.status import condition
@@ -56,7 +57,7 @@ def test_no_refusal_carries_them(reason: RefusalReason) -> None:
 
 def test_no_condition_carries_them() -> None:
     """Whatever it repeats, an answer of a server too."""
-    told = condition({"metadata": {}}, "Ready", "Conflict", f"a {EVIL}\nb", "now", holds=False)
+    told = condition({"metadata": {}}, "Ready", Problem("Conflict", f"a {EVIL}\nb"), "now", holds=False)
     assert told["message"].isprintable()
 
 

@@ -10,7 +10,7 @@ from eurekube_provider.core.condition_types import (
     RefreshReason,
 )
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
-from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES, mended, told_apart
+from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 
 
 def test_nothing_wrong_is_without_a_remedy() -> None:
@@ -31,14 +31,3 @@ def test_nothing_that_keeps_a_stack_refresh_from_running_is_without_a_remedy() -
     names = {*map(str, RefreshCondition), *map(str, RefreshReason)}
     passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded"}
     assert set(map(str, REFRESH_REMEDIES)) == names - passing
-
-
-def test_a_message_ends_with_what_mends_it() -> None:
-    """With its own remedy before that of its name; once, however often it is asked; and both come apart."""
-    said = mended("Paused", "nothing is changed")
-    assert said == f"nothing is changed; to mend it: {REMEDIES['Paused']}"
-    assert mended("Paused", said) == said
-    assert mended("Synced", "3 instances of RATING in Eureka") == "3 instances of RATING in Eureka"
-    assert mended("Paused", "waits; to mend it: go on") == "waits; to mend it: go on"
-    assert told_apart(said) == ("nothing is changed", REMEDIES["Paused"])
-    assert told_apart("nothing is changed") == ("nothing is changed", "")

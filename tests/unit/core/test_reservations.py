@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.reservations import Reservations, names_of
 from eurekube_provider.core.syncer import claimed_names
-from eurekube_provider.operator.conditions import ConditionFinding, ConditionInput, report
+from eurekube_provider.operator.conditions import ConditionInput, report
 from eurekube_provider.operator.status import status_of
 
 
@@ -88,8 +89,6 @@ def test_what_an_older_operator_left_in_sync_keeps_all_its_names(
     """Scaled to zero while the operator is updated, it shares a VIP address afterwards as it did before."""
     before = written({"application": "RATING", "lastSyncTime": AT, "conditions": [synced]}, spec)
     assert claimed_names(before) == names
-    failure = report(
-        ConditionInput("RATING", [], 0, failure=ConditionFinding("EurekaUnreachable", "no answer"))
-    )
+    failure = report(ConditionInput("RATING", [], 0, failure=Problem("EurekaUnreachable", "no answer")))
     after = status_of(before, failure, datetime.now(UTC))
     assert claimed_names(written(after, spec)) == names

@@ -21,9 +21,9 @@ from eurekube_provider.core.identity import (
 )
 from eurekube_provider.core.mapping import desired_instances, leaving
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.sliding_window import RecentChanges
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
 from eurekube_provider.eureka.registry.view import View
@@ -167,7 +167,7 @@ def test_several_ports_point_to_the_field() -> None:
     """Where nothing is clear the message says which field helps."""
     problem = choose_ports([HTTPS, ADMIN], None, None, "x")
     assert isinstance(problem, Problem)
-    assert (problem.reason, "spec.port" in problem.message) == ("AmbiguousPort", True)
+    assert (problem.reason, "spec.port" in problem.remedy) == ("AmbiguousPort", True)
 
 
 def test_a_problem_keeps_what_is_registered() -> None:
@@ -213,7 +213,7 @@ def test_a_lease_that_is_too_short(interval: int, duration: int, is_short: bool)
     problem = syncer.lease_problem
     assert (problem is not None) is is_short
     if problem is not None:
-        enough = int(problem.message.rpartition(" ")[2])
+        enough = int(problem.remedy.rpartition(" ")[2])
         assert replace(syncer, lease=EurekaLease(interval, enough)).lease_problem is None
         assert replace(syncer, lease=EurekaLease(interval, enough - 1)).lease_problem is not None
 

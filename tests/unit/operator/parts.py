@@ -14,6 +14,7 @@ from eurekube_provider.core.mirror_conditions import MirroredService, MirrorRepo
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.core.plan import Outcome, plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
@@ -33,6 +34,14 @@ from eurekube_provider.operator.triggers.triggers import Triggers
 from eurekube_provider.operator.web.running_operator import RunningOperator
 
 CLUSTER = Cluster("lab", "uid-1")
+_SYNCED = Problem("Synced", "")
+
+
+def saying(is_ready: bool | None, ready: Problem, unsynced: Problem | None = None, **counts: Any) -> Report:
+    """A report with a reason of Ready, and one of Synced where that does not hold."""
+    return Report(is_ready, ready, unsynced is None, unsynced or _SYNCED, **counts)
+
+
 URL = "http://127.0.0.1:9/eureka"
 
 
@@ -176,7 +185,8 @@ class Told:
         """A reconcile that found all in line."""
         application = key[1].upper()
         self.instances(key, count)
-        report = Report(True, "Synced", "all there", application, count, count)
+        well = Problem("Synced", "all there")
+        report = saying(True, well, application=application, desired=count, registered=count)
         self.controller.history.record(key, report)
         self.controller.history.count(key, 0.02, failed=False)
 
@@ -187,8 +197,10 @@ class Told:
         other = replace(taken, status=Status.DOWN, metadata={"eurekube.owner": "stack/o/p/s/n"})
         steps = plan([mine, taken], [mine, other], mine.owner or "")
         assert len(steps.refusals) == 1
-        problems = {"Conflict": why}
-        report = Report(True, "InstancesUp", why, key[1].upper(), 2, 1, 1, problems, False, "Conflict", why)
+        up, conflict = Problem("InstancesUp", why), Problem("Conflict", why)
+        counts = {"desired": 2, "registered": 1, "refused": 1}
+        problems = {"Conflict": conflict}
+        report = saying(True, up, conflict, application=key[1].upper(), problems=problems, **counts)
         self.controller.history.record(key, report, steps, Outcome((), ()))
         self.controller.history.count(key, 0.02, failed=False)
 
@@ -196,12 +208,10 @@ class Told:
         """A reconcile whose removals the brake holds back."""
         there = self.instances(key, count)
         steps = plan([], there, there[0].owner or "")
-        why = "all would vanish"
-        problems = {"Braked": why}
-        report = Report(True, "InstancesUp", why, key[1].upper(), 0, 0, 0, problems, False, "Braked", why)
-        self.controller.history.record(
-            key, report, steps, Outcome((), ()), HeldRemovals("held back", 0.0, seconds)
-        )
+        up, braked = Problem("InstancesUp", "all would vanish"), Problem("Braked", "all would vanish")
+        report = saying(True, up, braked, application=key[1].upper(), problems={"Braked": braked})
+        held = HeldRemovals(Problem("Braked", "held back"), 0.0, seconds)
+        self.controller.history.record(key, report, steps, Outcome((), ()), held)
         self.controller.history.count(key, 0.02, failed=False)
 
     def mirror(self, name: str, application: str = "review", **status: Any) -> None:

@@ -134,7 +134,7 @@ class Scene:
 
     def ready(self) -> tuple[bool | None, str]:
         """What the last reconcile says of the condition Ready."""
-        return self.report.is_ready, self.report.reason
+        return self.report.is_ready, self.report.ready.reason
 
     def renewed(self, registry: EurekaRegistry | None = None) -> set[str]:
         """The pods whose instances are renewed."""

@@ -10,11 +10,11 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryDenied, Reg
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan, Refusal, RefusalReason
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.operator.conditions import ConditionFinding, ConditionInput, Report
+from eurekube_provider.operator.conditions import ConditionInput, Report
 from eurekube_provider.operator.conditions import report as report_of
 
 SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
@@ -48,7 +48,7 @@ def failure_report(
     application: str, reason: str, message: str, there: tuple[Instance, ...], desired: int, drain: str = ""
 ) -> Report:
     """What a reconcile that ended early says."""
-    return report_of(ConditionInput(application, there, desired, drain, ConditionFinding(reason, message)))
+    return report_of(ConditionInput(application, there, desired, drain, Problem(reason, message)))
 
 
 def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Report:
@@ -59,7 +59,7 @@ def found(there: tuple[Instance, ...], *problems: Problem, **more: object) -> Re
 
 def said(one: Report) -> tuple[bool | None, str, bool | None, str]:
     """Both conditions, with their reasons."""
-    return one.is_ready, one.reason, one.is_synced, one.sync_reason
+    return one.is_ready, one.ready.reason, one.is_synced, one.synced.reason
 
 
 def test_all_is_well() -> None:
@@ -67,7 +67,7 @@ def test_all_is_well() -> None:
     one = found(instances(Status.UP, Status.UP))
     assert said(one) == (True, "Synced", True, "Synced")
     assert (one.desired, one.registered, one.refused) == (2, 2, 0)
-    assert one.message == "2 instances of RATING in Eureka"
+    assert one.ready.text == "2 instances of RATING in Eureka"
 
 
 def test_nothing_is_desired() -> None:
@@ -80,26 +80,26 @@ def test_none_is_up() -> None:
     down = instances(Status.DOWN, Status.DOWN)
     one = report(SYNCER, Desired(down), Plan(), DONE, down)
     assert said(one) == (False, "NoneUp", True, "Synced")
-    assert one.message.endswith(f"none is UP; to mend it: {REMEDIES['NoneUp']}")
+    assert one.ready.text.endswith(f"none is UP; to mend it: {REMEDIES['NoneUp']}")
 
 
 def test_a_problem_with_something_up() -> None:
     """Callers find an instance, so it is Ready; Synced and the problem's condition say what is wrong."""
     one = found(instances(Status.UP), Problem("NoPort", "which?"))
     assert said(one) == (True, "InstancesUp", False, "NoPort")
-    mended = f"which?; to mend it: {REMEDIES['NoPort']}"
-    assert one.message == f"1 instance of RATING UP; {mended}"
-    assert one.sync_message == mended
+    mended = Problem("NoPort", "which?", REMEDIES["NoPort"])
+    assert one.ready.text == f"1 instance of RATING UP; {mended.text}"
+    assert one.synced == mended
     assert one.problems == {"NoPort": mended}
 
 
 def test_what_mends_it_is_said_once_and_last() -> None:
     """A problem that says it better than its name keeps its own; what Eureka holds stands before it."""
-    (own,) = (Problem("NoMatchingService", "none is there; to mend it: make the Service rating"),)
+    own = Problem("NoMatchingService", "none is there", "make the Service rating")
     one = found(instances(Status.UP), own)
     said_once = "none is there; Eureka holds 1 instance of RATING (1 UP); to mend it: make the Service rating"
-    assert one.message == said_once
-    assert one.problems["NoMatchingService"] == one.sync_message == own.message
+    assert one.ready.text == said_once
+    assert one.problems["NoMatchingService"] == one.synced == own
 
 
 def test_two_that_register_themselves_are_named_with_one_remedy() -> None:
@@ -107,7 +107,7 @@ def test_two_that_register_themselves_are_named_with_one_remedy() -> None:
     mine = instances(Status.UP, Status.UP)
     steps = Plan((), tuple(Refusal(RefusalReason.SELF_REGISTERED, one, one) for one in mine))
     one = report(SYNCER, Desired(mine), steps, DONE, ())
-    assert one.problems["SelfRegistered"] == (
+    assert one.problems["SelfRegistered"].text == (
         "RATING 0 at 10.0.0.0:80, RATING 1 at 10.0.0.1:80 registered themselves;"
         f" to mend it: {REMEDIES['SelfRegistered']}"
     )
@@ -134,7 +134,7 @@ def test_refusals_and_failures() -> None:
     failure = Failure(Change(Action.REGISTER, mine), OwnershipConflict("belongs to others"))
     one = report(SYNCER, Desired((mine,)), refused, Outcome((), (failure,)), ())
     assert set(one.problems) == {"Conflict", "SelfRegistered"}
-    assert (one.refused, one.sync_reason) == (2, "Conflict")
+    assert (one.refused, one.synced.reason) == (2, "Conflict")
     beside = report(SYNCER, Desired((mine,)), Plan(doubled=refused.refusals), Outcome(), (mine,))
     assert set(beside.problems) == {"SelfRegistered"}
 
@@ -148,7 +148,7 @@ def test_paused() -> None:
     assert set(idle.problems) == {"Paused"}
     waiting = report(paused, Desired(both), Plan(), DONE, both, waiting=3)
     assert said(waiting) == (True, "InstancesUp", False, "Paused")
-    assert "3 changes wait" in waiting.problems["Paused"]
+    assert "3 changes wait" in waiting.problems["Paused"].text
 
 
 def test_a_short_lease_is_only_to_be_known() -> None:
@@ -164,12 +164,12 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
     both = instances(Status.UP, Status.UP)
     one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")
     assert said(one) == (True, "Synced", True, "Synced")
-    drain = f"too short; to mend it: {REMEDIES['DrainTooShort']}"
+    drain = Problem("DrainTooShort", "too short", REMEDIES["DrainTooShort"])
     assert (one.problems, one.unknown) == ({"DrainTooShort": drain}, frozenset())
     early = failure_report("RATING", "NotAllowed", "no", both, 2, "too short")
     assert said(early) == (False, "NotAllowed", False, "NotAllowed")
     assert early.problems == {
-        "NotAllowed": f"no; to mend it: {REMEDIES['NotAllowed']}",
+        "NotAllowed": Problem("NotAllowed", "no", REMEDIES["NotAllowed"]),
         "DrainTooShort": drain,
     }
     unknown = report(SYNCER, Desired(both), Plan(), DONE, both, drain=None)
@@ -188,12 +188,12 @@ def test_a_refused_syncer_is_not_ready(reason: str) -> None:
     """Nobody sees to it that callers find what there is, and the message says what is left."""
     one = failure_report("RATING", reason, "no", instances(Status.UP, Status.DOWN), 3)
     assert said(one) == (False, reason, False, reason)
-    assert one.message.startswith("no; Eureka holds 2 instances of RATING (1 UP): renewed until")
+    assert one.ready.text.startswith("no; Eureka holds 2 instances of RATING (1 UP): renewed until")
     assert (one.desired, one.registered) == (3, 2)
     assert said(failure_report("", "NotAllowed", "no", (), 0)) == (False, "NotAllowed", False, "NotAllowed")
 
 
-BRAKED = "all 2 instances would go: held back until 2026-01-01T00:01:00Z"
+BRAKED = Problem("Braked", "all 2 instances would go: held back until 2026-01-01T00:01:00Z", "wait")
 NOTHING_MATCHES = Problem("NoMatchingService", "no Service in namespace shop is called rating")
 
 
@@ -203,8 +203,8 @@ def test_a_wrong_selector_on_a_serving_syncer() -> None:
     two = instances(Status.UP, Status.UP)
     one = report(wrong, Desired(problems=(NOTHING_MATCHES,)), Plan(), DONE, two, braked=BRAKED)
     assert said(one) == (False, "NoMatchingService", False, "Braked")
-    assert one.message == (
-        f"{NOTHING_MATCHES.message}; Eureka holds 2 instances of RATING (2 UP), {BRAKED};"
+    assert one.ready.text == (
+        f"{NOTHING_MATCHES.message}; Eureka holds 2 instances of RATING (2 UP), {BRAKED.message};"
         f" to mend it: {REMEDIES['NoMatchingService']}"
     )
     assert (one.desired, one.registered) == (0, 2)
@@ -216,8 +216,8 @@ def test_nobody_knows_whether_what_the_brake_holds_can_be_called() -> None:
     for desired in ((), instances(Status.DOWN, Status.DOWN)):
         one = report(SYNCER, Desired(desired), Plan(), DONE, two, braked=BRAKED)
         assert said(one) == (None, "Braked", False, "Braked")
-        assert "Eureka holds 2 instances of RATING (2 UP)" in one.message
-        assert "until 2026" in one.message
+        assert "Eureka holds 2 instances of RATING (2 UP)" in one.ready.text
+        assert "until 2026" in one.ready.text
     one = report(SYNCER, Desired(two[:1]), Plan(), DONE, two, braked=BRAKED)
     assert said(one) == (True, "InstancesUp", False, "Braked")  # one is ready beyond doubt
 

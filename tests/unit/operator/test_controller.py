@@ -48,7 +48,7 @@ class Running:
     def says(self, reason: str) -> bool:
         """Whether that is the reason of Ready now."""
         said = self.report()
-        return said is not None and said.reason == reason
+        return said is not None and said.ready.reason == reason
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
         wait_until(lambda: running.says("EurekaUnreachable"), "it", 10)
         report = running.report()
         assert report is not None
-        assert (report.is_ready, report.sync_reason) == (False, "EurekaUnreachable")
-        assert f"{peer.url} was asked and has not answered since" in report.message
-        assert "Eureka holds 1 instance of RATING (1 UP)" in report.message
+        assert (report.is_ready, report.synced.reason) == (False, "EurekaUnreachable")
+        assert f"{peer.url} was asked and has not answered since" in report.ready.text
+        assert "Eureka holds 1 instance of RATING (1 UP)" in report.ready.text
     finally:
         hangs.set()
     wait_until(lambda: running.says("Synced"), "its end", 10)
@@ -154,13 +154,13 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
         wait_until(lambda: running.says("EurekaUnreachable"), "it", 10)
         report = running.report()
         assert report is not None
-        assert f"{peer.url} was asked and has not answered since" in report.message
+        assert f"{peer.url} was asked and has not answered since" in report.ready.text
         if was_read:
-            assert "by what is known, Eureka holds 2 instances of RATING (2 UP)" in report.message
+            assert "by what is known, Eureka holds 2 instances of RATING (2 UP)" in report.ready.text
             assert report.registered == 2
         else:
-            assert "what Eureka holds is not known before it was read" in report.message
-            assert "wanted there: 2 instances of RATING; to mend it: find out why" in report.message
+            assert "what Eureka holds is not known before it was read" in report.ready.text
+            assert "wanted there: 2 instances of RATING; to mend it: find out why" in report.ready.text
             assert (report.desired, report.registered) == (2, 7)
     finally:
         peer.traffic.count("GET", "200", 0.1)

@@ -12,8 +12,8 @@ from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror_conditions import MirroredService, MirrorReport
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.core.objects import Problem
 from eurekube_provider.core.plan import Action, Change, Failure, Outcome, Plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
@@ -80,7 +80,8 @@ def test_a_dry_cluster_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) 
 def report(reason: str) -> Report:
     """What a reconcile found."""
     is_well = reason == "Synced"
-    return Report(is_well, reason, "said so", is_synced=is_well, sync_reason=reason, sync_message="said so")
+    said = Problem(reason, "said so")
+    return Report(is_well, said, is_well, said)
 
 
 def told(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> str:
@@ -198,8 +199,12 @@ def test_mirrors_are_told_beside_the_syncers(capsys: pytest.CaptureFixture[str],
     [
         (None, "NotLookedAt", True),
         (MirrorReport(failure=Problem(Reason.KUBERNETES_ERROR, "busy")), "KubernetesError", True),
-        (MirrorReport(problems={"SourceUnreachable": "no answer"}), "SourceUnreachable", True),
-        (MirrorReport(problems={"NameTaken": "somebody's"}), "NameTaken", False),
+        (
+            MirrorReport(problems={"SourceUnreachable": Problem("SourceUnreachable", "no answer")}),
+            "SourceUnreachable",
+            True,
+        ),
+        (MirrorReport(problems={"NameTaken": Problem("NameTaken", "somebody's")}), "NameTaken", False),
     ],
 )
 def test_what_is_wrong_with_a_mirror_is_told(

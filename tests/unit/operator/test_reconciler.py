@@ -78,7 +78,7 @@ def test_what_was_seen_terminating_leaves_a_refused_syncer(refused: str, is_look
     assert scene.renewed() == {"c"}
     assert scene.ready() == (False, "UnknownEureka" if refused == "UnknownEureka" else "NotAllowed")
     report = scene.report
-    assert "Eureka holds 1 instance of RATING (1 UP)" in report.message
+    assert "Eureka holds 1 instance of RATING (1 UP)" in report.ready.text
     assert report.registered == 1
 
 
@@ -674,9 +674,9 @@ def test_a_namespace_does_not_take_the_name_of_another() -> None:
     scene.endpoints(WEB, a=READY)
     assert scene.reconcile() == []
     found = scene.report
-    assert found.sync_reason == "Conflict"
-    assert "instances of other/rating" in found.problems["Conflict"]
-    assert "--reserve other=rating,shop=rating" in found.problems["Conflict"]
+    assert found.synced.reason == "Conflict"
+    assert "instances of other/rating" in found.problems["Conflict"].text
+    assert "--reserve other=rating,shop=rating" in found.problems["Conflict"].text
     for one in theirs:
         scene.told.registry.view.gone(one.key)
     assert len(scene.reconcile()) == 1
@@ -755,7 +755,7 @@ def test_what_is_registered_under_a_name_that_is_reserved_now_stays() -> None:
     scene.endpoints(WEB, a=READY, b=READY)
     assert scene.reconcile() == []
     assert scene.renewed() == {"a"}
-    assert scene.report.sync_reason == "NotAllowed"
+    assert scene.report.synced.reason == "NotAllowed"
 
 
 def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
@@ -824,7 +824,7 @@ def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
     scene.endpoints(WEB)
     assert scene.reconcile() == []
     assert scene.renewed() == {"rating-0", "rating-1"}
-    assert scene.report.sync_reason == "NamespaceNotRead"
+    assert scene.report.synced.reason == "NamespaceNotRead"
 
 
 def test_a_paused_syncer_changes_nothing() -> None:
@@ -851,7 +851,7 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
     registry.recovery.missing(held, None)
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]
-    assert "1 changes wait" in scene.report.message  # to register c
+    assert "1 changes wait" in scene.report.ready.text  # to register c
     assert scene.reconcile() == []
     assert scene.renewed() == {"a"}
 
@@ -908,5 +908,5 @@ def test_what_a_syncer_may_not_publish(spec: dict[str, Any], flag: str) -> None:
     scene = Scene(**spec)
     scene.endpoints(WEB, a=READY)
     assert scene.reconcile() == []
-    assert scene.report.sync_reason == "NotAllowed"
-    assert flag in scene.report.problems["NotAllowed"]
+    assert scene.report.synced.reason == "NotAllowed"
+    assert flag in scene.report.problems["NotAllowed"].text

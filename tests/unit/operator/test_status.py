@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.kube.rate_limiter import RateLimiter
 from eurekube_provider.operator import status as module
 from eurekube_provider.operator.conditions import Report
@@ -21,26 +22,23 @@ EARLIER = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, 3, 5, 0, tzinfo=UTC)
 SYNCED = Report(
     is_ready=True,
-    reason="Synced",
-    message="all well",
+    ready=Problem("Synced", "all well"),
     is_synced=True,
-    sync_reason="Synced",
-    sync_message="all well",
+    synced=Problem("Synced", "all well"),
     application="RATING",
     desired=2,
     registered=2,
 )
+THEIRS = Problem("Conflict", "theirs")
 CONFLICT = Report(
     is_ready=False,
-    reason="Conflict",
-    message="theirs",
+    ready=THEIRS,
     is_synced=False,
-    sync_reason="Conflict",
-    sync_message="theirs",
+    synced=THEIRS,
     desired=2,
     registered=1,
     refused=1,
-    problems={"Conflict": "theirs"},
+    problems={"Conflict": THEIRS},
 )
 
 
@@ -112,7 +110,7 @@ def test_a_problem_that_is_over_is_resolved() -> None:
 
 def test_what_is_not_known_yet_stays_as_it_is() -> None:
     """An operator that has just begun to lead resolves nothing that it has not looked at."""
-    short = replace(SYNCED, problems={"DrainTooShort": "20 s"})
+    short = replace(SYNCED, problems={"DrainTooShort": Problem("DrainTooShort", "20 s")})
     before = status_of(syncer(), short, EARLIER)
     after = status_of(syncer(before, 2), replace(SYNCED, unknown=frozenset({"DrainTooShort"})), LATER)
     assert condition(after, "DrainTooShort") == condition(before, "DrainTooShort")
@@ -122,7 +120,7 @@ def test_what_is_not_known_yet_stays_as_it_is() -> None:
 
 def test_long_messages_are_cut() -> None:
     """A message never makes the API refuse the status."""
-    long = replace(CONFLICT, message="x" * 100_000)
+    long = replace(CONFLICT, ready=Problem("Conflict", "x" * 100_000))
     assert len(condition(status_of(syncer(), long, EARLIER), "Ready")["message"]) <= 32768
 
 

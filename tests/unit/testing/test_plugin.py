@@ -159,7 +159,7 @@ def test_the_fixtures_need_no_extra(tmp_path: Path) -> None:
         "    eureka.assert_registered('RATING', {'vm-1': {}})\n"
         "    assert 'pulumi' not in sys.modules\n"
     )
-    missing = ("click", "jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich")
+    missing = ("jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich")
     program = (
         f"import sys, pytest; sys.modules.update(dict.fromkeys({missing})); sys.exit(pytest.main(['-q']))"
     )

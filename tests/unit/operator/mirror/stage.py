@@ -209,7 +209,8 @@ class Stage:
         """What a condition says after a reconcile; empty where there is none."""
         report = self.reconcile(name).report
         assert report is not None
-        return report.problems.get(kind, "")
+        found = report.problems.get(kind)
+        return found.text if found else ""
 
     def service(self, name: str = "review") -> Object | None:
         """A Service as it stands."""

@@ -148,7 +148,7 @@ def test_what_vanished_without_proof_is_held_for_its_time() -> None:
         assert stage.api.writes == []
         assert result.report is not None
         assert result.report.held == 2
-        assert "2 of REVIEW" in result.report.problems["RemovalsHeld"]
+        assert "2 of REVIEW" in result.report.problems["RemovalsHeld"].text
         assert result.again_seconds is not None
         stage.now += 299.0
     stage.now -= 298.0
@@ -387,7 +387,8 @@ def test_a_mirror_that_cannot_be_read_or_is_paused_keeps_what_it_shows() -> None
         stage.edited(**spec)
         report = stage.reconcile().report
         assert report is not None
-        assert report.synced[:2] == (False, reason)
+        is_synced, said = report.synced
+        assert (is_synced, said.reason) == (False, reason)
         assert report.ready == 1
         assert stage.api.writes == []
 

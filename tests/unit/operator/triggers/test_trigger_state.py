@@ -22,5 +22,5 @@ def test_what_mends_it_is_said_and_read_back_as_nothing_new() -> None:
     assert ready["message"] == f"no Service in shop has the labels a=1{remedy}"
     assert synced["message"] == f"nothing is run{remedy}"
     found = TriggerState.of({**item, "status": status})
-    assert (found.message, found.sync_message) == (state.message, state.sync_message)
+    assert (found.ready, found.synced) == (state.ready, state.synced)
     assert status_of({**item, "status": status}, found, datetime(2026, 1, 3, tzinfo=UTC)) == status

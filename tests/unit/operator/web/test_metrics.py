@@ -15,14 +15,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eurekube_provider.core.durations import BOUNDS_SECONDS
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.operator.conditions import Report
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.history import ReconcileResult
 from eurekube_provider.operator.web.metrics import METRICS, Metrics
 from eurekube_provider.operator.web.overview import overview
 from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import Histogram
-from tests.unit.operator.parts import URL, Told
+from tests.unit.operator.parts import URL, Told, saying
 
 DOCS = (Path(__file__).parents[4] / "docs" / "reference" / "web.md").read_text()
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -88,7 +88,7 @@ def test_labels_of_a_deleted_syncer_disappear() -> None:
     told.removed(gone)
     told.controller.history.forget(gone)
     told.removed(late)
-    told.controller.history.record(late, Report(True, "Synced", ""))
+    told.controller.history.record(late, saying(True, Problem("Synced", "")))
     syncers = {dict(labels).get("syncer") for _, labels in scraped(told.parts)}
     assert syncers == {None, "shop/kept"}
 

@@ -14,19 +14,21 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Failure, Outcome, plan
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.self_preservation import FrontPage
-from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.history import MOST_CHANGES, MOST_DIFFERENCES
-from eurekube_provider.operator.triggers.trigger_state import stamp
+from eurekube_provider.operator.triggers.trigger_state import TriggerState, stamp, status_of
 from eurekube_provider.operator.web.overview import Document, overview
 from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.status_page import POLICY, html, without_data
 from eurekube_provider.operator.web.timeline import timeline
-from tests.unit.operator.parts import URL, Told
+from tests.unit.operator.parts import URL, Told, saying
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
 
@@ -156,8 +158,8 @@ def test_what_differs_is_told_of_a_syncer_that_is_ready() -> None:
     told = Told()
     key = told.syncer("rating")
     told.syncer("absent")
-    well, wrong = Report(True, "Synced", ""), Report(True, "InstancesUp", "2 UP", is_synced=False)
-    told.controller.history.record(key, replace(wrong, sync_reason="Braked", sync_message="3 would go"))
+    well, braked = saying(True, Problem("Synced", "")), Problem("Braked", "3 would go")
+    told.controller.history.record(key, saying(True, Problem("InstancesUp", "2 UP"), braked))
     told.controller.history.record(told.syncer("alright"), well)
     rows = seen(told)["syncers"]
     assert [row["name"] for row in rows] == ["absent", "rating", "alright"]
@@ -196,7 +198,7 @@ def test_a_failed_change_says_what_failed() -> None:
     want = replace(have, status=Status.DOWN)
     steps = plan([want], [have], have.owner or "")
     failed = Outcome((), (Failure(steps.changes[0], RegistryUnreachable("nobody answers")),))
-    told.controller.history.record(key, Report(False, "EurekaUnreachable", "x"), steps, failed)
+    told.controller.history.record(key, saying(False, Problem("EurekaUnreachable", "x")), steps, failed)
     (difference,) = seen(told)["syncers"][0]["differences"]
     assert difference["why"] == "status: UP -> DOWN; nobody answers"
 
@@ -218,7 +220,9 @@ def test_recent_changes_are_the_newest() -> None:
     key = told.syncer("rating")
     there = told.instances(key, 150, registered=False)
     steps = plan(there, [], there[0].owner or "")
-    told.controller.history.record(key, Report(True, "Synced", ""), steps, Outcome(steps.changes, ()))
+    told.controller.history.record(
+        key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())
+    )
     changes = seen(told)["changes"]
     assert len(changes) == MOST_CHANGES
     assert changes[0]["instanceId"] == there[-1].instance_id
@@ -363,7 +367,9 @@ def test_the_header_says_whether_something_is_wrong() -> None:
     assert "1 synced" in Page(well).words
     assert "note first" not in well
     told.conflict(told.syncer("rating"))
-    told.controller.history.record(told.syncer("order"), Report(False, "NoMatchingService", "there is none"))
+    told.controller.history.record(
+        told.syncer("order"), saying(False, Problem("NoMatchingService", "there is none"))
+    )
     data = seen(told)
     assert (data["worst"], data["headline"]) == ("fault", "1 not ready, 1 not synced, 1 synced")
     first, second = data["troubles"]
@@ -378,7 +384,9 @@ def test_what_has_one_cause_is_told_once() -> None:
     told = Told()
     for number in range(30):
         key = told.syncer(f"app-{number}")
-        told.controller.history.record(key, Report(False, "EurekaUnreachable", "nobody answers at all"))
+        told.controller.history.record(
+            key, saying(False, Problem("EurekaUnreachable", "nobody answers at all"))
+        )
     text = Page(html(seen(told))).text
     assert text.count("nobody answers at all") == 2  # in the box, and in the first row
     assert "and 25 more" in text
@@ -429,7 +437,9 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
     told.slice("rating", *(one.ip_address for one in there), "10.0.0.9")
     told.registry.view.registered(replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={}))
     steps = plan(there, [], there[0].owner or "")
-    told.controller.history.record(key, Report(True, "Synced", ""), steps, Outcome(steps.changes, ()))
+    told.controller.history.record(
+        key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())
+    )
     data = seen(told, application="rating")
     (part,) = data["application"]["syncers"]
     assert [(one["endpoint"], one["instanceId"], one["keeper"], one["agrees"]) for one in part["pairs"]] == [
@@ -455,9 +465,9 @@ def test_an_application_that_nobody_has() -> None:
 def test_what_mends_it_stands_in_the_box_and_in_no_row() -> None:
     """The row has the problem alone, so that the same remedy is not read with each syncer."""
     told = Told()
-    why = "no Service; to mend it: make the Service"
     for name in ("rating", "order"):
-        report = Report(False, "NoMatchingService", why, name, is_synced=False, sync_message=why)
+        problem = Problem("NoMatchingService", "no Service", "make the Service")
+        report = saying(False, problem, problem, application=name)
         told.controller.history.record(told.syncer(name), report)
     text = Page(html(seen(told))).text
     assert text.count("make the Service") == text.count("To mend it: make the Service") == 1
@@ -468,7 +478,7 @@ def test_a_command_that_mends_it_is_shown_as_code() -> None:
     """Between backticks, and still no markup; a backtick without another one is text."""
     told = Told()
     for name, remedy in (("rating", "run `eurekube <b>`, and wait"), ("order", "wait ` <b>")):
-        report = Report(False, name, f"why; to mend it: {remedy}", name)
+        report = saying(False, Problem(name, "why", remedy), application=name)
         told.controller.history.record(told.syncer(name), report)
     page = html(seen(told))
     assert "run <code>eurekube &lt;b&gt;</code>, and wait" in page
@@ -500,3 +510,17 @@ def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
     assert "shop/order" not in boxes
     assert "EurekaMirror" not in boxes
     assert "OperatorNotReady" in boxes
+
+
+def test_what_mends_a_stack_refresh_that_is_refused_stands_in_the_box() -> None:
+    """As of a syncer: its conditions say it."""
+    told = Told()
+    refused = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "there is no target prod")
+    status = status_of({"metadata": {}}, refused, datetime.now(UTC))
+    told.refresh("rating", status=status)
+    data = seen(told)
+    assert data["stackRefreshes"][0]["message"] == status["conditions"][0]["message"]
+    text = Page(html(data)).text
+    remedy = REFRESH_REMEDIES[RefreshReason.UNKNOWN_TARGET]
+    assert text.count(remedy) == text.count(f"To mend it: {remedy}") == 1
+    assert text.count("there is no target prod") == 2  # in the box, and in the row

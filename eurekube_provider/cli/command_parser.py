@@ -1,0 +1,58 @@
+"""How ``eurekube`` and its commands read their words: docs/decisions/0025-one-framework-for-commands.md."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from shutil import get_terminal_size
+from typing import Any
+
+from eurekube_provider import __version__
+from eurekube_provider.cli.commands import COMMANDS, module_of
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Keeps paragraphs apart, and one that is indented as it stands."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        paragraphs = text.strip().split("\n\n")
+        return "\n\n".join(one if one.startswith(" ") else fill(one, width, indent) for one in paragraphs)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that tells what can be said to it; no option may be abbreviated, lest another one be meant."""
+
+    def __init__(self, prog: str, **more: Any) -> None:
+        super().__init__(prog=prog, formatter_class=_HelpFormatter, allow_abbrev=False, **more)
+
+    @property
+    def parameters(self) -> list[argparse.Action]:
+        """All arguments and options but ``--help``."""
+        return [one for one in self._actions if one.dest != "help"]
+
+
+def parser_of(name: str) -> CommandParser:
+    """Load a command and its parser."""
+    parser = CommandParser(f"eurekube {name}")
+    module_of(name).add_to(parser)
+    return parser
+
+
+def program_parser() -> CommandParser:
+    """Make the parser of the program itself, whose help lists the commands: none is loaded for that."""
+    width = get_terminal_size().columns - 2
+    commands = "\n".join(
+        textwrap.fill(f"{name:10}  {summary}", width, initial_indent="  ", subsequent_indent=" " * 14)
+        for name, summary in COMMANDS.items()
+    )
+    parser = CommandParser(
+        "eurekube",
+        usage="eurekube [-h] [--version] COMMAND ...",
+        description=f"Joins Netflix Eureka and Kubernetes service discovery.\n\n{commands}",
+        epilog="eurekube COMMAND --help says more. kubectl eurekube is the same program.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"eurekube {__version__}", help="Show the version and exit."
+    )
+    return parser

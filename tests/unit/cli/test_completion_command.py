@@ -1,0 +1,77 @@
+"""Completion of commands, options and choices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.cli import completion_command
+from eurekube_provider.cli.commands import COMMANDS
+from eurekube_provider.cli.main import main
+
+BIN = Path(sys.executable).parent
+
+
+def completions(line: str) -> list[str]:
+    """What a line may go on with, whose last word is under way."""
+    *words, incomplete = line.split(" ")
+    return [value for value, _ in completion_command.completions(words, incomplete)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("st", ["status"]),
+        ("dr", ["drain", "drift"]),
+        ("nonsense ", []),
+        ("--v", ["--version"]),
+        ("status ", []),
+        ("status --out", ["--output"]),
+        ("status --output m", ["markdown"]),
+        ("status --output json --o", []),
+        ("status --output json -", ["--differences", "--namespace", "-n", "--config", "--eureka-url"]),
+        ("instances --status u", ["UP", "UNKNOWN"]),
+        ("instances --status UP --st", ["--status"]),
+        ("drain --no-w", ["--no-wait"]),
+        ("drain --connection ", []),
+        ("doctor --output j", ["json"]),
+        ("completion z", ["zsh"]),
+    ],
+)
+def test_a_line_is_completed(line: str, expected: list[str]) -> None:
+    """Commands, options that were not given yet or may be repeated, and choices."""
+    assert completions(line)[: len(expected) or None] == expected
+
+
+def test_kubectl_is_answered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """``kubectl eurekube``: one completion a line, then kubectl's directive."""
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-eurekube", "st"])
+    assert completion_command.complete_for_kubectl() == 0
+    assert capsys.readouterr().out.splitlines() == [f"status\t{COMMANDS['status']}", ":4"]
+
+
+@pytest.mark.parametrize("shell", completion_command.SCRIPTS)
+def test_the_scripts_of_the_shells(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each asks the program that answers kubectl."""
+    assert main(["completion", shell]) == 0
+    assert "kubectl_complete-eurekube" in capsys.readouterr().out
+
+
+def test_bash_completes_by_its_script() -> None:
+    """One completion is a word, also one with a space in it; kubectl's directive is none."""
+    script = (
+        'COMP_WORDS=(eurekube instances --kept-by "o"); COMP_CWORD=3; _eurekube\n'
+        'for one in "${COMPREPLY[@]}"; do echo "<$one>"; done'
+    )
+    ended = subprocess.run(
+        ["bash", "-c", f"{completion_command.SCRIPTS['bash']}\n{script}"],
+        env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.stdout.splitlines() == ["<other cluster>", "<other>"]

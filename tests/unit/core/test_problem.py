@@ -1,0 +1,34 @@
+"""A problem, and the text in which a condition has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REMEDIES
+
+
+@pytest.mark.parametrize("remedy", ["", "set spec.paused to false", "wait; if it stays: ask"])
+def test_a_condition_is_read_as_it_was_written(remedy: str) -> None:
+    """Other replicas read it, and other versions: the text stays as it is."""
+    problem = Problem("Paused", "nothing is changed; 3 changes wait", remedy)
+    assert problem.text == f"nothing is changed; 3 changes wait{'; to mend it: ' if remedy else ''}{remedy}"
+    assert Problem.of({"type": "Paused", "reason": "Paused", "message": problem.text}) == problem
+
+
+def test_a_condition_that_lacks_something_is_read_all_the_same() -> None:
+    """Whoever wrote it."""
+    assert Problem.of({}) == Problem.of({"reason": None, "message": None}) == Problem("", "")
+
+
+def test_a_problem_keeps_what_it_knows_better_than_a_table() -> None:
+    """And has none where the table has none."""
+    plain, exact = Problem("Paused", "waits"), Problem("Paused", "waits", "go on")
+    assert plain.with_remedy(REMEDIES) == Problem("Paused", "waits", REMEDIES["Paused"])
+    assert exact.with_remedy(REMEDIES) == exact
+    assert Problem("Synced", "all there").with_remedy(REMEDIES).text == "all there"
+
+
+def test_one_line_of_it_leaves_out_what_mends_it() -> None:
+    """That is said once, of all that have it."""
+    assert str(Problem("Paused", "waits", "go on")) == "Paused: waits"
