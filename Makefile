@@ -13,7 +13,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-faults lint unit explore map mutants integration format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
+.PHONY: help setup demo demo-real bench test test-real test-faults lint unit explore map mutants format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -34,13 +34,16 @@ $(STAMP): requirements.lock requirements-uv.lock pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: setup  ## The whole story on real servers, in less than three minutes (KEEP=1 leaves them up; PICTURE=file.svg)
+demo: setup  ## The whole story in half a minute, with Python only (KEEP=1 waits for Ctrl-C; PICTURE=file.svg)
+	@$(VENV)/bin/eurekube demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
+
+demo-real: setup  ## The same on real servers, which are built once (KEEP=1 leaves them up; PICTURE=file.svg)
 	@$(RUN) -m lab.demo $(if $(KEEP),--keep) $(if $(PICTURE),--picture $(PICTURE))
 
-# mypy uses one core only, so the unit tests run beside it.
-test: setup  ## Lint, types, import rules and all tests
+# mypy uses one core only, so the tests run beside it.
+test: setup  ## Lint, types, import rules and all tests that need Python only
 	@$(MAKE) --no-print-directory -j 2 lint unit
-	@$(MAKE) --no-print-directory integration
+	@echo "not run here: the tests on real servers (make test-real)"
 
 lint: setup  ## Lint, types, import rules and spelling
 	@$(VENV)/bin/ruff check .
@@ -49,8 +52,8 @@ lint: setup  ## Lint, types, import rules and spelling
 	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/codespell
 
-unit: setup  ## The tests that need no server
-	@$(RUN) -m pytest -n 2 tests/unit tests/registries tests/explore
+unit: setup  ## The tests that need Python only
+	@$(RUN) -m pytest -n 2 --eureka=dev tests/unit tests/registries tests/explore tests/contract
 
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
@@ -61,8 +64,8 @@ map: setup  ## Which files usual changes must touch, by making each of them in a
 mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake sweeper")
 	@$(RUN) -m tests.mutants $(ONLY)
 
-integration: setup  ## The tests on real servers
-	@$(RUN) -m lab fetch
+test-real: setup  ## The tests on real servers: contract, system, interop and proof
+	@$(RUN) -m lab fetch --tests
 	@$(RUN) -m pytest -m "alone and not faults" tests/system
 	@# Of four workers some always wait, one of them for its first minutes: together they keep two cores busy.
 	@$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not faults" \

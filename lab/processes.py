@@ -11,27 +11,18 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
+from eurekube_provider.runtime.child_process import dying_with_parent
 from lab.errors import LabError
 
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 15.0
 _TAIL_LINES = 15
-
-# Runs in the child before it becomes the server; the second check is for a parent that died in between.
-_DIE_WITH_PARENT = """\
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit(1)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 class Process:
@@ -200,7 +191,7 @@ class _Spawner:
         def job() -> subprocess.Popen[bytes]:
             with log.open("ab") as output:
                 return subprocess.Popen(
-                    _dying_with_parent(command),
+                    dying_with_parent(command),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -232,9 +223,3 @@ def _spawner() -> _Spawner:
         if _the_spawner is None or _the_spawner.process_id != os.getpid():
             _the_spawner = _Spawner()
         return _the_spawner
-
-
-def _dying_with_parent(command: list[str]) -> list[str]:
-    if sys.platform != "linux":
-        return command
-    return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]

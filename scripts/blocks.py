@@ -62,6 +62,13 @@ def blocks(page: Path) -> Iterator[Block]:
         )
 
 
+def files(page: Path) -> dict[str, str]:
+    """Return the files of Python that a page has its reader write: the block after each name of a file."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)^```$", text, re.M | re.S)
+    return dict(found)
+
+
 def complaints(block: Block) -> list[str]:
     """A sentence for each thing that cannot be right in a block."""
     if block.language not in LANGUAGES:

@@ -6,6 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 COMMANDS = {
+    "demo": "show what Eurekube does, in half a minute, on servers of its own",
     "status": "show both worlds side by side, differences first",
     "watch": "the same, again and again",
     "plan": "show what the operator would do now, and do nothing",

@@ -7,13 +7,16 @@ Exit codes: 0 done, 1 failed with one sentence on standard error, 2 wrong usage;
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from eurekube_provider.cli.command_parser import parser_of, program_parser
 from eurekube_provider.cli.commands import COMMANDS, module_of
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.wording import nearest
-from eurekube_provider.runtime.extras import needing
+from eurekube_provider.runtime.extras import Extra, needing
+
+_EXTRAS: Mapping[str, Extra] = {"demo": "demo", "operator": "operator"}
+"""What installs the packages that a command needs; ``cli`` for all others."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     command = next((word for word in words if not word.startswith("-")), "")
     try:
-        with needing("operator" if command == "operator" else "cli", f"the command {command}".rstrip()):
+        with needing(_EXTRAS.get(command, "cli"), f"the command {command}".rstrip()):
             return _run(words)
     except EurekubeError as error:
         print(f"eurekube: {error}", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""The story that the demo tells."""
+"""The demo: Eurekube's main job told as a story, on servers in memory or on real ones."""

@@ -135,7 +135,7 @@ def find_application(peers: Peers, name: str) -> FoundApplication:
     found = sorted(
         (each for each in listed if each.application == name.upper()), key=lambda each: each.instance_id
     )
-    return FoundApplication(name.upper(), tuple(map(_found_instance, found)))
+    return FoundApplication(name.upper(), tuple(map(found_instance, found)))
 
 
 def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInstance | None:
@@ -147,7 +147,7 @@ def find_instance(peers: Peers, application: str, instance_id: str) -> FoundInst
     if held is None:
         require_a_verified_server(f"read {application.upper()} {instance_id}", peers)
         return None
-    return _found_instance(held)
+    return found_instance(held)
 
 
 def find_endpoints(
@@ -203,7 +203,8 @@ def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
     return found
 
 
-def _found_instance(instance: Instance) -> FoundInstance:
+def found_instance(instance: Instance) -> FoundInstance:
+    """Return an instance as lookups do."""
     told = properties_of(instance)
     told |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
     return FoundInstance(**{each.name: told[each.name] for each in fields(FoundInstance)})

@@ -12,7 +12,7 @@ from typing import Literal
 
 from eurekube_provider.core.errors import ConfigurationError
 
-Extra = Literal["kubernetes", "operator", "cli"]
+Extra = Literal["kubernetes", "operator", "cli", "demo"]
 
 _OPTIONAL = frozenset({"jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich"})
 """Modules that no more than extras install."""

@@ -23,7 +23,7 @@ from typing import Any
 import pulumi
 import yaml
 from google.protobuf import json_format
-from pulumi.runtime import mocks, rpc, set_all_config
+from pulumi.runtime import mocks, set_all_config
 from pulumi.runtime.stack import run_pulumi_func
 
 from eurekube_provider.core.errors import ConfigurationError
@@ -34,10 +34,10 @@ from eurekube_provider.core.quoting import HIDDEN
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.registrations.connections import NAMESPACE, configured_connection, connection_names
-from eurekube_provider.registrations.members import check_members, members
+from eurekube_provider.registrations.members import members
 from eurekube_provider.registrations.properties import DEFAULT_ID, Properties
-from eurekube_provider.registrations.property_check import check
 from eurekube_provider.resources.labels import stack_label
+from eurekube_provider.resources.mocked_registrations import MockedRegistrations, plain_value
 from eurekube_provider.resources.program import is_rendered
 from eurekube_provider.stateless.project import Project
 from eurekube_provider.stateless.secret_masks import (
@@ -50,7 +50,6 @@ from eurekube_provider.stateless.secret_masks import (
     without_data,
 )
 
-_CHECKS = {INSTANCE_TYPE: check, APPLICATION_TYPE: check_members}
 _CREDENTIALS = frozenset({f"{NAMESPACE}:password", f"{NAMESPACE}:token"})
 
 _ORDER = (
@@ -146,17 +145,15 @@ class Rendered:
         return json.dumps(shown, indent=2, sort_keys=True) + "\n"
 
 
-class _Collector(mocks.Mocks):
-    """Takes note of every resource; answers with its inputs, of a registration as the check leaves them.
+class _Collector(MockedRegistrations):
+    """Takes note of every resource, and of what is secret in it.
 
-    :ivar registrations: the checked properties of everything that is to be registered, by type and by name.
     :ivar secrets: what :class:`Rendered` has as ``secrets_of``.
     :ivar secret_fields: where something is secret, by a resource's type and name.
     """
 
     def __init__(self) -> None:
-        self.resources: list[mocks.MockResourceArgs] = []
-        self.registrations: dict[str, dict[str, Properties]] = {kind: {} for kind in _CHECKS}
+        super().__init__()
         self.secrets: dict[str, set[str]] = defaultdict(set)
         self.secret_fields: dict[tuple[str, str], frozenset[Place]] = {}
 
@@ -166,16 +163,10 @@ class _Collector(mocks.Mocks):
         )
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
-        self.resources.append(args)
-        if args.typ not in _CHECKS:
-            return f"{args.name}-id", args.inputs
-        written = {key: value for key, value in _plain_value(args.inputs).items() if key != "__provider"}
-        checked = _CHECKS[args.typ]({}, written)
-        if checked.problems:
-            reasons = "; ".join(f"{problem.property}: {problem.reason}" for problem in checked.problems)
-            raise ConfigurationError(f"the registration {args.name!r} cannot be made: {reasons}")
-        self.registrations[args.typ][args.name] = checked.properties
-        return f"{args.name}-id", checked.properties
+        answer = super().new_resource(args)
+        if args.name in self.refused:
+            raise ConfigurationError(self.refused[args.name])
+        return answer
 
 
 class _Monitor(mocks.MockMonitor):
@@ -190,7 +181,7 @@ class _Monitor(mocks.MockMonitor):
 
     def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - as the SDK calls it
         inputs = json_format.MessageToDict(request.object)  # type: ignore[no-untyped-call]
-        if request.type in _CHECKS:
+        if request.type in self._collector.registrations:
             self._collector.secrets[request.name].update(secret_texts(inputs))
         self._collector.secret_fields[request.type, request.name] = frozenset(secret_places(inputs))
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]
@@ -307,7 +298,7 @@ def _in_directory(directory: Path) -> Any:
 
 def _object(resource: mocks.MockResourceArgs, label: str) -> KubernetesObject:
     """The inputs as the API wants them: whole numbers, no wrapped secrets, nothing of Pulumi's own."""
-    made: KubernetesObject = _plain_value(resource.inputs)
+    made: KubernetesObject = plain_value(resource.inputs)
     metadata = made.setdefault("metadata", {})
     if "name" not in metadata:
         raise ConfigurationError(
@@ -334,17 +325,6 @@ def _crds_once(
         if made[0]["kind"] != "CustomResourceDefinition" or made not in found:
             found.append(made)
     return found
-
-
-def _plain_value(value: Any) -> Any:
-    value = rpc.unwrap_rpc_secret(value)
-    if isinstance(value, dict):
-        return {key: _plain_value(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_plain_value(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
 
 
 def _place(item: KubernetesObject) -> tuple[int, str, str, str]:

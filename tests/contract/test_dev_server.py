@@ -381,7 +381,8 @@ def comparable(received: Received, app: str) -> Received:
     """Leave out times, versions of deltas, what is not the case's own, and the words of pages for people."""
     if received.status == 406 or str(received.headers["Content-Type"]).startswith("text/html"):
         return received._replace(headers={}, body="")
-    text = re.sub(r"\b1[789]\d{11}\b", "1700000000000", received.body)
+    text = re.sub(r"<timestamp>[^<]*", "<timestamp>", received.body)  # in a form that differs by the train
+    text = re.sub(r"\b1[789]\d{11}\b", "1700000000000", text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.+Z]+", "time", text)
     text = re.sub(r"(versions__delta(?:\":\"|>))\d+", r"\1", text)
     if text.startswith("{"):

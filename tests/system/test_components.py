@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -402,8 +403,10 @@ def takes_over(stack: Stack) -> bool:
 
     pulumi-kubernetes 4.29 was the first that refuses it: #2926 in its changelog.
     """
-    described = stack.pulumi("package", "get-schema", "kubernetes")
-    major, minor, *_ = json.loads(described[described.index("{") :])["version"].split(".")
+    plugin = shutil.which("pulumi-resource-kubernetes", path=stack.environment["PATH"])
+    described = stack.pulumi("package", "get-schema", str(plugin))
+    schema, _ = json.JSONDecoder().raw_decode(described[described.index("{") :])
+    major, minor, *_ = schema["version"].split(".")
     return (int(major), int(minor)) < (4, 29)
 
 

@@ -61,9 +61,10 @@ class Reader:
         other plugin is in reach.
         """
         left_out = shutil.ignore_patterns("venv", "__pycache__")
-        for name in ("eurekube_provider", "plugin", "crds"):
+        for name in ("eurekube_provider", "plugin", "crds", "stacks"):
             shutil.copytree(ROOT / name, self._folder / name, ignore=left_out)
-        for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        program = ("__main__.py", "Pulumi.yaml")
+        for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", *program):
             shutil.copy(ROOT / name, self._folder)
         venv = self._folder / "plugin" / "venv"
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)

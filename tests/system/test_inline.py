@@ -68,7 +68,12 @@ def inline_stack(source: Path, directory: Path, config: Mapping[str, Any]) -> au
         program=program_in(project / "__main__.py"),
         opts=automation.LocalWorkspaceOptions(
             work_dir=str(project),
-            env_vars={**own_pulumi(directory), "PULUMI_PYTHON_CMD": sys.executable},
+            # The CLI itself, not what runs programs inline for those who cannot.
+            env_vars={
+                **own_pulumi(directory),
+                "PATH": os.environ["PATH"],
+                "PULUMI_PYTHON_CMD": sys.executable,
+            },
         ),
     )
 

@@ -23,6 +23,7 @@ BESIDE_THE_PACKAGE = {"bench": "bench", "docs": "scripts", "faults": "tests/faul
 
 OF_NO_MODULE = {
     "docs/test_syncer_page.py": "holds a page that nothing writes",
+    "testing/test_guide.py": "executes a page",
     "operator/mirror/test_fixed_point.py": "has syncers and mirrors of two clusters together",
     "operator/test_bounded_memory.py": "has all that an operator remembers",
 }

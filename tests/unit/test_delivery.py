@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from scripts.chart_reference import CHART, PACKED
 
@@ -88,3 +89,15 @@ def test_only_what_the_dockerfile_copies_is_sent_to_the_builder() -> None:
     (copied,) = re.findall(r"^COPY (.+) /build/$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
     assert ignored == "*"
     assert {line.removeprefix("!") for line in kept} == set(copied.split())
+
+
+def test_the_workflow_runs_what_ci_runs() -> None:
+    """Each step of the tests is a job, and only one of the jobs builds servers."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    steps = {name: "\n".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()}
+    asked = {name: re.findall(r"make (test[\w-]*)", said) for name, said in steps.items()}
+    assert (asked["python"], asked["real"]) == (["test"], ["test-real"])
+    called = re.findall(r"make (test[\w-]*)|lab (fetch --pulumi)", (ROOT / ".ci" / "run").read_text())
+    assert {target for target, _ in called if target} == {"test", "test-real"}
+    assert ("", "fetch --pulumi") in called
+    assert [name for name, said in steps.items() if "lab fetch" in said] == ["real"]

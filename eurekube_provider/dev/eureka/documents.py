@@ -95,7 +95,7 @@ def preferred(accept: str, offered: Sequence[str] = (XML, JSON)) -> str | None:
 
     :param offered: the first one is for who takes whatever comes.
     """
-    found, best = None, (0.0, False)
+    found, best = None, (0.0, True)
     for one in (accept or "*/*").lower().split(","):
         name, *parameters = (part.strip() for part in one.split(";"))
         kind = name if name in offered else offered[0] if name in ("*", "*/*", "application/*") else None

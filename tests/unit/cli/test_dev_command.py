@@ -79,8 +79,8 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str], monkeypatch: p
 def test_it_loads_nothing_that_takes_long() -> None:
     """No client of Kubernetes, no Pulumi, no library for terminals: it starts at once."""
     program = (
-        "import sys\nfrom eurekube_provider.cli.main import parser\n"
-        "parser('dev').parse_args(['dev', 'eureka'])\n"
+        "import sys\nfrom eurekube_provider.cli.command_parser import parser_of\n"
+        "parser_of('dev').parse_args(['eureka'])\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "sys.exit(bool(loaded & {'kubernetes', 'pulumi', 'click', 'rich', 'urllib3', 'requests', 'yaml'}))"
     )

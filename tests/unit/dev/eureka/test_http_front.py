@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import threading
@@ -93,6 +94,48 @@ def test_a_broken_body_is_refused_and_ends_the_connection(url: str, broken: byte
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"Connection: close" in head
     assert b"HTTP/1.1" not in rest
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "code", "kind"),
+    [
+        ("GET", "apps", {}, 200, "application/xml"),
+        ("GET", "apps", {"Accept": "application/json"}, 200, "application/json"),
+        (
+            "GET",
+            "v2/apps",
+            {"Accept": "application/json", "X-Eureka-Accept": "compact"},
+            200,
+            "application/json",
+        ),
+        ("HEAD", "apps/delta", {}, 200, "application/xml"),
+        ("OPTIONS", "apps/WEB", {"Accept": "application/json"}, 200, "application/json"),
+        ("GET", "apps", {"Accept": "image/png"}, 406, None),
+        ("GET", "nothing", {}, 404, "application/json"),
+        ("GET", "nothing", {"Accept": "application/xml"}, 404, "application/xml;charset=UTF-8"),
+        ("GET", "nothing", {"Accept": "text/html"}, 404, "text/html;charset=UTF-8"),
+        ("PATCH", "apps", {}, 405, "application/json"),
+        ("POST", "apps/WEB", {"Content-Type": "text/plain"}, 415, "application/json"),
+        ("POST", "apps/WEB", {"Content-Type": "application/json"}, 400, "application/json"),
+        ("POST", "apps/WEB", {"Content-Type": "application/xml"}, 400, "application/xml"),
+        ("GET", "apps/WEB/a%2Fb", {}, 400, "text/html;charset=UTF-8"),
+        ("GET", "apps/WEB/a%3Bb", {}, 400, "application/json"),
+        ("GET", "apps/WEB", {"Authorization": "x" * 9000}, 400, "text/html;charset=UTF-8"),
+    ],
+)
+def test_how_requests_are_answered(
+    url: str, method: str, path: str, headers: dict[str, str], code: int, kind: str | None
+) -> None:
+    """Status and form are those of a real server."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.netloc, timeout=30)
+    connection.request(
+        method, f"{place.path}/{path}", headers=headers, body="{" if method == "POST" else None
+    )
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    assert (answer.status, answer.headers["Content-Type"]) == (code, kind)
 
 
 def test_a_connection_carries_many_requests(url: str) -> None:

@@ -8,10 +8,10 @@ import pytest
 from kubernetes import client
 
 from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.demo.board import Board
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
-from lab.board import Board
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the demo shows: Kubernetes beside Eureka, and the milliseconds from the one to the other.
+"""The table of the demo: Kubernetes beside Eureka, and the milliseconds from the one to the other.
 
 On a terminal a live table, elsewhere plain lines: both from the same observations. Kubernetes is watched;
 Eureka is asked again and again for each instance, past its caches.
@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -68,7 +69,6 @@ class Board:
         self._rows: dict[str, Row] = {}
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._title = ""
         self._reflector = Reflector(
             access, ENDPOINT_SLICES, lambda item, _: item, self._slice_changed, namespace
         )
@@ -95,13 +95,15 @@ class Board:
         """Write a line, above the table where there is one."""
         if self._live:
             self._live.console.print(line, highlight=False)
-            self._title = line
         else:
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 
-    def settle(self, timeout_seconds: float = 10.0) -> None:
-        """Wait until both sides say the same of every endpoint."""
+    def settle(self, pause: Callable[[float], None], timeout_seconds: float = 10.0) -> None:
+        """Wait until both sides say the same of every endpoint.
+
+        :param pause: waits so many seconds.
+        """
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             with self._lock:
@@ -109,7 +111,7 @@ class Board:
                     row.settled_at is not None or row.kubernetes == "(stack)" for row in self._rows.values()
                 ):
                     return
-            time.sleep(0.02)
+            pause(0.02)
 
     def follow(self, name: str, instance: Instance) -> None:
         """Show a registration that no Kubernetes object stands for."""
@@ -126,7 +128,7 @@ class Board:
         """The table as it is now, as an SVG that loads nothing."""
         screen = Console(record=True, width=75, file=io.StringIO())
         screen.print(self._table(title))
-        drawn = screen.export_svg(title="make demo")
+        drawn = screen.export_svg(title="eurekube demo")
         drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
         return drawn.replace("Fira Code", "ui-monospace, DejaVu Sans Mono, Menlo")
 
@@ -201,7 +203,7 @@ class Board:
                 self._rows.pop(row.name, None)
 
     def _table(self, title: str = "") -> Table:
-        table = Table(title=title or self._title, title_justify="left", expand=False)
+        table = Table(title=title or None, title_justify="left", expand=False)
         for column in ("Endpoint", "Address", "Kubernetes", "Eureka"):
             table.add_column(column, min_width=10)
         table.add_column("ms", justify="right", min_width=7)

@@ -1,0 +1,242 @@
+"""The stage that needs Python only: a Eureka and a Kubernetes API in this process.
+
+The operator and ``eurekube apply`` are processes of their own, the same as anywhere. The API has no
+controllers, so that the pods of the Service and its EndpointSlice are written here.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import Instance
+from eurekube_provider.demo.interruption import Interruption
+from eurekube_provider.demo.stage import APP, NAMESPACE, PORT, Object, StoryFailed
+from eurekube_provider.demo.story import own_environment
+from eurekube_provider.dev.eureka.serving import EurekaServers
+from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import (
+    APPLY_PATCH,
+    ENDPOINT_SLICES,
+    MERGE_PATCH,
+    PODS,
+    SERVICES,
+    KubeAccess,
+)
+from eurekube_provider.runtime.child_process import ChildProcess
+
+STACK = "dev"
+LEASE = {"renewalIntervalSeconds": 1, "durationSeconds": 5}
+"""Of the stack's registration. A Eureka server evicts what nobody renews after twice the duration."""
+
+RENEWED_SECONDS = 12.0
+"""Longer than a registration with this lease lives when nobody renews it."""
+
+COMMAND_SECONDS = 120.0
+_TERMINATING_SECONDS = 0.1
+
+
+def program_directory() -> Path:
+    """Return where Pulumi.yaml and the program are: beside the package in a clone, else in the wheel.
+
+    :raises ConfigurationError: they are in neither.
+    """
+    package = Path(__file__).parents[1]
+    for directory in (package / "program", package.parent):
+        if (directory / "Pulumi.yaml").is_file() and (directory / "__main__.py").is_file():
+            return directory
+    raise ConfigurationError("this installation of eurekube-provider lacks its program: install it again")
+
+
+class EmbeddedStage:
+    """Servers in this process, for as long as the block runs.
+
+    :param directory: where files may be written.
+    :param interruption: ends what waits.
+    """
+
+    engine = "eurekube apply"
+    renewed_seconds = RENEWED_SECONDS
+    opening = (
+        "In this process: a Eureka server for development, and a Kubernetes API in memory.",
+        "The API has no controllers: where a Deployment would make pods, the demo writes",
+        "pods and EndpointSlices itself. The operator and eurekube apply are real processes.",
+        "Nothing of yours is read or changed: no kubeconfig, no login, no file.",
+    )
+
+    def __init__(self, directory: Path, interruption: Interruption) -> None:
+        self._directory = directory
+        self._interruption = interruption
+        self._eureka = EurekaServers(quick=True)
+        self._kubernetes = KubernetesApi()
+        self.eureka_urls = self._eureka.urls
+        self.kubeconfig = directory / "kubeconfig"
+
+    def __enter__(self) -> EmbeddedStage:
+        self._eureka.start()
+        self._kubernetes.start()
+        self._kubernetes.write_kubeconfig(self.kubeconfig)
+        self._peers = Peers(Connection.parse(self.eureka_urls))
+        self.workload = WrittenWorkload(KubeAccess.load(self.kubeconfig), self._interruption)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._peers.close()
+        self._kubernetes.stop()
+        self._eureka.stop()
+
+    def deploy(self) -> None:
+        """Run ``eurekube apply``; see :meth:`~eurekube_provider.demo.stage.Stage.deploy`."""
+        self._run("apply")
+
+    def take_down(self) -> None:
+        """Run ``eurekube remove``; see :meth:`~eurekube_provider.demo.stage.Stage.take_down`."""
+        self._run("remove")
+
+    def start_operator(self, environment: Mapping[str, str]) -> ChildProcess:
+        """Start an operator as a process."""
+        command = [sys.executable, "-m", "eurekube_provider.operator"]
+        return ChildProcess(command, self._directory / "operator.log", {**own_environment(), **environment})
+
+    def instances(self, application: str) -> list[Instance]:
+        """Return what Eureka holds of an application; the lists of a quick server are as fresh as reads."""
+        return [one for one in self._peers.list_instances() if one.application == application]
+
+    def pause(self, seconds: float) -> None:
+        """Wait; a signal ends the demo here."""
+        self._interruption.pause(seconds)
+
+    def _run(self, subcommand: str) -> None:
+        """Run a command of ``eurekube`` on the program, to its end.
+
+        :raises StoryFailed: it failed, or took too long.
+        """
+        directory = program_directory()
+        configuration = {
+            "eurekube:url": ",".join(self.eureka_urls),
+            "eurekube:kubeconfig": str(self.kubeconfig),
+            "eurekube:registrations": json.dumps(_registrations(directory)),
+        }
+        command = [sys.executable, "-m", "eurekube_provider.cli.main", subcommand]
+        command += ["--project", str(directory), "--stack", STACK]
+        for key, value in configuration.items():
+            command += ["--config", f"{key}={value}"]
+        running = ChildProcess(command, self._directory / f"{subcommand}.log", own_environment())
+        try:
+            waited = 0.0
+            while running.exit_code is None and waited < COMMAND_SECONDS:
+                self.pause(0.05)
+                waited += 0.05
+            if running.exit_code != 0:
+                raise StoryFailed(f"eurekube {subcommand} failed:\n{running.text()}")
+        finally:
+            running.kill()
+
+
+def _registrations(directory: Path) -> list[Object]:
+    """Return what the stack's settings register, with the short lease."""
+    settings = yaml.safe_load((directory / "stacks" / f"Pulumi.{STACK}.yaml").read_text(encoding="utf-8"))
+    return [{**one, **LEASE} for one in settings["config"]["eurekube:registrations"]]
+
+
+@dataclass(slots=True)
+class _WrittenPod:
+    """A pod as this demo writes it."""
+
+    name: str
+    address: str
+    is_ready: bool = True
+    is_terminating: bool = False
+
+    def endpoint(self) -> Object:
+        """Return its line of the EndpointSlice."""
+        return {
+            "addresses": [self.address],
+            "conditions": {
+                "ready": self.is_ready and not self.is_terminating,
+                "serving": self.is_ready,
+                "terminating": self.is_terminating,
+            },
+            "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": self.name},
+        }
+
+
+class WrittenWorkload:
+    """The Service of the story with pods and an EndpointSlice that are written as controllers would."""
+
+    def __init__(self, access: KubeAccess, interruption: Interruption) -> None:
+        self._access = access
+        self._interruption = interruption
+        self._pods: list[_WrittenPod] = []
+        self._made = 0
+
+    def start(self, replicas: int) -> None:
+        """Make the Service and so many pods."""
+        port = {"name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP"}
+        metadata = {"namespace": NAMESPACE, "name": APP, "labels": {"app": APP}}
+        service = {"metadata": metadata, "spec": {"selector": {"app": APP}, "ports": [port]}}
+        self._access.request("POST", SERVICES.path(NAMESPACE), body=service)
+        self.scale(replicas)
+
+    def scale(self, replicas: int) -> None:
+        """Have so many pods."""
+        while len(self._pods) < replicas:
+            self._make()
+        self._publish()
+
+    def set_ready(self, pod: Object, *, ready: bool) -> None:
+        """Have a pod become ready or unready."""
+        (meant,) = (one for one in self._pods if one.name == pod["metadata"]["name"])
+        meant.is_ready = ready
+        self._write_status(meant)
+        self._publish()
+
+    def roll(self) -> None:
+        """Replace all pods, one after the other: a new one is ready before an old one begins to end."""
+        for old in [*self._pods]:
+            self._make()
+            old.is_terminating = True
+            self._publish()
+            self._interruption.pause(_TERMINATING_SECONDS)
+            self._pods.remove(old)
+            self._access.request("DELETE", PODS.path(NAMESPACE, old.name))
+            self._publish()
+
+    def _make(self) -> None:
+        self._made += 1
+        suffix = "".join(random.choices("bcdfghjklmnpqrstvwxz2456789", k=5))  # noqa: S311 - no secret
+        pod = _WrittenPod(f"{APP}-7c9d8f6b5-{suffix}", f"10.0.0.{self._made}")
+        container = {"name": "main", "image": f"example.invalid/{APP}:1"}
+        metadata = {"name": pod.name, "labels": {"app": APP}}
+        body = {"metadata": metadata, "spec": {"containers": [container]}}
+        self._access.request("POST", PODS.path(NAMESPACE), body=body)
+        self._write_status(pod)
+        self._pods.append(pod)
+
+    def _write_status(self, pod: _WrittenPod) -> None:
+        """Tell of a pod as a kubelet does."""
+        condition = {"type": "Ready", "status": str(pod.is_ready)}
+        status = {"phase": "Running", "podIP": pod.address, "conditions": [condition]}
+        path = PODS.path(NAMESPACE, pod.name, "status")
+        self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
+
+    def _publish(self) -> None:
+        """Write the EndpointSlice as its controller does."""
+        body = {
+            "metadata": {"name": f"{APP}-1", "labels": {"kubernetes.io/service-name": APP}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": PORT, "protocol": "TCP"}],
+            "endpoints": [pod.endpoint() for pod in self._pods],
+        }
+        query = {"fieldManager": "eurekube-demo", "force": "true"}
+        path = ENDPOINT_SLICES.path(NAMESPACE, f"{APP}-1")
+        self._access.request("PATCH", path, query, body, APPLY_PATCH)

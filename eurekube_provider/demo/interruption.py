@@ -1,0 +1,49 @@
+"""Ctrl-C, SIGTERM and a terminal that is closed, noticed only where whoever is interrupted can clear up."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType
+from typing import Self
+
+_LOOK_SECONDS = 0.05
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody wishes the demo to end."""
+
+
+class Interruption:
+    """Within the block, signals are remembered, and only a pause raises :class:`Interrupted` for them.
+
+    What was begun between two pauses is therefore complete, and is cleared up. The first signal counts; no
+    later one disturbs the clearing up.
+    """
+
+    _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self._is_asked = False
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._note) for number in self._NUMBERS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def pause(self, seconds: float = 0.0) -> None:
+        """Wait.
+
+        :raises Interrupted: a signal has come.
+        """
+        end = time.monotonic() + seconds
+        while not self._is_asked and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _LOOK_SECONDS))
+        if self._is_asked:
+            raise Interrupted
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_asked = True

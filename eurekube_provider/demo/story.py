@@ -1,0 +1,302 @@
+"""The steps of the demo; each says what it does, and checks that it happened.
+
+The first check that does not hold ends the story.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.model import Instance
+from eurekube_provider.demo.board import Board
+from eurekube_provider.demo.stage import APP, NAMESPACE, PORT, Object, OperatorProcess, Stage, StoryFailed
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import (
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    PODS,
+    SYNCERS,
+    ApiResource,
+    KubeAccess,
+)
+
+OPERATOR_NAMESPACE, OPERATOR_ACCOUNT = "eurekube-system", "eurekube-operator"
+_ACCOUNTS = ApiResource("", "v1", "serviceaccounts")
+_LOOK_SECONDS = 0.02
+_READ_RENEWALS_SECONDS = 0.5
+_RENEW_SECONDS = 1.0
+_LOG_LINES = 15
+
+_PATIENCE_SECONDS = 60.0
+"""For each check, on a machine that has other things to do."""
+
+_Look = Callable[[], object]
+
+STAYS_AWAY_SECONDS = 2.0
+"""For so long an operator that renews may bring back nothing that was removed."""
+
+SHOWN_SECONDS = 0.5
+"""For so long the table shows each step. The whole takes no longer for it, since it waits for a lease."""
+
+_OF_OTHERS = re.compile(r"(EUREKA_|EUREKUBE_|PULUMI_|KUBE)|.*_proxy$", re.IGNORECASE)
+"""Variables that lead to somebody else's servers, or past those of the demo."""
+
+
+def own_environment() -> dict[str, str]:
+    """Return the variables of this process without those that lead to other servers than the demo's."""
+    return {key: value for key, value in os.environ.items() if not _OF_OTHERS.match(key)}
+
+
+class Story:
+    """The story on one stage.
+
+    :param picture: where the table of the third step is kept, as an SVG; None for nowhere.
+    :ivar checks: how many have held so far.
+    """
+
+    def __init__(self, stage: Stage, picture: Path | None = None) -> None:
+        self.checks = 0
+        self._stage = stage
+        self._picture = picture
+        self._access = KubeAccess.load(stage.kubeconfig)
+        self._peers = Peers(Connection.parse(list(stage.eureka_urls)))
+        self._board: Board | None = None
+        self._operator: OperatorProcess | None = None
+        self._samples: list[float] = []
+        self._renewed_at = 0.0
+        self._billing: Instance | None = None
+
+    def close(self) -> None:
+        """End the operator, and the connections to Eureka."""
+        if self._operator is not None:
+            self._operator.stop()
+        self._peers.close()
+
+    def begin(self) -> None:
+        """Deploy the program and start the operator: the table has nothing to show before."""
+        for line in self._stage.opening:
+            self._say(line)
+        self._say(f"\n1. The program is deployed by {self._stage.engine}")
+        began = time.monotonic()
+        self._stage.deploy()
+        seconds = time.monotonic() - began
+        deployed = f"in {seconds:.1f} s: CRDs, the operator's rights, a syncer, a registration"
+        self._check(deployed, lambda: self._syncer() is not None)
+        self._check("the stack's registration stands in Eureka", self._find_billing)
+        with_token = self._operator_kubeconfig(self._stage.kubeconfig.with_name("operator.kubeconfig"))
+        self._operator = self._stage.start_operator(
+            {
+                "EUREKA_URL": ",".join(self._stage.eureka_urls),
+                "KUBECONFIG": str(with_token),
+                "POD_NAMESPACE": OPERATOR_NAMESPACE,
+                "WEB_ADDRESS": "127.0.0.1:0",
+            }
+        )
+        self._check("the operator is ready, a process with the token of its ServiceAccount", self._is_ready)
+
+    def tell(self, *, keep: bool) -> None:
+        """Go from the first pod to the deleted syncer.
+
+        :param keep: end before that, with all pods registered.
+        """
+        live = Console() if sys.stdout.isatty() else None
+        uid = self._access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"]
+        with Board(self._access, self._peers, NAMESPACE, APP, PORT, uid[:8], live) as board:
+            self._board, self._samples = board, board.samples
+            try:
+                self._tell_of_pods(board)
+                if not keep:
+                    self._delete_syncer()
+            finally:
+                self._board = None
+
+    def _tell_of_pods(self, board: Board) -> None:
+        workload = self._stage.workload
+        if self._billing is not None:
+            board.follow(self._billing.application.lower(), self._billing)
+
+        self._say(f"2. A Service {APP} with 2 pods appears as {APP.upper()} in Eureka")
+        workload.start(2)
+        self._agree("2 pods at 10.0.0.1 and 10.0.0.2 are UP", {"10.0.0.1": "UP", "10.0.0.2": "UP"})
+
+        self._say("3. It is scaled to 5 pods")
+        workload.scale(5)
+        self._agree("5 pods are UP", self._ready(5))
+        if self._picture is not None:
+            self._picture.write_text(board.picture("3. It is scaled to 5 pods"), encoding="utf-8")
+
+        self._say("4. One pod becomes unready, and ready again")
+        pod = self._pods()[0]
+        workload.set_ready(pod, ready=False)
+        self._agree("its instance is DOWN", self._ready(4) | {pod["status"]["podIP"]: "DOWN"})
+        workload.set_ready(pod, ready=True)
+        self._agree("and UP again", self._ready(5))
+
+        self._say("5. The pods are rolled: new ones come, the old ones go")
+        old = {item["metadata"]["name"] for item in self._pods()}
+        workload.roll()
+        self._wait(
+            lambda: not old & {item["metadata"]["name"] for item in self._pods()}, "the old pods to go"
+        )
+        self._agree("only the new pods are there, all UP", self._ready(5))
+
+        seconds = self._stage.renewed_seconds
+        self._say(
+            f"6. Only the operator renews the stack's registration: for {seconds:.0f} s, its lease is shorter"
+        )
+        renewals = self._watch_renewals(board)
+        self._check(f"it never lapsed, and was renewed {renewals} times", lambda: renewals > 2)
+
+    def _delete_syncer(self) -> None:
+        self._say("7. The syncer is deleted")
+        self._access.request("DELETE", SYNCERS.path(NAMESPACE, APP))
+        self._agree("its instances are gone", {})
+        self._check("and so is the syncer", lambda: self._syncer() is None)
+        self._check("the stack's registration is still there", lambda: self._read_billing() is not None)
+
+    def end(self) -> None:
+        """Take the program down, and see that nothing of it is left."""
+        self._say("8. The program is taken down while the operator runs")
+        self._stage.take_down()
+        self._stage.pause(STAYS_AWAY_SECONDS)
+        self._check("nothing of it is left in Eureka", lambda: self._read_billing() is None)
+
+    def sum_up(self) -> None:
+        """Say how long the changes took."""
+        if self._samples:
+            median, most = statistics.median(self._samples), max(self._samples)
+            self._say(
+                f"\n{len(self._samples)} changes: from the EndpointSlice to Eureka {median:.1f} ms"
+                f" in the median, {most:.1f} ms at most"
+            )
+
+    def operator_port(self) -> int | None:
+        """Return the port of the operator's web server; None where it has none yet."""
+        found = re.search(r'"web is served", "port": (\d+)', self._operator.text() if self._operator else "")
+        return int(found[1]) if found else None
+
+    def _operator_kubeconfig(self, path: Path) -> Path:
+        """Write a kubeconfig with the token of the ServiceAccount that the program made, and no other."""
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        account = _ACCOUNTS.path(OPERATOR_NAMESPACE, OPERATOR_ACCOUNT, "token")
+        token = self._access.request("POST", account, body=request)["status"]["token"]
+        document = yaml.safe_load(self._stage.kubeconfig.read_text(encoding="utf-8"))
+        document["users"] = [{"name": user["name"], "user": {"token": token}} for user in document["users"]]
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return path
+
+    def _is_ready(self) -> bool:
+        if self._operator is None or self._operator.exit_code is not None:
+            raise StoryFailed(f"the operator has ended\n{self._log()}")
+        if "operator is ready" in self._operator.text():
+            return True
+        if self._billing is not None and time.monotonic() - self._renewed_at > _RENEW_SECONDS:
+            self._peers.renew(self._billing)  # a lease of seconds may be shorter than the operator's start
+            self._renewed_at = time.monotonic()
+        return False
+
+    def _pods(self) -> list[Object]:
+        """Return the Service's pods that are not on their way out, oldest address first."""
+        items = self._access.get(PODS.path(NAMESPACE), {"labelSelector": f"app={APP}"})["items"]
+        staying = [item for item in items if "deletionTimestamp" not in item["metadata"]]
+        return sorted(staying, key=lambda item: str(item["status"].get("podIP", "")))
+
+    def _ready(self, count: int) -> dict[str, str]:
+        """Wait for so many ready endpoints in Kubernetes; returns what Eureka has to show of them."""
+        query = {"labelSelector": f"kubernetes.io/service-name={APP}"}
+        addresses: list[str] = []
+
+        def are_ready() -> bool:
+            slices = self._access.get(ENDPOINT_SLICES.path(NAMESPACE), query)["items"]
+            addresses[:] = [
+                endpoint["addresses"][0]
+                for item in slices
+                for endpoint in item.get("endpoints") or ()
+                if endpoint["conditions"].get("ready") and not endpoint["conditions"].get("terminating")
+            ]
+            return len(addresses) == count
+
+        self._wait(are_ready, f"{count} ready endpoints")
+        return dict.fromkeys(addresses, "UP")
+
+    def _agree(self, what: str, expected: Mapping[str, str]) -> None:
+        """Check that Eureka shows just these addresses of the application, with these statuses."""
+
+        def seen() -> dict[str, str]:
+            return {one.ip_address: one.status.value for one in self._stage.instances(APP.upper())}
+
+        if self._board is not None:
+            self._board.settle(self._stage.pause)
+        self._check(what, lambda: seen() == expected, seen)
+        self._stage.pause(SHOWN_SECONDS)
+
+    def _check(self, what: str, holds: _Look, seen: _Look = str) -> None:
+        self._wait(holds, what, seen)
+        self.checks += 1
+        self._say(f"  ok  {what}")
+
+    def _wait(self, holds: _Look, what: str, seen: _Look = str) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                told = f"; seen: {found}" if (found := seen()) != "" else ""
+                raise StoryFailed(f"{what}: not within {_PATIENCE_SECONDS:.0f} s{told}\n{self._log()}")
+            self._stage.pause(_LOOK_SECONDS)
+
+    def _log(self) -> str:
+        """Return the end of the operator's log."""
+        lines = self._operator.text().splitlines()[-_LOG_LINES:] if self._operator else []
+        return (
+            "\n".join(["the end of the operator's log:", *(f"  {line}" for line in lines)]) if lines else ""
+        )
+
+    def _syncer(self) -> Object | None:
+        try:
+            return self._access.get(SYNCERS.path(NAMESPACE, APP))
+        except KubernetesError as error:
+            if error.status_code == 404:
+                return None
+            raise
+
+    def _find_billing(self) -> bool:
+        """Find the registration of the stack, and remember which one it is."""
+        self._billing = next(iter(self._stage.instances("BILLING")), None)
+        return self._billing is not None
+
+    def _read_billing(self) -> Instance | None:
+        return self._peers.read(*self._billing.key) if self._billing is not None else None
+
+    def _watch_renewals(self, board: Board) -> int:
+        """Read the registration twice a second for long enough; returns how often it was renewed.
+
+        :raises StoryFailed: it is missing once.
+        """
+        renewals: set[int] = set()
+        while True:
+            held, seconds = self._read_billing(), time.monotonic() - self._renewed_at
+            if held is None:
+                raise StoryFailed(f"BILLING lapsed within {seconds:.0f} s\n{self._log()}")
+            renewals.add(held.lease_ends_ms or 0)
+            board.note("billing", f"{seconds:.0f} s")
+            if seconds >= self._stage.renewed_seconds:
+                return len(renewals) - 1
+            self._stage.pause(_READ_RENEWALS_SECONDS)
+
+    def _say(self, line: str) -> None:
+        if self._board is not None:
+            self._board.say(line)
+        else:
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()

@@ -1,0 +1,85 @@
+"""The story on the embedded stage, from its first line to its last: what ``eurekube demo`` runs."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eurekube_provider.core.errors import EurekubeError
+from eurekube_provider.demo.interruption import Interrupted, Interruption
+from eurekube_provider.demo.stage import StoryFailed
+
+if TYPE_CHECKING:
+    from eurekube_provider.demo.embedded import EmbeddedStage
+    from eurekube_provider.demo.story import Story
+
+CLOSING = """\
+The same on real servers, a Eureka by Spring and a kube-apiserver with its
+controllers, from a clone of the repository: make demo-real (Go, Java 17, Maven)"""
+
+
+def run_tour(*, keep: bool, picture: Path | None) -> int:
+    """Tell the story on servers in this process.
+
+    :param keep: leave out the end, and hold all of it until somebody interrupts.
+    :param picture: where the table is kept as an SVG; None for nowhere.
+    :returns: 0 when every check held, 1 when one did not, 130 after an interruption.
+    """
+    began = time.monotonic()
+    logging.getLogger("eurekube_provider").addHandler(logging.NullHandler())
+    with Interruption() as interruption:
+        try:
+            checks = _tell(interruption, keep=keep, picture=picture)
+        except (StoryFailed, EurekubeError) as error:
+            print(f"demo FAILED: {error}", file=sys.stderr)
+            return 1
+        except Interrupted:
+            print("\ninterrupted; nothing is left running", file=sys.stderr)
+            return 130
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return 130  # the terminal is closed
+    sys.stdout.write(f"\ndemo passed: {checks} checks in {time.monotonic() - began:.1f} s\n\n{CLOSING}\n")
+    return 0
+
+
+def _tell(interruption: Interruption, *, keep: bool, picture: Path | None) -> int:
+    from eurekube_provider.demo.embedded import EmbeddedStage  # takes a second: a signal may come meanwhile
+    from eurekube_provider.demo.story import Story, own_environment
+
+    for name in os.environ.keys() - own_environment().keys():
+        del os.environ[name]
+    with ExitStack() as resources:
+        interruption.pause()
+        directory = resources.enter_context(tempfile.TemporaryDirectory(prefix="eurekube-demo-"))
+        stage = resources.enter_context(EmbeddedStage(Path(directory), interruption))
+        story = Story(stage, picture)
+        resources.callback(story.close)
+        story.begin()
+        story.tell(keep=keep)
+        if keep:
+            _hold(stage, story, interruption)
+        else:
+            story.end()
+        story.sum_up()
+        return story.checks
+
+
+def _hold(stage: EmbeddedStage, story: Story, interruption: Interruption) -> None:
+    """Say where everything is, and wait until somebody interrupts."""
+    for url in stage.eureka_urls:
+        sys.stdout.write(f"\nEureka      {url.removesuffix('/eureka')}/\n")
+    sys.stdout.write(f"Operator    http://127.0.0.1:{story.operator_port()}/  (status page)\n\n")
+    sys.stdout.write(f"export KUBECONFIG={stage.kubeconfig} EUREKA_URL={','.join(stage.eureka_urls)}\n")
+    sys.stdout.write("eurekube status     in another terminal; Ctrl-C here ends all of it\n")
+    sys.stdout.flush()
+    while True:
+        interruption.pause(1.0)

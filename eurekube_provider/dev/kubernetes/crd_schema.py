@@ -1,0 +1,84 @@
+"""Custom objects by their CRD's structural schema: pruned, filled with defaults, and checked.
+
+``x-kubernetes-validations`` (CEL), ``allOf``, ``anyOf``, ``oneOf`` and ``not`` are not evaluated, so that a
+real API server refuses more.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+_BOUNDS: tuple[tuple[str, str, tuple[str, ...], Callable[[Any], float]], ...] = (
+    ("minimum", "maximum", ("integer", "number"), float),
+    ("minLength", "maxLength", ("string",), len),
+    ("minItems", "maxItems", ("array",), len),
+    ("minProperties", "maxProperties", ("object",), len),
+)
+
+
+def completed(value: Any, schema: Schema) -> Any:
+    """Return ``value`` without the fields that the schema does not know, and with its defaults."""
+    if isinstance(value, list):
+        return [completed(item, schema.get("items") or {}) for item in value]
+    if not isinstance(value, dict):
+        return value
+    result = {}
+    for key, item in value.items():
+        below = _below(schema, key)
+        if below is None and schema.get("x-kubernetes-preserve-unknown-fields"):
+            result[key] = item
+        elif below is not None and (item is not None or below.get("nullable") or "default" not in below):
+            result[key] = completed(item, below)
+    for key, below in (schema.get("properties") or {}).items():
+        if key not in result and "default" in below:
+            result[key] = completed(copy.deepcopy(below["default"]), below)
+    return result
+
+
+def wrong_fields(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
+    """Yield a sentence about each field that the schema does not allow.
+
+    :param path: the field that ``value`` stands in; empty for a whole object.
+    """
+    found, shown = _TYPES.get(type(value), "null"), json.dumps(value)
+    kinds = ["integer", "string"] if schema.get("x-kubernetes-int-or-string") else [schema.get("type")]
+    kinds += ["integer"] if kinds == ["number"] else []
+    if value is None and schema.get("nullable"):
+        return
+    if kinds != [None] and found not in kinds:
+        yield f'{path}: Invalid value: "{found}": must be of type {" or ".join(map(str, kinds))}'
+        return
+    if "enum" in schema and value not in schema["enum"]:
+        listed = ", ".join(json.dumps(one) for one in schema["enum"])
+        yield f"{path}: Unsupported value: {shown}: supported values: {listed}"
+    if "pattern" in schema and found == "string" and not re.search(schema["pattern"], value):
+        yield f"{path}: Invalid value: {shown}: should match '{schema['pattern']}'"
+    for least, most, types, size in _BOUNDS:
+        if found in types and not schema.get(least, -1e300) <= size(value) <= schema.get(most, 1e300):
+            bounds = ", ".join(f"{one} {schema[one]}" for one in (least, most) if one in schema)
+            yield f"{path}: Invalid value: {shown}: must have {bounds}"
+    if isinstance(value, dict):
+        at = f"{path}." if path else ""
+        yield from (f"{at}{key}: Required value" for key in schema.get("required") or () if key not in value)
+        for key, item in value.items():
+            yield from wrong_fields(item, _below(schema, key) or {}, f"{at}{key}")
+    elif isinstance(value, list):
+        keys, list_type = (schema.get(f"x-kubernetes-list-{one}") for one in ("map-keys", "type"))
+        identities = [[item.get(key) for key in keys] if keys else item for item in value]
+        for index, item in enumerate(value):
+            if list_type in ("map", "set") and identities[index] in identities[:index]:
+                yield f"{path}[{index}]: Duplicate value: {json.dumps(item)}"
+            yield from wrong_fields(item, schema.get("items") or {}, f"{path}[{index}]")
+
+
+def _below(schema: Schema, key: str) -> Schema | None:
+    """Return the schema of a field; None where the field is not known."""
+    found = (schema.get("properties") or {}).get(key, schema.get("additionalProperties"))
+    return found if isinstance(found, Mapping) else None

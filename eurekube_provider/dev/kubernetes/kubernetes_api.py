@@ -1,0 +1,104 @@
+"""The API in memory behind HTTP on the loopback, which a kubeconfig names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import yaml
+
+from eurekube_provider.dev.http_listener import HttpListener
+from eurekube_provider.dev.kubernetes.object_api import ApiRequest, ObjectApi
+from eurekube_provider.dev.kubernetes.object_store import ObjectStore
+from eurekube_provider.dev.kubernetes.served_kinds import ApiRefusal, Object
+
+_NAME = "eurekube-dev"
+
+
+class KubernetesApi(HttpListener):
+    """A Kubernetes API for as long as the block runs: ``with KubernetesApi() as api:``.
+
+    :param port: 0 for one that is free.
+    :ivar objects: the API without its transport.
+    :raises ConfigurationError: the port is taken.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__("127.0.0.1", port, _ApiHandler, "a Kubernetes API")
+        self._store = ObjectStore()
+        self.objects = ObjectApi(self._store)
+
+    def stop(self) -> None:
+        """End every watch, answer no more and free the port."""
+        self._store.close()
+        super().stop()
+
+    def write_kubeconfig(self, path: Path) -> Path:
+        """Write the kubeconfig of somebody who may do everything, readable by nobody else."""
+        cluster, user = {"server": self.url}, {"token": next(iter(self.objects.tokens))}
+        parts = {"clusters": {"cluster": cluster}, "users": {"user": user}}
+        parts["contexts"] = {"context": {"cluster": _NAME, "user": _NAME}}
+        document: Object = {key: [{"name": _NAME, **part}] for key, part in parts.items()}
+        document |= {"apiVersion": "v1", "kind": "Config", "current-context": _NAME}
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        return path
+
+
+class _ApiHandler(BaseHTTPRequestHandler):
+    server: KubernetesApi
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body leave in one piece
+
+    def _handle(self) -> None:
+        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        try:
+            if (
+                self.headers.get("Authorization", "").removeprefix("Bearer ")
+                not in self.server.objects.tokens
+            ):
+                raise ApiRefusal(401, "Unauthorized", "Unauthorized")
+            parts = urlsplit(self.path)
+            query = dict(parse_qsl(parts.query, keep_blank_values=True))
+            body, content_type = json.loads(text or b"null"), self.headers.get("Content-Type", "")
+            request = ApiRequest(self.command, parts.path, query, body, content_type)
+            if request.query.get("watch") == "true":
+                self._stream(self.server.objects.watch(request))
+                return
+            code, answer = self.server.objects.answer(request)
+        except ApiRefusal as error:
+            code, answer = error.status["code"], error.status
+        data = json.dumps(answer).encode()
+        self._begin(code, "Content-Length", str(len(data)))
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - as http.server calls them
+
+    def _begin(self, code: int, header: str, value: str) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header(header, value)
+        self.end_headers()
+
+    def _stream(self, events: Iterator[tuple[str, Object]]) -> None:
+        """Send a watch's events, each as a chunk of its own."""
+        self._begin(200, "Transfer-Encoding", "chunked")
+        self.wfile.flush()
+        try:
+            for kind, item in events:
+                self._send_event(kind, item)
+        except ApiRefusal as error:
+            self._send_event("ERROR", error.status)
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _send_event(self, kind: str, item: Object) -> None:
+        line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.wfile.flush()
+
+    def log_message(self, *_: object) -> None:
+        """Requests are not logged."""

@@ -1,0 +1,277 @@
+"""Requests on objects, as the Kubernetes API answers them: read, written, applied, deleted and watched."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from eurekube_provider.dev.kubernetes.crd_schema import completed, wrong_fields
+from eurekube_provider.dev.kubernetes.field_ownership import ManagedFields, applied, merged
+from eurekube_provider.dev.kubernetes.object_store import ObjectStore, selecting
+from eurekube_provider.dev.kubernetes.served_kinds import (
+    CRDS,
+    ApiRefusal,
+    Object,
+    ServedKind,
+    built_in_kinds,
+    custom_kinds,
+    filled_in,
+)
+
+_MERGE, _APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
+_NAMESPACES, _TERMINATING = "namespaces", "deletionTimestamp"
+_OF_SERVER = (
+    *("name", "namespace", "uid", "creationTimestamp", _TERMINATING, "deletionGracePeriodSeconds"),
+    *("generation", "managedFields", "resourceVersion"),
+)
+"""Metadata that no writer changes."""
+
+_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+_PATH = re.compile(
+    r"/apis?/(?P<version>v1|[^/]+/[^/]+)(/namespaces/(?P<namespace>[^/]+)(?=/(?!status)))?"
+    r"/(?P<plural>[^/]+)(/(?P<name>[^/]+)(/(?P<subresource>[^/]+))?)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """One request, without its transport."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: Any = None
+    content_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a path names: the objects of a kind, or one of them."""
+
+    kind: ServedKind
+    namespace: str
+    name: str
+    subresource: str
+
+
+class ObjectApi:
+    """All kinds of a store, and what may be asked of them. Whoever has a token may do everything.
+
+    :ivar tokens: those that were issued.
+    """
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._kinds = {(one.api_version, one.plural): one for one in built_in_kinds()}
+        self._managed: dict[str, ManagedFields] = {}
+        self.tokens = {secrets.token_urlsafe(24)}
+        for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
+            self.answer(ApiRequest("POST", "/api/v1/namespaces", {}, {"metadata": {"name": name}}))
+
+    def answer(self, request: ApiRequest) -> tuple[int, Object]:
+        """Answer one request, but a watch, with the HTTP status and the object.
+
+        :raises ApiRefusal: the answer is no success.
+        """
+        with self._store.changed:
+            if request.path.endswith("/selfsubjectaccessreviews"):
+                return 201, {**request.body, "status": {"allowed": True}}
+            kinds = [one for one in self._kinds.values() if one.api_version == request.path[5:].lstrip("/")]
+            if kinds:
+                lines = [
+                    {"name": one.plural, "kind": one.kind, "namespaced": "cluster" not in one.features}
+                    for one in kinds
+                ]
+                return 200, {"kind": "APIResourceList", "apiVersion": "v1", "resources": lines}
+            target = self._target(request.path)
+            if not target.name and request.method in ("GET", "POST"):
+                carry_out = self._list if request.method == "GET" else self._create
+                return carry_out(target, request)
+            held = self._store.get(target.kind.storage, (target.namespace, target.name))
+            is_applied = request.content_type == _APPLY and not target.subresource
+            if target.name and held is None and not is_applied:
+                raise ApiRefusal(404, "NotFound", f'{target.kind.storage} "{target.name}" not found')
+            match request.method if target.name else "", target.subresource:
+                case "GET", _:
+                    return 200, {**(held or {}), **target.kind.identity}
+                case "POST", "token":
+                    token, ends = secrets.token_urlsafe(24), _time(timedelta(hours=1))
+                    self.tokens.add(token)
+                    return 201, {**request.body, "status": {"token": token, "expirationTimestamp": ends}}
+                case "DELETE", "":
+                    return 200, self._delete(target, held or {}, request)
+                case "PUT" | "PATCH", _:
+                    return (200 if held else 201), self._save(target, held, request)
+        raise ApiRefusal(405, "MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
+
+    def watch(self, request: ApiRequest) -> Iterator[tuple[str, Object]]:
+        """Return the types and objects of a watch's events, which an :class:`ApiRefusal` may end.
+
+        :raises ApiRefusal: the watch is refused.
+        """
+        target, query = self._target(request.path), request.query
+        since, seconds = (int(query.get(key) or 0) for key in ("resourceVersion", "timeoutSeconds"))
+        selects, about = selecting(target.namespace, query), target.kind.identity
+        events = self._store.watch(target.kind.storage, since, selects, seconds or 1800)
+        has_bookmarks = query.get("allowWatchBookmarks") == "true"
+        return ((type_, {**one, **about}) for type_, one in events if has_bookmarks or type_ != "BOOKMARK")
+
+    def _target(self, path: str) -> _Target:
+        found = _PATH.fullmatch(path)
+        kind = self._kinds.get((found["version"], found["plural"])) if found else None
+        if (
+            found is None
+            or kind is None
+            or found["subresource"] not in {None, *kind.features & {"status", "token"}}
+        ):
+            raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
+        return _Target(kind, *(found[part] or "" for part in ("namespace", "name", "subresource")))
+
+    def _list(self, target: _Target, request: ApiRequest) -> tuple[int, Object]:
+        kind, selects = target.kind, selecting(target.namespace, request.query)
+        items, version = self._store.listed(kind.storage, selects)
+        if kind.schema is None:  # only custom objects say in a list what they are
+            items = [{key: one[key] for key in one if key not in kind.identity} for one in items]
+        about = {**kind.identity, "kind": f"{kind.kind}List"}
+        return 200, {**about, "metadata": {"resourceVersion": version}, "items": items}
+
+    def _create(self, target: _Target, request: ApiRequest) -> tuple[int, Object]:
+        target = replace(target, name=(request.body.get("metadata") or {}).get("name", ""))
+        if self._store.get(target.kind.storage, (target.namespace, target.name)) is not None:
+            raise ApiRefusal(409, "AlreadyExists", f'{target.kind.storage} "{target.name}" already exists')
+        return 201, self._save(target, None, request)
+
+    def _save(self, target: _Target, held: Object | None, request: ApiRequest) -> Object:
+        """Complete and check what is sent, and store it unless all is as it was.
+
+        :param held: the object as it is; None for a new one.
+        """
+        storage, live = target.kind.storage, held or self._begun(target)
+        body = merged(live, request.body) if request.content_type == _MERGE else request.body
+        body = {**body, "metadata": body.get("metadata") or {}}
+        if held is not None:
+            _refuse_changed(target, held, body["metadata"])
+        managed = self._managed.get(live["metadata"]["uid"], {})
+        if request.content_type == _APPLY:
+            if "fieldManager" not in request.query:
+                raise _invalid(target, ["fieldManager: Required value: is required for apply patch"])
+            body, managed = applied(live, body, request.query["fieldManager"], managed)
+        elif request.method == "PATCH" and request.content_type != _MERGE:
+            raise ApiRefusal(415, "UnsupportedMediaType", f"the media type must be {_MERGE} or {_APPLY}")
+        item = _completed(target, live, body)
+        if "dryRun" in request.query:
+            return item
+        self._managed[live["metadata"]["uid"]] = managed
+        is_over = _TERMINATING in item["metadata"] and self._end(storage, item) is None
+        if is_over or item == held:
+            return item
+        stored = self._store.put(storage, item)
+        if storage == CRDS:
+            self._serve(target.name, custom_kinds(stored))
+        return stored
+
+    def _begun(self, target: _Target) -> Object:
+        """Return what the API server itself gives to a new object.
+
+        :raises ApiRefusal: there can be none in that namespace, or of that name.
+        """
+        home = self._store.get(_NAMESPACES, ("", target.namespace))
+        if target.namespace and home is None:
+            raise ApiRefusal(404, "NotFound", f'namespaces "{target.namespace}" not found')
+        if home is not None and _TERMINATING in home["metadata"]:
+            raise ApiRefusal(403, "Forbidden", f"the namespace {target.namespace} is being terminated")
+        if not _NAME.fullmatch(target.name) and not target.kind.api_version.startswith("rbac."):
+            raise _invalid(target, ["metadata.name: Invalid value: must be a lowercase RFC 1123 subdomain"])
+        metadata = {"name": target.name, "uid": str(uuid.uuid4()), "creationTimestamp": _time()}
+        metadata |= {"namespace": target.namespace} if target.namespace else {}
+        return {"metadata": metadata | ({"generation": 0} if "generation" in target.kind.features else {})}
+
+    def _serve(self, definition: str, kinds: Iterator[ServedKind]) -> None:
+        """Serve these kinds of a CustomResourceDefinition from now on."""
+        others = {key: one for key, one in self._kinds.items() if one.storage != definition}
+        self._kinds = others | {(one.api_version, one.plural): one for one in kinds}
+
+    def _delete(self, target: _Target, held: Object, request: ApiRequest) -> Object:
+        _refuse_changed(target, held, (request.body or {}).get("preconditions") or {})
+        left = None if "dryRun" in request.query else self._end(target.kind.storage, held)
+        return left or {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+
+    def _end(self, storage: str, item: Object) -> Object | None:
+        """Delete an object and what it holds; returns it where finalizers keep it, None where it is gone."""
+        metadata = item["metadata"]
+        if _TERMINATING not in metadata and (metadata.get("finalizers") or self._contents(storage, item)):
+            times = {_TERMINATING: _time(), "deletionGracePeriodSeconds": 0}
+            times |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
+            phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES else {}
+            item = self._store.put(storage, {**item, **phase, "metadata": {**metadata, **times}})
+            for place, one in self._contents(storage, item):
+                self._end(place, one)
+        namespace = metadata.get("namespace", "")
+        held = self._store.get(storage, (namespace, metadata["name"]))
+        if held is None or metadata.get("finalizers") or self._contents(storage, item):
+            return held
+        self._store.remove(storage, item)
+        self._managed.pop(metadata["uid"], None)
+        if storage == CRDS:
+            self._serve(metadata["name"], iter(()))
+        for holders, name in ((_NAMESPACES, namespace), (CRDS, storage)):
+            holder = self._store.get(holders, ("", name))
+            if holder is not None and _TERMINATING in holder["metadata"]:
+                self._end(holders, holder)
+        return None
+
+    def _contents(self, storage: str, item: Object) -> list[tuple[str, Object]]:
+        """Return what a namespace or a CustomResourceDefinition holds; nothing for another object."""
+        name = item["metadata"]["name"]
+        if storage == _NAMESPACES:
+            return self._store.of("", name)
+        return self._store.of(name) if storage == CRDS else []
+
+
+def _completed(target: _Target, live: Object, body: Object) -> Object:
+    """Return an object with the fields of the API server, pruned, filled with defaults, and checked."""
+    kind, known, given = target.kind, live["metadata"], body["metadata"]
+    if target.subresource:
+        body, given = {**live, "status": body.get("status")}, known
+    elif "status" in kind.features:
+        body = {**body, "status": live.get("status")}
+    item = {key: one for key, one in body.items() if key != "metadata" and one is not None}
+    if kind.schema is not None:
+        item = completed(item, kind.schema)
+    metadata = {key: one for key, one in given.items() if key not in _OF_SERVER}
+    metadata |= {key: known[key] for key in _OF_SERVER if key in known}
+    item = filled_in({**item, **kind.identity, "metadata": metadata})
+    wrong = list(wrong_fields(item, kind.schema or {}))
+    if _TERMINATING in known and {*given.get("finalizers", ())} - {*known.get("finalizers", ())}:
+        wrong.append("metadata.finalizers: Forbidden: the object is being deleted, and gets no new ones")
+    if wrong:
+        raise _invalid(target, wrong)
+    if "generation" in metadata and _counted(item) != _counted(live):
+        item["metadata"] = {**item["metadata"], "generation": metadata["generation"] + 1}
+    return item
+
+
+def _counted(item: Object) -> Object:
+    """Return what of an object its generation counts the changes of."""
+    return {key: one for key, one in item.items() if key not in ("apiVersion", "kind", "metadata", "status")}
+
+
+def _refuse_changed(target: _Target, held: Object, wanted: Mapping[str, Any]) -> None:
+    """Refuse what is meant for another object of that name, or for an earlier version of it."""
+    for key in ("uid", "resourceVersion"):
+        if wanted.get(key) not in (None, "", held["metadata"][key]):
+            why = f"the object has been modified: its {key} is {held['metadata'][key]}"
+            raise ApiRefusal(409, "Conflict", f'{target.kind.storage} "{target.name}": {why}')
+
+
+def _invalid(target: _Target, wrong: list[str]) -> ApiRefusal:
+    return ApiRefusal(422, "Invalid", f'{target.kind.kind} "{target.name}" is invalid: {", ".join(wrong)}')
+
+
+def _time(ahead: timedelta = timedelta()) -> str:
+    return (datetime.now(UTC) + ahead).strftime("%Y-%m-%dT%H:%M:%SZ")

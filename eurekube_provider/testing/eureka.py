@@ -1,0 +1,109 @@
+"""Eureka servers that a test starts, whose clock it moves, and whose instances it checks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from eurekube_provider.core.model import EMPTY, Instance, Port, Status
+from eurekube_provider.dev.eureka.documents import info_document, read_info
+from eurekube_provider.dev.eureka.serving import EurekaServers
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json
+from eurekube_provider.registrations.discovered import FoundInstance, found_instance
+from eurekube_provider.testing.assertions import Expected, RegistrationAssertions
+
+_LOOK_AGAIN_SECONDS = 0.02
+
+
+class Eureka(RegistrationAssertions):
+    """One Eureka of one or several servers, for one test: the fixtures ``eureka`` and ``eureka_servers``.
+
+    :ivar url: the service URL of the first server, such as ``http://127.0.0.1:40001/eureka``.
+    :ivar urls: the service URLs of all of them.
+    """
+
+    def __init__(self, servers: EurekaServers) -> None:
+        self._servers = servers
+        self.urls = tuple(servers.urls)
+        self.url = self.urls[0]
+
+    def instances_by_place(self) -> Mapping[str, Sequence[FoundInstance]]:
+        """Return what each server holds at this moment, past its caches, without what has lapsed."""
+        with self._servers.lock:
+            self.advance(0)  # the model's time is that of its last request
+            return {url: [*self._held_by(url)] for url in self.urls}
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for the servers alone: nobody renews meanwhile.
+
+        A lease that was never renewed ends after its duration, 90 s by default; a renewed one lives twice as
+        long.
+        """
+        self._servers.advance(seconds)
+
+    def register(
+        self,
+        application: str,
+        instance_id: str,
+        host_name: str,
+        port: int,
+        status: str = "UP",
+        metadata: Mapping[str, str] = EMPTY,
+    ) -> None:
+        """Register an instance at the first server, as somebody else would; nobody renews it.
+
+        :raises InvalidInstance: a name that Eureka could not hold.
+        """
+        instance = Instance(
+            application,
+            instance_id,
+            host_name,
+            host_name,
+            Port(port),
+            status=Status(status),
+            metadata=metadata,
+        )
+        cluster = self._servers.cluster
+        with self._servers.lock:
+            self.advance(0)
+            info = read_info(instance_to_json(instance), cluster.clock.now_ms)
+            cluster.servers[self.url].registry.register(info, replicated=False)
+            self.advance(0)  # the servers' thread learns when to replicate it
+
+    def wait_registered(
+        self, application: str, expected: Expected | None = None, *, timeout_seconds: float = 10.0
+    ) -> None:
+        """Wait until :meth:`assert_registered` holds, by what another thread or process does.
+
+        :raises AssertionError: it does not in time, with the last difference.
+        """
+        __tracebackhide__ = True
+        until = time.monotonic() + timeout_seconds
+        while difference := self._difference(application, expected):
+            if time.monotonic() >= until:
+                raise AssertionError(f"after {timeout_seconds:g} s: {difference}")
+            time.sleep(_LOOK_AGAIN_SECONDS)
+
+    def wait_not_registered(self, application: str, *, timeout_seconds: float = 10.0) -> None:
+        """Wait until :meth:`assert_not_registered` holds, as :meth:`wait_registered` does."""
+        __tracebackhide__ = True
+        self.wait_registered(application, {}, timeout_seconds=timeout_seconds)
+
+    def _held_by(self, url: str) -> Iterator[FoundInstance]:
+        registry = self._servers.cluster.servers[url].registry
+        for lease in registry.all():
+            if registry.get(lease.holder.app, lease.holder.id) is not None:
+                yield found_instance(instance_from_json(info_document(lease.holder, lease)))
+
+
+class StartEureka(Protocol):
+    """Starts a Eureka that ends with the test: what the fixture ``eureka_servers`` gives."""
+
+    def __call__(self, count: int = 1, *, quick: bool = True) -> Eureka:
+        """Start so many servers, which replicate to each other, on free ports of this machine.
+
+        :param quick: lists as fresh as reads, evictions each second, no self-preservation; False for Eureka's
+            own settings.
+        """
+        ...

@@ -1,0 +1,35 @@
+"""Pulumi's mocks that know registrations: a program's test without a server and without a Pulumi CLI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
+from eurekube_provider.core.model import Status
+from eurekube_provider.registrations.discovered import FoundInstance, found_instance
+from eurekube_provider.registrations.instance_fields import instance_of
+from eurekube_provider.registrations.members import members
+from eurekube_provider.resources.mocked_registrations import MockedRegistrations
+from eurekube_provider.testing.assertions import RegistrationAssertions
+
+
+class EurekubeMocks(MockedRegistrations, RegistrationAssertions):
+    """For ``pulumi.runtime.set_mocks``: what the program would register, checked as an update checks it.
+
+    Other resources get their inputs as outputs. A program that needs more derives a class and extends
+    ``new_resource`` and ``call``.
+    """
+
+    def instances_by_place(self) -> Mapping[str, Sequence[FoundInstance]]:
+        """Return the instances that the program would register.
+
+        :raises AssertionError: an update would refuse one of them.
+        """
+        __tracebackhide__ = True
+        if self.refused:
+            raise AssertionError("\n".join(self.refused.values()))
+        made = list(self.registrations[INSTANCE_TYPE].values())
+        for application in self.registrations[APPLICATION_TYPE].values():
+            made += members(application).values()
+        asked = (instance_of(each, Status(each.get("status") or Status.UP), {}) for each in made)
+        return {"the program": [found_instance(each) for each in asked]}

@@ -1,0 +1,121 @@
+"""The whole demo as a person starts it: with no server, no configuration, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EUREKUBE = [sys.executable, "-m", "eurekube_provider.cli.main"]
+ROOT = Path(__file__).parents[3]
+
+
+class Demo:
+    """A demo with a home and a folder for temporary files of its own."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.temporary, self.home = directory / "temporary", directory / "home"
+        self.temporary.mkdir()
+        self.home.mkdir()
+        self._mark = f"demo-of-{directory}"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "TMPDIR": str(self.temporary),
+            "PYTHONPATH": str(ROOT),
+            "MARK": self._mark,
+            "HTTP_PROXY": "http://127.0.0.1:9",
+            "EUREKA_URL": "http://127.0.0.1:9/eureka",
+            "KUBECONFIG": "/nothing",
+        }
+        self.process = subprocess.Popen(
+            [*EUREKUBE, "demo", *options],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self._lines = self.process.stdout
+
+    def wait_for(self, words: str) -> None:
+        """Read on until a line has these words."""
+        for line in self._lines:
+            if words in line:
+                return
+        raise AssertionError(f"no line had {words!r}")
+
+    def rest(self) -> str:
+        """Wait for the end; returns what was printed until then."""
+        text = self._lines.read()
+        self.process.wait(60)
+        self._lines.close()
+        return text
+
+    def left(self) -> list[str]:
+        """Processes and files that it has left."""
+        found = [str(path) for folder in (self.temporary, self.home) for path in folder.rglob("*")]
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if self._mark.encode() in (process / "environ").read_bytes():
+                    found.append((process / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+        return found
+
+
+def test_the_whole_story_holds(tmp_path: Path) -> None:
+    """All its checks; two of them at once, of which one also draws the table."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    first, second = Demo(tmp_path / "one", "--picture", "table.svg"), Demo(tmp_path / "two")
+    for demo in (first, second):
+        text = demo.rest()
+        assert demo.process.returncode == 0, text
+        assert "demo passed: 13 checks" in text
+        assert "make demo-real" in text
+        assert "The API has no controllers" in text
+        assert demo.left() == []
+    assert "10.0.0.5" in (tmp_path / "one" / "table.svg").read_text().replace("&#160;", " ")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("words", ["deployed by", "is ready", "renews"])
+def test_an_interruption_leaves_nothing(tmp_path: Path, words: str, number: signal.Signals) -> None:
+    """No process and no file, while the program is deployed, pods come, or a lease is waited for."""
+    demo = Demo(tmp_path)
+    demo.wait_for(words)
+    demo.process.send_signal(number)
+    assert "interrupted; nothing is left running" in demo.rest()
+    assert demo.process.returncode == 130
+    assert demo.left() == []
+
+
+def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
+    """Nobody can clear up its files then, but its operator ends with it."""
+    demo = Demo(tmp_path)
+    demo.wait_for("is ready")
+    demo.process.kill()
+    demo.rest()
+    deadline = time.monotonic() + 30
+    while any("operator" in one and "/" not in one.split()[-1] for one in demo.left()):
+        assert time.monotonic() < deadline, demo.left()
+        time.sleep(0.05)
+
+
+def test_what_is_kept_can_be_looked_at_until_ctrl_c(tmp_path: Path) -> None:
+    """The command's last lines say how; a command of ours sees both worlds."""
+    demo = Demo(tmp_path, "--keep")
+    demo.wait_for("(status page)")
+    demo.wait_for("export KUBECONFIG=")
+    demo.wait_for("Ctrl-C here ends all of it")
+    demo.process.send_signal(signal.SIGINT)
+    assert "interrupted; nothing is left running" in demo.rest()
+    assert demo.left() == []

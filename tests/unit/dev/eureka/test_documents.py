@@ -1,0 +1,121 @@
+"""How instances are read; ``tests/contract/test_dev_server.py`` holds each case against real servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.dev.eureka.documents import (
+    AMAZON,
+    JSON,
+    XML,
+    Unreadable,
+    batch_items,
+    info_document,
+    preferred,
+    read_info,
+    refusal,
+)
+from tests.model.commands import DATA_CENTER
+
+NOW_MS = 1_000
+
+
+def sent(**fields: Any) -> dict[str, Any]:
+    """A registration; a field that is None is left out."""
+    found = {"app": "rating", "hostName": "h", "ipAddr": "10.0.0.1", "dataCenterInfo": DATA_CENTER, **fields}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", XML),
+        ("*/*", XML),
+        ("application/json", JSON),
+        ("*/*, application/json", JSON),
+        ("application/xml, application/json", XML),
+        ("application/json;q=0.1, application/xml;q=0.9", XML),
+        ("text/html, application/json;q=0.2", JSON),
+        ("application/json;q=0", None),
+        ("application/json;q=much", None),
+        ("image/png", None),
+    ],
+)
+def test_which_form_a_client_prefers(accept: str, expected: str | None) -> None:
+    """By quality, then by name before wildcard, then by order; XML for whoever takes anything."""
+    assert preferred(accept) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"instanceId": "own"}, "own"),
+        ({}, "h"),
+        ({"instanceId": ""}, "h"),
+        ({"dataCenterInfo": {"@class": AMAZON, "metadata": {"instance-id": "i-1"}}}, "i-1"),
+        (
+            {"dataCenterInfo": {"@class": AMAZON, "metadata": {"instance-id": "i-1"}}, "instanceId": "own"},
+            "own",
+        ),
+        ({"dataCenterInfo": {"@class": AMAZON, "metadata": {}}}, "h"),
+    ],
+)
+def test_the_id_of_an_instance(fields: dict[str, Any], expected: str) -> None:
+    """Its own, else that of Amazon's data centre, else its host name."""
+    assert read_info(sent(**fields), NOW_MS).id == expected
+
+
+def test_what_is_missing_is_filled_in_and_what_is_unknown_is_dropped() -> None:
+    """As a server shows it."""
+    document = info_document(read_info(sent(unknown=1), NOW_MS), None)
+    assert document["port"] == {"$": 7001, "@enabled": "true"}
+    assert document["securePort"] == {"$": 7002, "@enabled": "false"}
+    assert (document["countryId"], document["lastDirtyTimestamp"]) == (1, str(NOW_MS))
+    assert document["leaseInfo"]["durationInSecs"] == 90
+    assert document["metadata"] == {"@class": "java.util.Collections$EmptyMap"}
+    assert "unknown" not in document
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"app": None},
+        {"port": 8080},
+        {"port": {"other": 1}},
+        {"metadata": "text"},
+        {"metadata": {"key": {"nested": 1}}},
+        {"leaseInfo": 5},
+        {"dataCenterInfo": {"name": "MyOwn"}},
+        {"dataCenterInfo": {**DATA_CENTER, "other": 1}},
+    ],
+)
+def test_what_a_server_cannot_read(fields: dict[str, Any]) -> None:
+    """It is refused as a whole."""
+    with pytest.raises(Unreadable):
+        read_info(sent(**fields), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"hostName": None, "instanceId": "i"}, "Missing hostname"),
+        ({"ipAddr": ""}, "Missing ip address"),
+        ({"app": ""}, "Missing appName"),
+        ({"app": "other"}, "Mismatched appName, expecting RATING but was OTHER"),
+        ({"dataCenterInfo": None}, "Missing dataCenterInfo"),
+        ({"dataCenterInfo": {"@class": DATA_CENTER["@class"]}}, "Missing dataCenterInfo Name"),
+        ({}, None),
+    ],
+)
+def test_what_a_server_reads_and_refuses(fields: dict[str, Any], said: str | None) -> None:
+    """In its own words."""
+    assert refusal(read_info(sent(**fields), NOW_MS), "RATING") == said
+
+
+@pytest.mark.parametrize("body", [[], {"replicationList": {}}, {"replicationList": [5]}, {"other": []}])
+def test_what_is_no_batch(body: Any) -> None:
+    """One thing that is odd fails all of it."""
+    with pytest.raises(Unreadable):
+        batch_items(body, NOW_MS)

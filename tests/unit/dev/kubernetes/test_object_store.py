@@ -1,0 +1,88 @@
+"""Versions and changes, and for how long who watches may come back."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from eurekube_provider.dev.kubernetes import object_store
+from eurekube_provider.dev.kubernetes.object_store import ObjectStore, selecting
+from eurekube_provider.dev.kubernetes.served_kinds import ApiRefusal
+
+
+def item(name: str, /, **labels: str) -> dict[str, Any]:
+    """An object of the namespace shop."""
+    return {"metadata": {"namespace": "shop", "name": name, "labels": labels}}
+
+
+def put(store: ObjectStore, storage: str, name: str) -> None:
+    """Store an object, as who has read before."""
+    with store.changed:
+        store.put(storage, item(name))
+
+
+def everything(_: object) -> bool:
+    """Select all."""
+    return True
+
+
+def test_who_comes_back_late_has_to_list_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of the changes is bounded, and a watch from before ends with 410."""
+    monkeypatch.setattr(object_store, "KEPT_CHANGES", 3)
+    store = ObjectStore()
+    _, version = store.listed("pods", everything)
+    for number in range(4):
+        put(store, "pods", f"pod-{number}")
+    with pytest.raises(ApiRefusal) as raised:
+        list(store.watch("pods", int(version), everything, 0))
+    assert raised.value.status["code"] == 410
+    told = [
+        (kind, one["metadata"].get("name"))
+        for kind, one in store.watch("pods", int(version) + 1, everything, 0)
+    ]
+    assert told == [("ADDED", "pod-1"), ("ADDED", "pod-2"), ("ADDED", "pod-3"), ("BOOKMARK", None)]
+
+
+def test_a_quiet_watch_is_told_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookmark has the version of changes that the watch is not about."""
+    monkeypatch.setattr(object_store, "BOOKMARK_SECONDS", 0.05)
+    store = ObjectStore()
+    put(store, "pods", "one")
+    watch = store.watch("services", 1000, everything, 30)
+    kind, mark = next(watch)
+    assert (kind, mark) == ("BOOKMARK", {"metadata": {"resourceVersion": "1001"}})
+    put(store, "services", "web")
+    assert next(one for one in watch if one[0] != "BOOKMARK")[1]["metadata"]["name"] == "web"
+
+
+def test_a_closed_store_ends_a_watch_at_once() -> None:
+    """However long it was asked for."""
+    store = ObjectStore()
+    watch = store.watch("pods", 0, everything, 600)
+    put(store, "pods", "one")
+    began = time.monotonic()
+    assert next(watch)[0] == "ADDED"
+    store.close()
+    assert list(watch) == []
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_selected"),
+    [
+        ("", True),
+        ("a=1", True),
+        ("a==1 , b", True),
+        ("a!=1", False),
+        ("!c,a", True),
+        ("c!=1", True),
+        ("b=", False),
+    ],
+)
+def test_which_labels_fit(selector: str, is_selected: bool) -> None:
+    """A label that is missing fits every inequality, as in Kubernetes."""
+    selects = selecting("shop", {"labelSelector": selector})
+    assert selects(item("one", a="1", b="2")) is is_selected
+    assert not selecting("other", {"labelSelector": selector})(item("one", a="1", b="2"))

@@ -1,0 +1,74 @@
+"""A child that ends: when it is told to, with what it started, and with its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.runtime.child_process import ChildProcess, dying_with_parent
+
+_SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+_DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + _SLEEP
+
+
+def wait(holds: Callable[[], object]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "waited for 30 s in vain"
+        time.sleep(0.02)
+
+
+def is_running(process_id: int) -> bool:
+    """Whether there is such a process that has not ended."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_child_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    """By SIGTERM; what it wrote is kept."""
+    child = ChildProcess([sys.executable, "-c", _SLEEP], tmp_path / "log", os.environ)
+    wait(lambda: "up" in child.text() and child.exit_code is None)
+    child.stop()
+    assert child.exit_code == -signal.SIGTERM
+    assert child.text() == "up\n"
+
+
+def test_a_child_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time that it is given."""
+    monkeypatch.setattr("eurekube_provider.runtime.child_process.STOP_SECONDS", 0.1)
+    child = ChildProcess([sys.executable, "-c", _DEAF], tmp_path / "log", os.environ)
+    wait(lambda: "up" in child.text())
+    child.stop()
+    assert child.exit_code == -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel ends a child with its parent")
+def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
+    """Even with one that was killed."""
+    log = tmp_path / "log"
+    command = dying_with_parent([sys.executable, "-c", "import os; print(os.getpid(), flush=True);" + _SLEEP])
+    program = (
+        "import subprocess, sys, time\n"
+        "from eurekube_provider.runtime.child_process import dying_with_parent\n"
+        f"command = dying_with_parent({command[command.index(sys.executable, 1) :]!r})\n"
+        f"subprocess.Popen(command, stdout=open({str(log)!r}, 'w'), start_new_session=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parents[3])
+    wait(lambda: log.exists() and "up" in log.read_text())
+    process_id = int(log.read_text().split()[0])
+    assert is_running(process_id)
+    parent.kill()
+    parent.wait()
+    wait(lambda: not is_running(process_id))
