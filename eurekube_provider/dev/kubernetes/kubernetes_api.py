@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from eurekube_provider.dev.http_listener import HttpListener
 from eurekube_provider.dev.kubernetes.object_api import ApiRequest, ObjectApi
 from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore
 from eurekube_provider.dev.kubernetes.served_kinds import Object
+from eurekube_provider.runtime.http_listener import HttpListener
 
 _NAME = "eurekube-dev"
 
