@@ -67,6 +67,8 @@ class _ApiHandler(BaseHTTPRequestHandler):
             code, answer = api.answer(request)
         except ApiRefusal as error:
             code, answer = error.status["code"], error.status
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            code, answer = 400, ApiRefusal(400, "BadRequest", f"the request cannot be read: {error}").status
         data = json.dumps(answer).encode()
         self._begin(code, "Content-Length", str(len(data)))
         self.wfile.write(data)
