@@ -15,12 +15,13 @@ from typing import Any
 Schema = Mapping[str, Any]
 
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
-_BOUNDS: tuple[tuple[str, str, tuple[str, ...], Callable[[Any], float]], ...] = (
-    ("minimum", "maximum", ("integer", "number"), float),
-    ("minLength", "maxLength", ("string",), len),
-    ("minItems", "maxItems", ("array",), len),
-    ("minProperties", "maxProperties", ("object",), len),
-)
+_BOUNDS: Mapping[str, tuple[str, str, Callable[[Any], float]]] = {
+    "integer": ("minimum", "maximum", float),
+    "number": ("minimum", "maximum", float),
+    "string": ("minLength", "maxLength", len),
+    "array": ("minItems", "maxItems", len),
+    "object": ("minProperties", "maxProperties", len),
+}
 
 
 def completed(value: Any, schema: Schema) -> Any:
@@ -43,27 +44,22 @@ def completed(value: Any, schema: Schema) -> Any:
 
 
 def wrong_fields(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
-    """Yield a sentence about each field that the schema does not allow.
-
-    :param path: the field that ``value`` stands in; empty for a whole object.
-    """
-    found, shown = _TYPES.get(type(value), "null"), json.dumps(value)
-    kinds = ["integer", "string"] if schema.get("x-kubernetes-int-or-string") else [schema.get("type")]
-    kinds += ["integer"] if kinds == ["number"] else []
+    """Yield a sentence about each field that the schema does not allow; ``path`` is that of ``value``."""
+    found, shown = _TYPES.get(type(value), "null"), f"{path}: Invalid value: {json.dumps(value)}"
+    kinds = {"integer", "string"} if schema.get("x-kubernetes-int-or-string") else {schema.get("type")}
     if value is None and schema.get("nullable"):
         return
-    if kinds != [None] and found not in kinds:
+    if not kinds & {found, None} and (found, kinds) != ("integer", {"number"}):
         yield f'{path}: Invalid value: "{found}": must be of type {" or ".join(map(str, kinds))}'
         return
     if "enum" in schema and value not in schema["enum"]:
-        listed = ", ".join(json.dumps(one) for one in schema["enum"])
-        yield f"{path}: Unsupported value: {shown}: supported values: {listed}"
+        yield f"{path}: Unsupported value: {json.dumps(value)}: supported values: {schema['enum']}"
     if "pattern" in schema and found == "string" and not re.search(schema["pattern"], value):
-        yield f"{path}: Invalid value: {shown}: should match '{schema['pattern']}'"
-    for least, most, types, size in _BOUNDS:
-        if found in types and not schema.get(least, -1e300) <= size(value) <= schema.get(most, 1e300):
-            bounds = ", ".join(f"{one} {schema[one]}" for one in (least, most) if one in schema)
-            yield f"{path}: Invalid value: {shown}: must have {bounds}"
+        yield f"{shown}: should match '{schema['pattern']}'"
+    if found in _BOUNDS:
+        least, most, size = _BOUNDS[found]
+        if not schema.get(least, -1e300) <= size(value) <= schema.get(most, 1e300):
+            yield f"{shown}: {least} is {schema.get(least)}, {most} is {schema.get(most)}"
     if isinstance(value, dict):
         at = f"{path}." if path else ""
         yield from (f"{at}{key}: Required value" for key in schema.get("required") or () if key not in value)

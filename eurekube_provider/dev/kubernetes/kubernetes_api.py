@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -12,8 +11,8 @@ import yaml
 
 from eurekube_provider.dev.http_listener import HttpListener
 from eurekube_provider.dev.kubernetes.object_api import ApiRequest, ObjectApi
-from eurekube_provider.dev.kubernetes.object_store import ObjectStore
-from eurekube_provider.dev.kubernetes.served_kinds import ApiRefusal, Object
+from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore
+from eurekube_provider.dev.kubernetes.served_kinds import Object
 
 _NAME = "eurekube-dev"
 
@@ -42,9 +41,8 @@ class KubernetesApi(HttpListener):
         parts = {"clusters": {"cluster": cluster}, "users": {"user": user}}
         parts["contexts"] = {"context": {"cluster": _NAME, "user": _NAME}}
         document: Object = {key: [{"name": _NAME, **part}] for key, part in parts.items()}
-        document |= {"apiVersion": "v1", "kind": "Config", "current-context": _NAME}
         path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
+        path.write_text(yaml.safe_dump({**document, "current-context": _NAME}), encoding="utf-8")
         return path
 
 
@@ -55,21 +53,18 @@ class _ApiHandler(BaseHTTPRequestHandler):
     wbufsize = -1  # head and body leave in one piece
 
     def _handle(self) -> None:
-        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        text, api = self.rfile.read(int(self.headers.get("Content-Length") or 0)), self.server.objects
         try:
-            if (
-                self.headers.get("Authorization", "").removeprefix("Bearer ")
-                not in self.server.objects.tokens
-            ):
+            if self.headers.get("Authorization", "").removeprefix("Bearer ") not in api.tokens:
                 raise ApiRefusal(401, "Unauthorized", "Unauthorized")
             parts = urlsplit(self.path)
             query = dict(parse_qsl(parts.query, keep_blank_values=True))
             body, content_type = json.loads(text or b"null"), self.headers.get("Content-Type", "")
             request = ApiRequest(self.command, parts.path, query, body, content_type)
-            if request.query.get("watch") == "true":
-                self._stream(self.server.objects.watch(request))
+            if query.get("watch") == "true":
+                self._stream(request)
                 return
-            code, answer = self.server.objects.answer(request)
+            code, answer = api.answer(request)
         except ApiRefusal as error:
             code, answer = error.status["code"], error.status
         data = json.dumps(answer).encode()
@@ -84,8 +79,9 @@ class _ApiHandler(BaseHTTPRequestHandler):
         self.send_header(header, value)
         self.end_headers()
 
-    def _stream(self, events: Iterator[tuple[str, Object]]) -> None:
+    def _stream(self, request: ApiRequest) -> None:
         """Send a watch's events, each as a chunk of its own."""
+        events = self.server.objects.watch(request)
         self._begin(200, "Transfer-Encoding", "chunked")
         self.wfile.flush()
         try:

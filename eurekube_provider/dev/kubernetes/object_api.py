@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from eurekube_provider.dev.kubernetes.crd_schema import completed, wrong_fields
-from eurekube_provider.dev.kubernetes.field_ownership import ManagedFields, applied, merged
-from eurekube_provider.dev.kubernetes.object_store import ObjectStore, selecting
+from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore, key_of, selecting
+from eurekube_provider.dev.kubernetes.patches import ManagedFields, applied, merged
 from eurekube_provider.dev.kubernetes.served_kinds import (
     CRDS,
-    ApiRefusal,
     Object,
     ServedKind,
     built_in_kinds,
@@ -25,9 +23,9 @@ from eurekube_provider.dev.kubernetes.served_kinds import (
 
 _MERGE, _APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 _NAMESPACES, _TERMINATING = "namespaces", "deletionTimestamp"
-_OF_SERVER = (
-    *("name", "namespace", "uid", "creationTimestamp", _TERMINATING, "deletionGracePeriodSeconds"),
-    *("generation", "managedFields", "resourceVersion"),
+_OF_SERVER = frozenset(
+    f"name namespace uid creationTimestamp generation resourceVersion managedFields {_TERMINATING}"
+    " deletionGracePeriodSeconds".split()
 )
 """Metadata that no writer changes."""
 
@@ -38,8 +36,7 @@ _PATH = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(NamedTuple):
     """One request, without its transport."""
 
     method: str
@@ -49,8 +46,7 @@ class ApiRequest:
     content_type: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(NamedTuple):
     """What a path names: the objects of a kind, or one of them."""
 
     kind: ServedKind
@@ -67,7 +63,8 @@ class ObjectApi:
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._kinds = {(one.api_version, one.plural): one for one in built_in_kinds()}
+        self._kinds: dict[tuple[str, str], ServedKind] = {}
+        self._serve("", built_in_kinds())
         self._managed: dict[str, ManagedFields] = {}
         self.tokens = {secrets.token_urlsafe(24)}
         for name in ("default", "kube-node-lease", "kube-public", "kube-system"):
@@ -81,31 +78,27 @@ class ObjectApi:
         with self._store.changed:
             if request.path.endswith("/selfsubjectaccessreviews"):
                 return 201, {**request.body, "status": {"allowed": True}}
-            kinds = [one for one in self._kinds.values() if one.api_version == request.path[5:].lstrip("/")]
-            if kinds:
-                lines = [
-                    {"name": one.plural, "kind": one.kind, "namespaced": "cluster" not in one.features}
-                    for one in kinds
-                ]
-                return 200, {"kind": "APIResourceList", "apiVersion": "v1", "resources": lines}
+            if resources := self._discovered(request.path):
+                return 200, {"kind": "APIResourceList", "apiVersion": "v1", "resources": resources}
             target = self._target(request.path)
-            if not target.name and request.method in ("GET", "POST"):
-                carry_out = self._list if request.method == "GET" else self._create
-                return carry_out(target, request)
-            held = self._store.get(target.kind.storage, (target.namespace, target.name))
+            kind, held = target.kind, self._store.get(target.kind.storage, target[1:3])
             is_applied = request.content_type == _APPLY and not target.subresource
             if target.name and held is None and not is_applied:
-                raise ApiRefusal(404, "NotFound", f'{target.kind.storage} "{target.name}" not found')
-            match request.method if target.name else "", target.subresource:
-                case "GET", _:
-                    return 200, {**(held or {}), **target.kind.identity}
-                case "POST", "token":
-                    token, ends = secrets.token_urlsafe(24), _time(timedelta(hours=1))
-                    self.tokens.add(token)
-                    return 201, {**request.body, "status": {"token": token, "expirationTimestamp": ends}}
-                case "DELETE", "":
+                raise ApiRefusal(404, "NotFound", f'{kind.storage} "{target.name}" not found')
+            match request.method, bool(target.name), target.subresource:
+                case "GET", True, _:
+                    return 200, {**(held or {}), "apiVersion": kind.api_version, "kind": kind.kind}
+                case "GET", False, _:
+                    return 200, self._list(target, request.query)
+                case "POST", False, _:
+                    return 201, self._create(target, request)
+                case "POST", True, "token":
+                    self.tokens.add(token := secrets.token_urlsafe(24))
+                    status = {"token": token, "expirationTimestamp": _time(timedelta(hours=1))}
+                    return 201, {**request.body, "status": status}
+                case "DELETE", True, "":
                     return 200, self._delete(target, held or {}, request)
-                case "PUT" | "PATCH", _:
+                case "PUT" | "PATCH", True, _:
                     return (200 if held else 201), self._save(target, held, request)
         raise ApiRefusal(405, "MethodNotAllowed", f"{request.method} is not allowed on {request.path}")
 
@@ -116,35 +109,39 @@ class ObjectApi:
         """
         target, query = self._target(request.path), request.query
         since, seconds = (int(query.get(key) or 0) for key in ("resourceVersion", "timeoutSeconds"))
-        selects, about = selecting(target.namespace, query), target.kind.identity
-        events = self._store.watch(target.kind.storage, since, selects, seconds or 1800)
+        selects, storage = selecting(target.namespace, query), target.kind.storage
+        about = {"apiVersion": target.kind.api_version, "kind": target.kind.kind}
+        events = self._store.watch(storage, since, selects, seconds or 1800)
         has_bookmarks = query.get("allowWatchBookmarks") == "true"
         return ((type_, {**one, **about}) for type_, one in events if has_bookmarks or type_ != "BOOKMARK")
+
+    def _discovered(self, path: str) -> list[Object]:
+        return [
+            {"name": one.plural, "kind": one.kind, "namespaced": "cluster" not in one.features}
+            for one in self._kinds.values()
+            if path == f"/{'apis' if '/' in one.api_version else 'api'}/{one.api_version}"
+        ]
 
     def _target(self, path: str) -> _Target:
         found = _PATH.fullmatch(path)
         kind = self._kinds.get((found["version"], found["plural"])) if found else None
-        if (
-            found is None
-            or kind is None
-            or found["subresource"] not in {None, *kind.features & {"status", "token"}}
-        ):
+        if not found or not kind or found["subresource"] not in {None, *kind.features & {"status", "token"}}:
             raise ApiRefusal(404, "NotFound", "the server could not find the requested resource")
         return _Target(kind, *(found[part] or "" for part in ("namespace", "name", "subresource")))
 
-    def _list(self, target: _Target, request: ApiRequest) -> tuple[int, Object]:
-        kind, selects = target.kind, selecting(target.namespace, request.query)
-        items, version = self._store.listed(kind.storage, selects)
+    def _list(self, target: _Target, query: Mapping[str, str]) -> Object:
+        kind, selects = target.kind, selecting(target.namespace, query)
+        items = [one for _, one in self._store.of(kind.storage) if selects(one)]
         if kind.schema is None:  # only custom objects say in a list what they are
-            items = [{key: one[key] for key in one if key not in kind.identity} for one in items]
-        about = {**kind.identity, "kind": f"{kind.kind}List"}
-        return 200, {**about, "metadata": {"resourceVersion": version}, "items": items}
+            items = [{key: one[key] for key in one if key not in ("apiVersion", "kind")} for one in items]
+        about = {"kind": f"{kind.kind}List", "apiVersion": kind.api_version}
+        return {**about, "metadata": {"resourceVersion": str(self._store.version)}, "items": items}
 
-    def _create(self, target: _Target, request: ApiRequest) -> tuple[int, Object]:
-        target = replace(target, name=(request.body.get("metadata") or {}).get("name", ""))
-        if self._store.get(target.kind.storage, (target.namespace, target.name)) is not None:
+    def _create(self, target: _Target, request: ApiRequest) -> Object:
+        target = target._replace(name=(request.body.get("metadata") or {}).get("name", ""))
+        if self._store.get(target.kind.storage, target[1:3]) is not None:
             raise ApiRefusal(409, "AlreadyExists", f'{target.kind.storage} "{target.name}" already exists')
-        return 201, self._save(target, None, request)
+        return self._save(target, None, request)
 
     def _save(self, target: _Target, held: Object | None, request: ApiRequest) -> Object:
         """Complete and check what is sent, and store it unless all is as it was.
@@ -158,9 +155,7 @@ class ObjectApi:
             _refuse_changed(target, held, body["metadata"])
         managed = self._managed.get(live["metadata"]["uid"], {})
         if request.content_type == _APPLY:
-            if "fieldManager" not in request.query:
-                raise _invalid(target, ["fieldManager: Required value: is required for apply patch"])
-            body, managed = applied(live, body, request.query["fieldManager"], managed)
+            body, managed = applied(live, body, request.query.get("fieldManager", ""), managed)
         elif request.method == "PATCH" and request.content_type != _MERGE:
             raise ApiRefusal(415, "UnsupportedMediaType", f"the media type must be {_MERGE} or {_APPLY}")
         item = _completed(target, live, body)
@@ -186,12 +181,12 @@ class ObjectApi:
         if home is not None and _TERMINATING in home["metadata"]:
             raise ApiRefusal(403, "Forbidden", f"the namespace {target.namespace} is being terminated")
         if not _NAME.fullmatch(target.name) and not target.kind.api_version.startswith("rbac."):
-            raise _invalid(target, ["metadata.name: Invalid value: must be a lowercase RFC 1123 subdomain"])
-        metadata = {"name": target.name, "uid": str(uuid.uuid4()), "creationTimestamp": _time()}
+            raise ApiRefusal(422, "Invalid", f"metadata.name: Invalid value: {target.name!r}")
+        metadata: Object = {"name": target.name, "uid": str(uuid.uuid4()), "creationTimestamp": _time()}
         metadata |= {"namespace": target.namespace} if target.namespace else {}
         return {"metadata": metadata | ({"generation": 0} if "generation" in target.kind.features else {})}
 
-    def _serve(self, definition: str, kinds: Iterator[ServedKind]) -> None:
+    def _serve(self, definition: str, kinds: Iterable[ServedKind]) -> None:
         """Serve these kinds of a CustomResourceDefinition from now on."""
         others = {key: one for key, one in self._kinds.items() if one.storage != definition}
         self._kinds = others | {(one.api_version, one.plural): one for one in kinds}
@@ -203,34 +198,28 @@ class ObjectApi:
 
     def _end(self, storage: str, item: Object) -> Object | None:
         """Delete an object and what it holds; returns it where finalizers keep it, None where it is gone."""
-        metadata = item["metadata"]
-        if _TERMINATING not in metadata and (metadata.get("finalizers") or self._contents(storage, item)):
+        metadata, (namespace, name) = item["metadata"], key_of(item)
+        holds = self._store.of("", name) if storage == _NAMESPACES else []
+        if _TERMINATING not in metadata and (metadata.get("finalizers") or holds):
             times = {_TERMINATING: _time(), "deletionGracePeriodSeconds": 0}
             times |= {"generation": metadata["generation"] + 1} if "generation" in metadata else {}
             phase = {"status": {"phase": "Terminating"}} if storage == _NAMESPACES else {}
             item = self._store.put(storage, {**item, **phase, "metadata": {**metadata, **times}})
-            for place, one in self._contents(storage, item):
+            for place, one in holds:
                 self._end(place, one)
-        namespace = metadata.get("namespace", "")
-        held = self._store.get(storage, (namespace, metadata["name"]))
-        if held is None or metadata.get("finalizers") or self._contents(storage, item):
+        held = self._store.get(storage, (namespace, name))
+        if held is None or metadata.get("finalizers") or (holds and self._store.of("", name)):
             return held
         self._store.remove(storage, item)
         self._managed.pop(metadata["uid"], None)
         if storage == CRDS:
-            self._serve(metadata["name"], iter(()))
-        for holders, name in ((_NAMESPACES, namespace), (CRDS, storage)):
-            holder = self._store.get(holders, ("", name))
-            if holder is not None and _TERMINATING in holder["metadata"]:
-                self._end(holders, holder)
+            self._serve(name, ())
+            for place, one in self._store.of(name):
+                self._store.remove(place, one)
+        home = self._store.get(_NAMESPACES, ("", namespace))
+        if home is not None and _TERMINATING in home["metadata"]:
+            self._end(_NAMESPACES, home)
         return None
-
-    def _contents(self, storage: str, item: Object) -> list[tuple[str, Object]]:
-        """Return what a namespace or a CustomResourceDefinition holds; nothing for another object."""
-        name = item["metadata"]["name"]
-        if storage == _NAMESPACES:
-            return self._store.of("", name)
-        return self._store.of(name) if storage == CRDS else []
 
 
 def _completed(target: _Target, live: Object, body: Object) -> Object:
@@ -244,21 +233,17 @@ def _completed(target: _Target, live: Object, body: Object) -> Object:
     if kind.schema is not None:
         item = completed(item, kind.schema)
     metadata = {key: one for key, one in given.items() if key not in _OF_SERVER}
-    metadata |= {key: known[key] for key in _OF_SERVER if key in known}
-    item = filled_in({**item, **kind.identity, "metadata": metadata})
+    metadata |= {key: known[key] for key in known if key in _OF_SERVER}
+    item = filled_in({**item, "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata})
     wrong = list(wrong_fields(item, kind.schema or {}))
     if _TERMINATING in known and {*given.get("finalizers", ())} - {*known.get("finalizers", ())}:
         wrong.append("metadata.finalizers: Forbidden: the object is being deleted, and gets no new ones")
     if wrong:
-        raise _invalid(target, wrong)
-    if "generation" in metadata and _counted(item) != _counted(live):
-        item["metadata"] = {**item["metadata"], "generation": metadata["generation"] + 1}
+        raise ApiRefusal(422, "Invalid", f'{kind.kind} "{target.name}" is invalid: {", ".join(wrong)}')
+    counted = {*item, *live} - {"apiVersion", "kind", "metadata", "status"}
+    if "generation" in metadata and any(item.get(key) != live.get(key) for key in counted):
+        metadata["generation"] += 1
     return item
-
-
-def _counted(item: Object) -> Object:
-    """Return what of an object its generation counts the changes of."""
-    return {key: one for key, one in item.items() if key not in ("apiVersion", "kind", "metadata", "status")}
 
 
 def _refuse_changed(target: _Target, held: Object, wanted: Mapping[str, Any]) -> None:
@@ -267,10 +252,6 @@ def _refuse_changed(target: _Target, held: Object, wanted: Mapping[str, Any]) ->
         if wanted.get(key) not in (None, "", held["metadata"][key]):
             why = f"the object has been modified: its {key} is {held['metadata'][key]}"
             raise ApiRefusal(409, "Conflict", f'{target.kind.storage} "{target.name}": {why}')
-
-
-def _invalid(target: _Target, wrong: list[str]) -> ApiRefusal:
-    return ApiRefusal(422, "Invalid", f'{target.kind.kind} "{target.name}" is invalid: {", ".join(wrong)}')
 
 
 def _time(ahead: timedelta = timedelta()) -> str:

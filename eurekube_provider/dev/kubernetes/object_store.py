@@ -7,13 +7,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
-from eurekube_provider.dev.kubernetes.served_kinds import ApiRefusal, Object
+from eurekube_provider.dev.kubernetes.served_kinds import Object
 
 ObjectKey = tuple[str, str]
-"""The namespace and name of an object."""
-
 Selects = Callable[[Object], bool]
 
 KEPT_CHANGES = 10_000
@@ -21,36 +18,31 @@ KEPT_CHANGES = 10_000
 
 BOOKMARK_SECONDS = 60.0
 
-_REQUIREMENT = re.compile(r"(?P<not>!)?(?P<key>[-\w./]+)((?P<is>==?|!=)(?P<value>[-.\w]*))?")
+_SELECTOR = re.compile(r"([-\w./]+(==?[-.\w]*)?(,|$))*")
 
 
-class StoredChange(NamedTuple):
-    """One change: the object before (None: it is new) and after (None: it is gone)."""
+class ApiRefusal(Exception):
+    """A request that is refused, with its HTTP status and a reason such as ``Conflict``.
 
-    version: int
-    storage: str
-    before: Object | None
-    after: Object | None
+    :ivar status: the answer, as Kubernetes' ``Status``.
+    """
 
-    def seen_by(self, selects: Selects) -> tuple[str, Object] | None:
-        """Return what a watch tells of it, by type and object; None for nothing."""
-        was_selected = self.before is not None and selects(self.before)
-        if self.after is not None and selects(self.after):
-            return ("MODIFIED" if was_selected else "ADDED"), self.after
-        if self.before is None or not was_selected:
-            return None
-        return "DELETED", _at_version(self.before, self.version)
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        answer = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        self.status: Object = {**answer, "code": code, "reason": reason, "message": message}
 
 
 class ObjectStore:
-    """What is stored. Who reads and then writes holds :attr:`changed` meanwhile."""
+    """What is stored, and the version of it. Who reads and then writes holds :attr:`changed` meanwhile."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())
         self._is_closed = False
-        self._version = self._oldest = 1000
+        self.version = 1000
         self._objects: dict[str, dict[ObjectKey, Object]] = {}
-        self._changes: deque[StoredChange] = deque()
+        self._changes: deque[tuple[str, Object | None, Object | None]] = deque(maxlen=KEPT_CHANGES)
+        """The kind, and the object before and after, of each of the last versions."""
 
     def close(self) -> None:
         """End every watch."""
@@ -70,26 +62,19 @@ class ObjectStore:
 
     def put(self, storage: str, item: Object) -> Object:
         """Store an object; returns it with its new version."""
-        stored = _at_version(item, self._version + 1)
-        before = self.get(storage, _key(item))
-        self._objects.setdefault(storage, {})[_key(item)] = stored
+        before, stored = self.get(storage, key_of(item)), _at_version(item, self.version + 1)
+        self._objects.setdefault(storage, {})[key_of(item)] = stored
         self._record(storage, before, stored)
         return stored
 
     def remove(self, storage: str, item: Object) -> None:
         """Remove an object."""
-        self._record(storage, self._objects[storage].pop(_key(item)), None)
+        self._record(storage, self._objects[storage].pop(key_of(item)), None)
 
     def _record(self, storage: str, before: Object | None, after: Object | None) -> None:
-        self._version += 1
-        self._changes.append(StoredChange(self._version, storage, before, after))
-        if len(self._changes) > KEPT_CHANGES:
-            self._oldest = self._changes.popleft().version
+        self.version += 1
+        self._changes.append((storage, before and _at_version(before, self.version), after))
         self.changed.notify_all()
-
-    def listed(self, storage: str, selects: Selects) -> tuple[list[Object], str]:
-        """Return the objects of a kind, and the version from which on a watch tells of their changes."""
-        return [one for _, one in self.of(storage) if selects(one)], str(self._version)
 
     def watch(
         self, storage: str, since: int, selects: Selects, seconds: float
@@ -102,19 +87,23 @@ class ObjectStore:
         end, told_at = time.monotonic() + seconds, time.monotonic()
         with self.changed:
             first = [] if since else [one for _, one in self.of(storage) if selects(one)]
-            since = since or self._version
+            since = since or self.version
         yield from (("ADDED", item) for item in first)
         while not self._is_closed:
             with self.changed:
-                if since < self._oldest:
-                    raise ApiRefusal(410, "Expired", f"too old resource version: {since} ({self._oldest})")
-                if since >= self._version:
+                if since >= self.version:
                     self.changed.wait(max(0.0, min(end, told_at + BOOKMARK_SECONDS) - time.monotonic()))
-                count = min(len(self._changes), max(0, self._version - since))
+                count = self.version - since
+                if count > len(self._changes):
+                    raise ApiRefusal(410, "Expired", f"too old resource version: {since}")
                 news = [self._changes[-number] for number in range(count, 0, -1)]
-                since = max(since, self._version)
-            mine = (change.seen_by(selects) for change in news if change.storage == storage)
-            yield from (seen for seen in mine if seen is not None)
+                since = max(since, self.version)
+            for kind, before, after in news:
+                was, is_ = (one is not None and kind == storage and selects(one) for one in (before, after))
+                if is_ and after is not None:
+                    yield ("MODIFIED" if was else "ADDED"), after
+                elif was and before is not None:
+                    yield "DELETED", before
             if time.monotonic() >= min(end, told_at + BOOKMARK_SECONDS):
                 told_at = time.monotonic()
                 yield "BOOKMARK", {"metadata": {"resourceVersion": str(since)}}
@@ -126,32 +115,29 @@ def selecting(namespace: str, query: Mapping[str, str]) -> Selects:
     """Return what tells whether an object is asked for, by its namespace, labels and name.
 
     :param namespace: empty for all.
-    :raises ApiRefusal: 400, a selector is not supported: sets, or fields other than the name.
+    :raises ApiRefusal: 400, a selector is not supported: labels by other than a value, fields but the name.
     """
-    labels, fields = (query.get(key, "") for key in ("labelSelector", "fieldSelector"))
-    found = [_REQUIREMENT.fullmatch(one.strip()) for one in labels.split(",") if one.strip()]
+    labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
     name = fields.removeprefix("metadata.name=")
-    if None in found or not re.fullmatch(r"[-.\w]*", name):
+    if not _SELECTOR.fullmatch(labels) or not re.fullmatch(r"[-.\w]*", name):
         raise ApiRefusal(400, "BadRequest", f"the selector {labels or fields!r} is not supported")
+    wanted = [one.replace("==", "=").partition("=") for one in labels.split(",") if one]
 
     def selects(item: Object) -> bool:
         metadata = item["metadata"]
-        of_item = metadata.get("labels") or {}
+        found = metadata.get("labels") or {}
         is_meant = namespace in ("", metadata.get("namespace")) and name in ("", metadata["name"])
-        return is_meant and all(one is not None and _holds(one, of_item.get(one["key"])) for one in found)
+        return is_meant and all(
+            found.get(key) == value if is_ else key in found for key, is_, value in wanted
+        )
 
     return selects
-
-
-def _holds(wanted: re.Match[str], value: str | None) -> bool:
-    if wanted["is"] is None:
-        return (value is None) is bool(wanted["not"])
-    return (value == wanted["value"]) is (wanted["is"] != "!=")
 
 
 def _at_version(item: Object, version: int) -> Object:
     return {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
 
 
-def _key(item: Object) -> ObjectKey:
+def key_of(item: Object) -> ObjectKey:
+    """Return the namespace and name of an object."""
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,20 +33,6 @@ apiextensions.k8s.io/v1 CustomResourceDefinition customresourcedefinitions clust
 """
 
 
-class ApiRefusal(Exception):
-    """A request that is refused.
-
-    :param code: the HTTP status.
-    :param reason: CamelCase, such as ``Conflict``.
-    :ivar status: the answer, as Kubernetes' ``Status``.
-    """
-
-    def __init__(self, code: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        answer = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
-        self.status: Object = {**answer, "code": code, "reason": reason, "message": message}
-
-
 @dataclass(frozen=True, slots=True)
 class ServedKind:
     """One kind in one version.
@@ -69,16 +54,12 @@ class ServedKind:
         group, _, _ = self.api_version.rpartition("/")
         return f"{self.plural}.{group}" if group else self.plural
 
-    @property
-    def identity(self) -> Object:
-        """Return what an object of this kind says of itself."""
-        return {"apiVersion": self.api_version, "kind": self.kind}
 
-
-def built_in_kinds() -> Iterable[ServedKind]:
-    """Return the kinds that are there from the beginning."""
-    lines = [line.split() for line in _BUILT_IN.strip().splitlines()]
-    return [ServedKind(version, kind, plural, frozenset(rest)) for version, kind, plural, *rest in lines]
+def built_in_kinds() -> Iterator[ServedKind]:
+    """Yield the kinds that are there from the beginning."""
+    for line in _BUILT_IN.strip().splitlines():
+        api_version, kind, plural, *features = line.split()
+        yield ServedKind(api_version, kind, plural, frozenset(features))
 
 
 def custom_kinds(crd: Object) -> Iterator[ServedKind]:
@@ -86,33 +67,13 @@ def custom_kinds(crd: Object) -> Iterator[ServedKind]:
     spec, names = crd["spec"], crd["spec"]["names"]
     for version in spec["versions"]:
         if version["served"]:
-            scope = {"cluster"} if spec["scope"] == "Cluster" else set()
-            features = frozenset({"generation", *(version.get("subresources") or ()), *scope})
+            words = {"generation", spec["scope"].lower(), *(version.get("subresources") or ())}
             api_version, schema = f"{spec['group']}/{version['name']}", version["schema"]["openAPIV3Schema"]
-            yield ServedKind(api_version, names["kind"], names["plural"], features, schema)
-
-
-_cluster_addresses = (f"10.96.{number // 250}.{number % 250 + 2}" for number in itertools.count(8))
+            yield ServedKind(api_version, names["kind"], names["plural"], frozenset(words), schema)
 
 
 def filled_in(item: Object) -> Object:
-    """Return an object with what Kubernetes gives to one of its own kinds, as far as Eurekube reads it."""
-    metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status")
-    match item["kind"]:
-        case "Namespace":
-            labels = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": metadata["name"]}
-            return {
-                **item,
-                "metadata": {**metadata, "labels": labels},
-                "status": status or {"phase": "Active"},
-            }
-        case "Pod":
-            return {**item, "status": status or {"phase": "Pending"}}
-        case "Service" if spec.get("type") != "ExternalName":
-            address = spec.get("clusterIP") or next(_cluster_addresses)
-            usual = {"type": "ClusterIP", "clusterIP": address, "clusterIPs": [address]}
-            return {**item, "spec": {**usual, **spec}}
-        case "CustomResourceDefinition":
-            established = {"type": "Established", "status": "True", "reason": "InitialNamesAccepted"}
-            return {**item, "status": {"acceptedNames": spec["names"], "conditions": [established]}}
-    return item
+    """Return an object with the status that it begins with, where the API server itself writes it."""
+    first: Object = {"Namespace": {"phase": "Active"}, "Pod": {"phase": "Pending"}}
+    first["CustomResourceDefinition"] = {"conditions": [{"type": "Established", "status": "True"}]}
+    return {**item, "status": item.get("status") or first[item["kind"]]} if item["kind"] in first else item
