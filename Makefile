@@ -53,7 +53,8 @@ lint: setup  ## Lint, types, import rules and spelling
 	@$(VENV)/bin/codespell
 
 unit: setup  ## The tests that need Python only
-	@$(RUN) -m pytest -n 2 --eureka=dev tests/unit tests/registries tests/explore tests/contract
+	@$(RUN) -m pytest -n 3 --eureka=dev tests/unit tests/registries tests/explore tests/contract \
+	  tests/interop
 
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))

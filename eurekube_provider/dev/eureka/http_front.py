@@ -192,7 +192,7 @@ class _EurekaHandler(BaseHTTPRequestHandler):
     def _send(self, response: ServerResponse, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         data = response.text.encode()
         if "Content-Encoding" in headers:
-            data = gzip.compress(data)
+            data = gzip.compress(data, mtime=0)  # clients compare what they get, byte by byte
         self.send_response(response.status_code)
         if data or self.command == "OPTIONS":
             self.send_header("Content-Type", response.media_type)

@@ -52,6 +52,7 @@ class EurekaServers:
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
         self._is_stopping = False
+        self._waits_until_ms: int | None = None
         self._timer = threading.Thread(target=self._run_timers, name="eureka-timers", daemon=True)
         self._listeners: list[EurekaListener] = []
         try:
@@ -102,7 +103,8 @@ class EurekaServers:
                 response = self.cluster.request(url, request)
             else:
                 response = ServerResponse(200, front_page(self.cluster, url), HTML)
-            self._changed.notify_all()
+            if self._clock.next_due_ms != self._waits_until_ms:
+                self._changed.notify_all()
             return response
 
     def _catch_up(self) -> None:
@@ -113,10 +115,9 @@ class EurekaServers:
         with self.lock:
             while not self._is_stopping:
                 self._catch_up()
-                due_ms = self._clock.next_due_ms
-                self._changed.wait(
-                    None if due_ms is None else max(0.001, (due_ms - self._clock.now_ms) / 1000)
-                )
+                self._waits_until_ms = self._clock.next_due_ms
+                milliseconds = (self._waits_until_ms or 0) - self._clock.now_ms
+                self._changed.wait(max(1, milliseconds) / 1000)
 
     def __enter__(self) -> Self:
         self.start()

@@ -27,12 +27,14 @@ def test_a_test_has_a_server_that_is_gone_after_it(pytester: pytest.Pytester) ->
         import threading, urllib.request
         from pathlib import Path
 
+        BEFORE = {*threading.enumerate()}
+
         def test_one(eureka):
             assert urllib.request.urlopen(f"{eureka.url}/apps").status == 200
             Path("url").write_text(eureka.url)
 
         def test_another():
-            assert [one.name for one in threading.enumerate() if "eureka" in one.name] == []
+            assert [one.name for one in {*threading.enumerate()} - BEFORE if "eureka" in one.name] == []
         """
     )
     pytester.runpytest().assert_outcomes(passed=2)

@@ -9,6 +9,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -136,6 +137,36 @@ def test_how_requests_are_answered(
     answer.read()
     connection.close()
     assert (answer.status, answer.headers["Content-Type"]) == (code, kind)
+
+
+def test_a_list_is_packed_into_the_same_bytes_each_time(
+    url: str, session: requests.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients know by them that nothing has changed; when it was packed is not in them."""
+
+    def packed() -> bytes:
+        answer = session.get(f"{url}/apps", headers={"Accept-Encoding": "gzip"}, stream=True)
+        assert answer.headers["Content-Encoding"] == "gzip"
+        return answer.raw.read()
+
+    before, now = packed(), time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
+    assert packed() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"instance": {"app": "WEB", "metadata": {',
+        '{"instance": {"app": "WEB", "port": {',
+        '["',
+        "[" * 100_000,
+    ],
+)
+def test_a_registration_that_is_cut_off_is_refused(url: str, session: requests.Session, text: str) -> None:
+    """At once: some of these have a thread of a real server read for ever."""
+    answer = session.post(f"{url}/apps/WEB", data=text, timeout=30)
+    assert (answer.status_code, answer.json()) == (400, {"error": "cannot parse request body"})
 
 
 def test_a_connection_carries_many_requests(url: str) -> None:
