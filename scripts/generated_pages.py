@@ -226,11 +226,10 @@ def real_servers_table() -> str:
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").glob("*/test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            name = getattr(node, "name", path.name)
-            marks = (
-                node.decorator_list if isinstance(node, ast.FunctionDef) else [getattr(node, "value", None)]
-            )
-            for mark in marks:
+            is_function = isinstance(node, ast.FunctionDef)
+            name = node.name if is_function and node.name.startswith("test_") else path.name
+            marks = node.decorator_list if is_function else [node]
+            for mark in (one for each in marks for one in ast.walk(each)):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.real_server":
                     found.setdefault(ast.literal_eval(mark.args[0]), []).append(f"`{name}`")
     rows = (_row(why, ", ".join(names)) for why, names in sorted(found.items()))

@@ -240,12 +240,10 @@ def servers() -> dict[str, Api]:
     return {}
 
 
-@pytest.fixture(
-    params=[
-        "embedded",
-        pytest.param("real", marks=[pytest.mark.lab, pytest.mark.real_server("the other one is embedded")]),
-    ]
-)
+REAL = [pytest.mark.lab, pytest.mark.real_server("it is compared with a real API server here")]
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=REAL)])
 def api(request: pytest.FixtureRequest, servers: dict[str, Api]) -> Api:
     """Each server in its turn."""
     if request.param not in servers:

@@ -128,6 +128,18 @@ def empty(tmp_path: Path) -> Path:
     return folder
 
 
+def test_a_newcomer_sees_the_demo(lab: Lab, wheel: Path, tmp_path: Path) -> None:
+    """docs/start/demo.md: the whole story, with the program that the wheel carries."""
+    one = Newcomer("demo.md", empty(tmp_path), lab, wheel)
+    assert one.commands <= MOST_COMMANDS
+    (script,) = one.scripts
+    prepared, _, rest = script.partition("pip install ")
+    assert rest == "'eurekube-provider[demo]'\neurekube demo\n"
+    one.types(prepared + one.installed("eurekube"))
+    told = one.types(prepared.splitlines()[-1] + "\neurekube demo\n")
+    assert "demo passed: 13 checks" in told
+
+
 def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path) -> None:
     """docs/start/pip.md: the operator from a terminal registers the pods, and takes them out again."""
     rating(cluster)

@@ -167,4 +167,4 @@ def test_a_taken_port_ends_it(start_operator: StartOperator) -> None:
         port = taken.getsockname()[1]
         operator = start_operator("--web-address", f"127.0.0.1:{port}", ready=False)
         assert operator.process.wait(timeout=60) == 1
-    assert f"--web-address: 127.0.0.1:{port} cannot be listened on" in operator.text()
+    assert f"--web-address: the operator cannot listen on 127.0.0.1:{port}" in operator.text()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +84,24 @@ def test_no_pulumi_in_the_image() -> None:
     """Neither it nor what only it needs."""
     found = {name.partition("==")[0] for name in locked("requirements-operator.lock")}
     assert not found & {"pulumi", "pulumi-kubernetes", "grpcio", "dill", "protobuf"}
+
+
+def test_the_wheel_carries_what_the_demo_deploys(tmp_path: Path) -> None:
+    """The program, its settings and its stacks, as they stand in the repository."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    stacks = [f"stacks/{path.name}" for path in (ROOT / "stacks").iterdir()]
+    with zipfile.ZipFile(wheel) as packed:
+        for name in ("__main__.py", "Pulumi.yaml", *stacks):
+            assert packed.read(f"eurekube_provider/program/{name}") == (ROOT / name).read_bytes()
+
+
+def test_the_extra_for_the_demo_brings_what_its_processes_need() -> None:
+    """The commands, the operator, and the program's components."""
+    extras = project()["project"]["optional-dependencies"]
+    assert extras["demo"] == ["eurekube-provider[cli,kubernetes,operator]"]
+    assert {"cli", "kubernetes", "operator"} <= extras.keys()
 
 
 def test_only_what_the_dockerfile_copies_is_sent_to_the_builder() -> None:

@@ -22,7 +22,7 @@ from eurekube_provider.dev.eureka import documents, xml_documents
 from eurekube_provider.dev.eureka.cluster import NoAnswer
 from eurekube_provider.dev.eureka.documents import JSON, XML, ServerRequest, ServerResponse, preferred
 from eurekube_provider.dev.eureka.eureka_server import UNREADABLE, methods_of
-from eurekube_provider.dev.http_listener import HttpListener
+from eurekube_provider.runtime.http_listener import HttpListener
 
 HTML = "text/html;charset=UTF-8"
 

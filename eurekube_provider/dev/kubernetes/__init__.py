@@ -1,1 +1,1 @@
-"""A Kubernetes API in memory, for development and tests: docs/reference/dev-kubernetes.md."""
+"""A Kubernetes API in memory, for development and tests (docs/reference/dev-kubernetes.md)."""

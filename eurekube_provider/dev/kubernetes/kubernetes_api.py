@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from eurekube_provider.dev.http_listener import HttpListener
 from eurekube_provider.dev.kubernetes.object_api import ApiRequest, ObjectApi
 from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore
 from eurekube_provider.dev.kubernetes.served_kinds import Object
+from eurekube_provider.runtime.http_listener import HttpListener
 
 _NAME = "eurekube-dev"
 
@@ -67,6 +67,8 @@ class _ApiHandler(BaseHTTPRequestHandler):
             code, answer = api.answer(request)
         except ApiRefusal as error:
             code, answer = error.status["code"], error.status
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            code, answer = 400, ApiRefusal(400, "BadRequest", f"the request cannot be read: {error}").status
         data = json.dumps(answer).encode()
         self._begin(code, "Content-Length", str(len(data)))
         self.wfile.write(data)

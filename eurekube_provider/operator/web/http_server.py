@@ -8,19 +8,17 @@ says nothing keeps nobody else out for long: beyond :data:`MOST_CONNECTIONS` the
 from __future__ import annotations
 
 import logging
-import socket
-import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socketserver import BaseServer, TCPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import BaseServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.runtime.http_listener import HttpListener, end_connection
 
 _log = logging.getLogger(__name__)
 
@@ -70,40 +68,43 @@ Handler = Callable[[Request], Response | None]
 """Makes the response to a request; None where there is nothing at its path."""
 
 
-class WebServer:
+class WebServer(HttpListener):
     """The server; listens from the moment that it is made, and answers once started.
 
     :raises ConfigurationError: the address cannot be listened on.
     """
 
+    request_queue_size = 64
+
     def __init__(self, address: Address, handler: Handler) -> None:
-        try:
-            self._server = _HttpServer(address, handler)
-        except OSError as error:
-            host, port = address
-            raise ConfigurationError(
-                f"--web-address: {shown(host, port)} cannot be listened on ({error.strerror or error}):"
-                " choose another address, or an empty one to do without"
-            ) from None
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.2}, name="web", daemon=True
-        )
+        self.handler = handler
+        advice = "choose another address, or an empty one to do without"
+        super().__init__(*address, _RequestHandler, "--web-address: the operator", advice)
 
-    @property
-    def port(self) -> int:
-        """The port where the server listens."""
-        return int(self._server.server_address[1])
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Give the connection a thread; the oldest makes room where there are too many."""
+        with self.lock:
+            crowded = len(self.connections) >= MOST_CONNECTIONS
+            oldest = next(iter(self.connections)) if crowded else None
+            if oldest is not None:
+                del self.connections[oldest]
+        if oldest is not None:
+            end_connection(oldest)
+        super().process_request(request, client_address)
 
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
+    def service_actions(self) -> None:
+        """End what takes too long, however little by little it comes."""
+        limit = time.monotonic() - LONGEST_SECONDS
+        with self.lock:
+            overdue = [request for request, since in self.connections.items() if since < limit]
+            for request in overdue:
+                del self.connections[request]
+        for request in overdue:
+            end_connection(request)
 
-    def stop(self) -> None:
-        """Answer no more."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its signature
+        """A client that went away is no error of ours."""
+        _log.debug("a connection broke off", exc_info=True)
 
 
 def parse_address(text: str) -> Address | None:
@@ -127,82 +128,13 @@ def parse_address(text: str) -> Address | None:
     return (host[1:-1] if is_bracketed else host, int(port))
 
 
-def shown(host: str, port: int) -> str:
-    """An address as it is written in a URL."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-class _HttpServer(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 64
-
-    def __init__(self, address: Address, handler: Handler) -> None:
-        self.handler = handler
-        self._connections: dict[Any, float] = {}
-        self._lock = threading.Lock()
-        host, port = address
-        if host:
-            self.address_family, _, _, _, place = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            host = str(place[0])
-        elif socket.has_dualstack_ipv6():
-            self.address_family, host = socket.AF_INET6, "::"
-        super().__init__((host, port), _RequestHandler)
-
-    def server_bind(self) -> None:
-        """Bind; without looking up our own name, as HTTPServer does."""
-        if self.address_family == socket.AF_INET6:
-            both = self.server_address[0] == "::"
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
-        TCPServer.server_bind(self)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Give the connection a thread; the oldest makes room where there are too many."""
-        with self._lock:
-            crowded = len(self._connections) >= MOST_CONNECTIONS
-            oldest = next(iter(self._connections)) if crowded else None
-            self._connections.pop(oldest, None)
-            self._connections[request] = time.monotonic()
-        if oldest is not None:
-            _end(oldest)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """The connection has had its answer."""
-        with self._lock:
-            self._connections.pop(request, None)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """End what takes too long, however little by little it comes."""
-        limit = time.monotonic() - LONGEST_SECONDS
-        with self._lock:
-            overdue = [request for request, since in self._connections.items() if since < limit]
-            for request in overdue:
-                del self._connections[request]
-        for request in overdue:
-            _end(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its signature
-        """A client that went away is no error of ours."""
-        _log.debug("a connection broke off", exc_info=True)
-
-
-def _end(connection: socket.socket) -> None:
-    """Wake the thread that waits for this connection: it reads the end, and closes it."""
-    with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
-
-
 class _RequestHandler(BaseHTTPRequestHandler):
     timeout = LONGEST_SECONDS
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s\n"
 
     def __init__(self, request: Any, client_address: Any, server: BaseServer) -> None:
-        assert isinstance(server, _HttpServer)  # noqa: S101 - made by it only
+        assert isinstance(server, WebServer)  # noqa: S101 - made by it only
         self._handler = server.handler
         self._policy = _NOTHING_ALLOWED
         super().__init__(request, client_address, server)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -71,23 +70,30 @@ class Demo:
         return found
 
 
-def test_the_whole_story_holds(tmp_path: Path) -> None:
-    """All its checks; two of them at once, of which one also draws the table."""
+def test_two_at_once_tell_the_whole_story(tmp_path: Path) -> None:
+    """All their checks hold. One draws the table, and the other one can be looked at until Ctrl-C."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    first, second = Demo(tmp_path / "one", "--picture", "table.svg"), Demo(tmp_path / "two")
-    for demo in (first, second):
-        text = demo.rest()
-        assert demo.process.returncode == 0, text
-        assert "demo passed: 13 checks" in text
-        assert "make demo-real" in text
-        assert "The API has no controllers" in text
-        assert demo.left() == []
+    one, kept = Demo(tmp_path / "one", "--picture", "table.svg"), Demo(tmp_path / "two", "--keep")
+    text = one.rest()
+    assert one.process.returncode == 0, text
+    assert "demo passed: 13 checks" in text
+    assert "make demo-real" in text
+    assert "The API has no controllers" in text
+    assert one.left() == []
     assert "10.0.0.5" in (tmp_path / "one" / "table.svg").read_text().replace("&#160;", " ")
+    kept.wait_for("(status page)")
+    kept.wait_for("export KUBECONFIG=")
+    kept.wait_for("Ctrl-C here ends all of it")
+    kept.process.send_signal(signal.SIGINT)
+    assert "interrupted; nothing is left running" in kept.rest()
+    assert kept.left() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("words", ["deployed by", "is ready", "renews"])
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [("deployed by", signal.SIGINT), ("is ready", signal.SIGTERM), ("alone renews", signal.SIGHUP)],
+)
 def test_an_interruption_leaves_nothing(tmp_path: Path, words: str, number: signal.Signals) -> None:
     """No process and no file, while the program is deployed, pods come, or a lease is waited for."""
     demo = Demo(tmp_path)
@@ -95,27 +101,4 @@ def test_an_interruption_leaves_nothing(tmp_path: Path, words: str, number: sign
     demo.process.send_signal(number)
     assert "interrupted; nothing is left running" in demo.rest()
     assert demo.process.returncode == 130
-    assert demo.left() == []
-
-
-def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
-    """Nobody can clear up its files then, but its operator ends with it."""
-    demo = Demo(tmp_path)
-    demo.wait_for("is ready")
-    demo.process.kill()
-    demo.rest()
-    deadline = time.monotonic() + 30
-    while any("operator" in one and "/" not in one.split()[-1] for one in demo.left()):
-        assert time.monotonic() < deadline, demo.left()
-        time.sleep(0.05)
-
-
-def test_what_is_kept_can_be_looked_at_until_ctrl_c(tmp_path: Path) -> None:
-    """The command's last lines say how; a command of ours sees both worlds."""
-    demo = Demo(tmp_path, "--keep")
-    demo.wait_for("(status page)")
-    demo.wait_for("export KUBECONFIG=")
-    demo.wait_for("Ctrl-C here ends all of it")
-    demo.process.send_signal(signal.SIGINT)
-    assert "interrupted; nothing is left running" in demo.rest()
     assert demo.left() == []

@@ -108,3 +108,16 @@ def test_what_it_does_not_do_is_refused(
     with pytest.raises(KubernetesError) as raised:
         access.request(method, path, query, body={"metadata": {"name": "x"}} if method == "POST" else None)
     assert raised.value.status_code == code
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"text"', b""])
+def test_a_body_that_is_no_object_is_a_bad_request(api: KubernetesApi, body: bytes) -> None:
+    """It is said so, and the connection goes on."""
+    headers = {"Authorization": f"Bearer {next(iter(api.objects.tokens))}"}
+    connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=10)
+    for _ in range(2):
+        connection.request("POST", CONFIG_MAPS, body, headers)
+        answer = connection.getresponse()
+        assert answer.status == 400
+        assert b"cannot be read" in answer.read()
+    connection.close()

@@ -11,7 +11,8 @@ import requests
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.operator.web import http_server as module
-from eurekube_provider.operator.web.http_server import Request, Response, WebServer, parse_address, shown
+from eurekube_provider.operator.web.http_server import Request, Response, WebServer, parse_address
+from eurekube_provider.runtime.http_listener import shown_address
 from lab.waiting import wait_until
 
 
@@ -125,7 +126,7 @@ def test_a_taken_port_is_one_sentence(web: WebServer) -> None:
     with pytest.raises(ConfigurationError) as caught:
         WebServer(("127.0.0.1", web.port), site)
     assert str(caught.value) == (
-        f"--web-address: 127.0.0.1:{web.port} cannot be listened on (Address already in use):"
+        f"--web-address: the operator cannot listen on 127.0.0.1:{web.port} (Address already in use):"
         " choose another address, or an empty one to do without"
     )
 
@@ -153,7 +154,7 @@ def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
     """As people write them."""
     assert parse_address(text) == expected
     if expected:
-        assert shown(*expected) == text
+        assert shown_address(*expected) == text
 
 
 @pytest.mark.parametrize(
