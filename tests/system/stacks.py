@@ -65,7 +65,7 @@ needs_yaml = pytest.mark.skipif(
 
 needs_linking_yaml = pytest.mark.skipif(
     str(cache_folder()) in (shutil.which("pulumi-language-yaml") or str(cache_folder())),
-    reason="no language host of Pulumi for YAML that can link a package: the one in the Go module index cannot",
+    reason="no language host of Pulumi for YAML that links packages, as 1.25.0 does not",
 )
 
 
