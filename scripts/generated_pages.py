@@ -226,9 +226,11 @@ def real_servers_table() -> str:
     found: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").glob("*/test_*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            is_function = isinstance(node, ast.FunctionDef)
-            name = node.name if is_function and node.name.startswith("test_") else path.name
-            marks = node.decorator_list if is_function else [node]
+            name = path.name
+            marks: list[ast.AST] = [node]
+            if isinstance(node, ast.FunctionDef):
+                name = node.name if node.name.startswith("test_") else path.name
+                marks = [*node.decorator_list]
             for mark in (one for each in marks for one in ast.walk(each)):
                 if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.real_server":
                     found.setdefault(ast.literal_eval(mark.args[0]), []).append(f"`{name}`")

@@ -136,7 +136,7 @@ class Stack:
         self.environment = dict(environment)
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
-        """Run the CLI; what it printed."""
+        """Run the CLI; what it printed, without its warnings where it is asked for a document."""
         done = subprocess.run(
             ["pulumi", *arguments, "--non-interactive", "--color", "never"],
             cwd=self.project,
@@ -149,7 +149,7 @@ class Stack:
         output = done.stdout + done.stderr
         assert (done.returncode != 0) is fails, output
         assert "Traceback" not in output
-        return output
+        return done.stdout if "--json" in arguments else output
 
     def up(self, *arguments: str, fails: bool = False) -> str:
         """``pulumi up`` without its preview."""
