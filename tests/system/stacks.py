@@ -19,6 +19,7 @@ import yaml
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
 from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
 from lab import Lab
+from lab.cache import cache_folder
 from lab.programs import PULUMI_PYTHON_SDK, find_kubectl
 from lab.pulumi import inline_cli, pulumi_path
 from scripts import sdks
@@ -60,6 +61,11 @@ needs_kubernetes_plugin = pytest.mark.skipif(
 needs_kubectl = pytest.mark.skipif(find_kubectl() is None, reason="no kubectl")
 needs_yaml = pytest.mark.skipif(
     shutil.which("pulumi-language-yaml") is None, reason="no language host of Pulumi for YAML"
+)
+
+needs_linking_yaml = pytest.mark.skipif(
+    str(cache_folder()) in (shutil.which("pulumi-language-yaml") or str(cache_folder())),
+    reason="no language host of Pulumi for YAML that links packages, as 1.25.0 does not",
 )
 
 

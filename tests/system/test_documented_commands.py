@@ -18,7 +18,14 @@ import yaml
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
-from tests.system.stacks import ROOT, needs_language_host, needs_pulumi, needs_yaml, own_pulumi
+from tests.system.stacks import (
+    ROOT,
+    needs_language_host,
+    needs_linking_yaml,
+    needs_pulumi,
+    needs_yaml,
+    own_pulumi,
+)
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi]
 
@@ -75,8 +82,9 @@ class Reader:
                 described = packages / f"{name}-99.dist-info"
                 described.mkdir()
                 (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 99\n")
+        engine = ("pulumi", "pulumi-language-python", "pulumi-language-yaml")
         programs = (
-            Path(str(shutil.which("pulumi"))).parent,
+            *(Path(str(shutil.which(name))).parent for name in engine),
             Path(sys.base_prefix) / "bin",
             "/usr/bin",
             "/bin",
@@ -225,7 +233,7 @@ def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
         assert f'"{one.application}' in state
 
 
-@needs_yaml
+@needs_linking_yaml
 @needs_language_host("makes the plugin's environment and runs the plugin")
 def test_a_plugin_is_added_from_a_folder(reader: Reader, eureka: Peer) -> None:
     """Both pages: the CLI makes the plugin's environment and the SDK, and runs the plugin in it."""
