@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass(slots=True)
 class Result:
-    """What one run of a benchmark found.
+    """The findings of one run of a benchmark.
 
     :ivar ours: the figures that the bar speaks of, by name; ``floor`` and each of ``peers`` alike.
     :ivar ratios: ours to the floor, and each peer to ours.

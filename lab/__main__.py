@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.beside import beside
+from lab.builds import go_caches
 from lab.errors import LabError
 from lab.eureka import find_java
 from lab.eureka_package import provide_eureka
@@ -84,10 +85,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _fetch(*, for_tests: bool, with_pulumi: bool) -> None:
     """Maven works beside Go: it waits for downloads mostly."""
-    with beside(lambda: _package(for_tests=for_tests)):
-        provide((*SERVERS, *TOOLS) if for_tests else SERVERS)
+    with beside(lambda: _package(for_tests=for_tests)), go_caches() as caches:
+        provide((*SERVERS, *TOOLS) if for_tests else SERVERS, caches)
         if with_pulumi:
-            provide_pulumi()
+            provide_pulumi(caches)
 
 
 def _package(*, for_tests: bool) -> None:

@@ -92,7 +92,7 @@ def _tell(resources: ExitStack, *, keep: bool, picture: Path | None) -> int:
 
 
 class RealStage:
-    """A lab: an Eureka server by Spring, and a Kubernetes control plane whose pods are played by kwok.
+    """A lab: a Eureka server by Spring, and a Kubernetes control plane whose pods are played by kwok.
 
     :param directory: where files may be written.
     :param folder: of a lab that stays up, and its operator with it; None for one that ends with the demo.
@@ -134,7 +134,7 @@ class RealStage:
         return ChildProcess(command, self._directory / "operator.log", variables)
 
     def instances(self, application: str) -> list[Instance]:
-        """What the server holds of an application, past its caches."""
+        """Return the instances of an application that the server holds, past its caches."""
         return listed_now(self.eureka_urls[0], application)
 
     def pause(self, seconds: float) -> None:
@@ -188,7 +188,7 @@ class HeldOperator:
             )
 
     def text(self) -> str:
-        """What it has logged so far."""
+        """Return its log so far."""
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def stop(self) -> None:

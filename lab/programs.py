@@ -13,6 +13,7 @@ import platform
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -294,7 +295,7 @@ SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """What a lab with Kubernetes runs; the other programs are provided to those who ask for them."""
 
 TOOLS = (KUBECTL, HELM, HELM_4, PROMTOOL, COREDNS, ACTIONLINT)
-"""What some tests run beside a lab."""
+"""Programs that some tests run beside a lab."""
 
 
 def platform_name(system: str | None = None, machine: str | None = None) -> str:
@@ -305,15 +306,18 @@ def platform_name(system: str | None = None, machine: str | None = None) -> str:
     return f"{system}-{machine}"
 
 
-def provide(names: Iterable[str]) -> dict[str, Path]:
-    """Find, download or build the programs, saying which way each came."""
+def provide(names: Iterable[str], caches: Path | None = None) -> dict[str, Path]:
+    """Find, download or build the programs, saying which way each came.
+
+    `caches` are Go's, of :func:`go_caches`: who provides more afterwards shares what was compiled.
+    """
     programs = [PROGRAMS[name] for name in names]
     found = {program.name: path for program in programs if (path := _on_path(program) or _in_cache(program))}
     missing = [program for program in programs if program.name not in found]
     if missing:
-        with go_caches() as caches:
+        with nullcontext(caches) if caches else go_caches() as shared:
             for module in dict.fromkeys(program.module.name for program in missing):
-                found |= _get([program for program in missing if program.module.name == module], caches)
+                found |= _get([program for program in missing if program.module.name == module], shared)
     return {program.name: found[program.name] for program in programs}
 
 

@@ -22,11 +22,11 @@ _INSTALL = "import sys; from pulumi.automation import PulumiCommand; PulumiComma
 _PYTHON = "pulumi-language-python"
 
 
-def provide_pulumi() -> None:
+def provide_pulumi(caches: Path) -> None:
     """Find, download or build CLI, plugin, YAML host and, where Python has no host, what writes SDKs for it;
-    say which way each came.
+    say which way each came. `caches` are Go's, as of :func:`lab.programs.provide`.
     """
-    cli = find_pulumi() or provide([PULUMI])[PULUMI]
+    cli = find_pulumi() or provide([PULUMI], caches)[PULUMI]
     missing = []
     if find_kubernetes_plugin(cli) is None:
         missing.append(PULUMI_KUBERNETES)
@@ -34,7 +34,7 @@ def provide_pulumi() -> None:
         missing.append(PULUMI_YAML)
     if not (_installed(_PYTHON) or shutil.which(_PYTHON)):
         missing.append(PULUMI_PYTHON_SDK)
-    provide(missing)
+    provide(missing, caches)
 
 
 def find_pulumi() -> Path | None:

@@ -35,7 +35,7 @@ end
 complete --no-files --command eurekube --arguments '(_eurekube)'
 """
 SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
-"""What has each shell ask the program that answers kubectl."""
+"""By shell: a script that asks the program which answers kubectl."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from eurekube_provider.demo.tour import run_tour
 
 _NEEDED = ("jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich")
-"""What the demo's processes import; one that is missing is told of before anything begins."""
+"""Modules that the demo's processes import; the command names a missing one before anything begins."""
 
 
 DESCRIPTION = """\

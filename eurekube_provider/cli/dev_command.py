@@ -17,31 +17,31 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "Run Eureka servers for development and tests, in memory and without passwords, until Ctrl-C. They"
         " answer as Spring Cloud's do, and show at / what is registered."
     )
-    parser.add_argument("server", choices=["eureka"], help="what to run")
+    parser.add_argument("server", choices=["eureka"], help="What to run.")
     parser.add_argument(
         "--port",
         type=int,
         default=8761,
         metavar="PORT",
-        help="the first server's; 0: any that is free [8761]",
+        help="The first server's; 0: any that is free. [8761]",
     )
     parser.add_argument(
         "--peers",
         type=int,
         default=1,
         metavar="N",
-        help="servers that tell each other, on ports in a row [1]",
+        help="Servers that tell each other, on ports in a row. [1]",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="where to listen [127.0.0.1: this machine alone]",
+        help="Where to listen. [127.0.0.1: this machine alone]",
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="lists as fresh as reads, evictions each second, no self-preservation: for tests",
+        help="Lists as fresh as reads, evictions each second, no self-preservation: for tests.",
     )
 
 

@@ -16,7 +16,7 @@ from eurekube_provider.core.wording import nearest
 from eurekube_provider.runtime.extras import Extra, needing
 
 _EXTRAS: Mapping[str, Extra] = {"demo": "demo", "operator": "operator"}
-"""What installs the packages that a command needs; ``cli`` for all others."""
+"""The extra that installs the packages of a command; ``cli`` for all others."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

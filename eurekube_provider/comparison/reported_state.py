@@ -60,7 +60,7 @@ class ReportedState:
 
     @property
     def problem(self) -> Problem | None:
-        """What is wrong; None where nothing is."""
+        """Return the problem that keeps it from being in sync; None where there is none."""
         if self.state is SyncState.SYNCED:
             return None
         return self.synced if self.state is SyncState.NOT_SYNCED else self.ready

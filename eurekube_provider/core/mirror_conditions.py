@@ -115,7 +115,7 @@ class MirrorReport:
 
     @property
     def synced(self) -> tuple[bool, Problem]:
-        """Whether the cluster shows what Eureka holds, and what the condition says."""
+        """Return True where the cluster shows what Eureka holds, and the text of the condition."""
         if self.failure is not None:
             return False, self.failure.with_remedy(MIRROR_REMEDIES)
         for kind in MirrorCondition:
@@ -126,7 +126,7 @@ class MirrorReport:
 
     @property
     def is_ready(self) -> tuple[bool, Problem]:
-        """Whether each Service has an endpoint that is called, and what the condition says."""
+        """Return True where each Service has an endpoint that is called, and the text of the condition."""
         idle = [one.service for one in self.services if not one.ready]
         if self.services and not idle:
             message = f"{self.ready} endpoints of {len(self.services)} Services are ready"

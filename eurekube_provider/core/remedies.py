@@ -1,4 +1,4 @@
-"""What mends each condition, where its problem knows nothing more exact: pure."""
+"""Remedies by condition, for a problem that knows none of its own: pure."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ class Interrupted(KeyboardInterrupt):
 class Interruption:
     """Within the block, signals are remembered, and only a pause raises :class:`Interrupted` for them.
 
-    What was begun between two pauses is therefore complete, and is cleared up. The first signal counts; no
-    later one disturbs the clearing up.
+    Work that was begun between two pauses is therefore complete, and is cleared up. The first signal counts;
+    no later one disturbs the clearing up.
     """
 
     _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import is_ready
 from eurekube_provider.demo.board import Board
 from eurekube_provider.demo.stage import APP, NAMESPACE, PORT, Object, OperatorProcess, Stage, StoryFailed
 from eurekube_provider.eureka.connection import Connection
@@ -222,7 +223,7 @@ class Story:
                 endpoint["addresses"][0]
                 for item in slices
                 for endpoint in item.get("endpoints") or ()
-                if endpoint["conditions"].get("ready") and not endpoint["conditions"].get("terminating")
+                if is_ready(endpoint)
             ]
             return len(addresses) == count
 

@@ -14,7 +14,7 @@ from eurekube_provider.core.shortfall import ShortfallKind
 Body = Mapping[str, Any]
 
 UNKNOWN_REMEDY = "see what docs/reference/conditions.md says of it"
-"""What mends a condition of which nobody says that."""
+"""The remedy of a condition that names none."""
 
 
 class Fault(StrEnum):

@@ -17,7 +17,7 @@ RENEWAL_REPLICATED = 1.5
 """Servers forward a renewal to each other within half a second, and once more a second later."""
 
 REPLICATED = 2.0
-"""What was written at one server stands at the others by then, even where these had to be told twice."""
+"""A write at one server stands at the others by then, even where it had to be sent to them twice."""
 
 ANOTHERS_STATUS = 3.0
 """A status that stands at some servers only for as long was not set by a person just now. Longer than
@@ -135,10 +135,10 @@ LONGEST_RENEWAL_TICK = 120.0
 """A tick may have to ask every server what it is; one that takes longer is stuck."""
 
 FIRST_RENEWAL = 5.0
-"""What was found at start may be about to lapse: nobody knows when it was renewed last."""
+"""An instance that was found at start may be about to lapse: nobody knows when it was renewed last."""
 
 RENEWAL_WAITS = 2.0
-"""What is due waits no longer for a thread before there is another one."""
+"""A renewal that is due waits no longer for a thread before there is another one."""
 
 PLAIN_RENEWALS_AFTER = 60.0
 """A server that batches have not reached for as long gets its renewals from its peers, which may still reach
@@ -154,7 +154,7 @@ RENEWAL_ACCEPTED = 600.0
 """No accepted renewal is remembered for longer, whatever the lease."""
 
 LAPSES_SOON = 60.0
-"""What of stacks may lapse so soon is read at once."""
+"""A registration of a stack that may lapse so soon is read at once."""
 
 # After a removal or a status of ours.
 

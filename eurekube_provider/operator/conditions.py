@@ -219,7 +219,7 @@ Ready = tuple[bool | None, Problem]
 """The condition Ready: whether it holds, and what it says."""
 
 Problems = Mapping[str, Problem]
-"""What keeps the syncer from being synced, by reason, the most telling first."""
+"""Problems that keep the syncer from being synced, by reason, the most telling first."""
 
 
 def _is_unread(found: ConditionInput, problems: Problems) -> Ready | None:

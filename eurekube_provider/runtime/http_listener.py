@@ -27,6 +27,8 @@ class HttpListener(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
+    poll_seconds = 0.1
+    """How long :meth:`stop` waits at most for the thread that accepts connections."""
 
     def __init__(
         self,
@@ -39,7 +41,10 @@ class HttpListener(ThreadingHTTPServer):
         self.connections: dict[socket.socket, float] = {}
         self.lock = threading.Lock()
         self._thread = threading.Thread(
-            target=self.serve_forever, kwargs={"poll_interval": 0.1}, name="http-listener", daemon=True
+            target=self.serve_forever,
+            kwargs={"poll_interval": self.poll_seconds},
+            name="http-listener",
+            daemon=True,
         )
         try:
             place = host

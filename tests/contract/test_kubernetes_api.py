@@ -178,7 +178,7 @@ class Api:
         return self.access.request("DELETE", resource.path(namespace, name), body=body)
 
     def is_there(self, resource: ApiResource, namespace: str | None, name: str) -> bool:
-        """Whether there is such an object."""
+        """Return True where there is such an object."""
         try:
             self.get(resource, namespace, name)
         except KubernetesError as error:
@@ -594,7 +594,7 @@ def test_what_two_apply_stays_until_both_leave_it(api: Api, namespace: str) -> N
 
 
 def test_what_others_apply_is_taken_by_force(api: Api, namespace: str) -> None:
-    """Who lost a field does not remove it any more."""
+    """A manager that lost a field does not remove it any more."""
     api.apply(VALVES, namespace, valve("one", code="abc"), "one")
     taken = api.apply(VALVES, namespace, valve("one", code="xyz"), "two", force="true")
     assert taken["spec"]["code"] == "xyz"
@@ -765,7 +765,7 @@ def test_a_watch_ends_when_its_time_is_over(api: Api, namespace: str) -> None:
 
 
 def test_a_version_that_is_forgotten_has_expired(api: Api, namespace: str) -> None:
-    """Who watches from it is told so by an event, with the code 410."""
+    """A watch from it ends with an event that has the code 410."""
     watch = Watch(api, VALVES, namespace, resourceVersion="1")
     _wait(lambda: watch.events)
     assert watch.events[0][0] == "ERROR"

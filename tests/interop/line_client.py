@@ -23,7 +23,7 @@ WAIT_SECONDS = 20.0
 
 
 class CallFailed(Exception):
-    """What the client raised."""
+    """The error of the client."""
 
 
 class LineClient:

@@ -34,7 +34,7 @@ _MOST_HEAD_BYTES = 8192
 
 _BROKEN_PATH = re.compile(r"%(?![0-9a-f]{2})|%2f|%5c", re.IGNORECASE)
 _REFUSED_PATH = re.compile(r"//|;|/\.\.?(/|$)|%(00|0a|0d|25|2e|3b|7f)", re.IGNORECASE)
-"""What Tomcat and Spring Security let no request pass with, such as a slash within a segment."""
+"""Paths that Tomcat and Spring Security refuse, such as one with a slash within a segment."""
 
 _PACKED = (("apps",), ("apps", "delta"))
 _READ_TYPES = (JSON, XML, "*/*", "application/*")

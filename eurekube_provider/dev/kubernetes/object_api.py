@@ -47,7 +47,7 @@ class ApiRequest(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """What a path names: the objects of a kind, or one of them."""
+    """The target of a path: the objects of a kind, or one of them."""
 
     kind: ServedKind
     namespace: str

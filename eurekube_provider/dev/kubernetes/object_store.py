@@ -14,7 +14,7 @@ ObjectKey = tuple[str, str]
 Selects = Callable[[Object], bool]
 
 KEPT_CHANGES = 10_000
-"""Who watches from a version before these is answered with 410."""
+"""A watch from a version before these is refused with 410."""
 
 BOOKMARK_SECONDS = 60.0
 
@@ -34,7 +34,7 @@ class ApiRefusal(Exception):
 
 
 class ObjectStore:
-    """What is stored, and the version of it. Who reads and then writes holds :attr:`changed` meanwhile."""
+    """Objects, and the version of all. Hold :attr:`changed` to read and then write."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.RLock())

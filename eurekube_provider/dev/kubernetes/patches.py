@@ -1,7 +1,8 @@
 """Merge patches, and server-side apply as with ``force=true``.
 
-Who applies a configuration manages its fields, which are paths of keys: what its manager applied before, and
-nobody applies now, goes. Lists are values. What other writes change has no manager.
+A manager applies a configuration and manages its fields, which are paths of keys. A field that the manager
+applied before, and nobody applies now, goes. Lists are values. Fields that other writes change have no
+manager.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class TriggerState:
 
     @property
     def is_braked(self) -> bool:
-        """Whether it waits although its time has come."""
+        """Return True where it waits although its time has come."""
         return self.synced.reason == RefreshCondition.BRAKED
 
     @property

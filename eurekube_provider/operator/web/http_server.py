@@ -75,6 +75,7 @@ class WebServer(HttpListener):
     """
 
     request_queue_size = 64
+    poll_seconds = 0.2
 
     def __init__(self, address: Address, handler: Handler) -> None:
         self.handler = handler

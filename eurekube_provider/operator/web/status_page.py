@@ -55,7 +55,7 @@ def _duration(seconds: float) -> str:
 
 
 def _problem(message: str) -> Problem:
-    """What a message of the document says: rows leave what mends it to the boxes above them."""
+    """Return a message of the document without its remedy, which the boxes above the rows have."""
     return Problem.of({"message": message})
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from eurekube_provider.dev.kubernetes.patches import merged
 from tests.explore.operator.threads import Scheduler, Waiter
 
 Object = dict[str, Any]
@@ -212,7 +213,7 @@ class Kube:
             return self._write(place, item, {**item, **body, "metadata": {**body["metadata"], **kept}})
         if method == "PATCH":
             allowed = {"status"} if place.subresource == "status" else set(body) - {"status"}
-            return self._write(place, item, _merged(item, {k: v for k, v in body.items() if k in allowed}))
+            return self._write(place, item, merged(item, {k: v for k, v in body.items() if k in allowed}))
         raise Refused(405, method)
 
     def watch(self, path: str, query: Mapping[str, str], may_go_on: Callable[[], None]) -> Iterator[bytes]:
@@ -366,16 +367,3 @@ def _fits(item: Object, namespace: str, name: str) -> bool:
 def _has_label(item: Object, label: str, value: str) -> bool:
     labels = item["metadata"].get("labels") or {}
     return label in labels and value in ("", labels[label])
-
-
-def _merged(before: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7386)."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(before) if isinstance(before, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key), value)
-    return result
