@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakSet
 
 import yaml
 
@@ -28,11 +30,14 @@ class KubernetesApi(HttpListener):
     def __init__(self, port: int = 0) -> None:
         super().__init__("127.0.0.1", port, _ApiHandler, "a Kubernetes API")
         self._store = ObjectStore()
+        self.watching: WeakSet[threading.Thread] = WeakSet()
         self.objects = ObjectApi(self._store)
 
     def stop(self) -> None:
         """End every watch, answer no more and free the port."""
         self._store.close()
+        for thread in [*self.watching]:
+            thread.join(5.0)  # after its last chunk
         super().stop()
 
     def write_kubeconfig(self, path: Path) -> Path:
@@ -83,6 +88,8 @@ class _ApiHandler(BaseHTTPRequestHandler):
 
     def _stream(self, request: ApiRequest) -> None:
         """Send a watch's events, each as a chunk of its own."""
+        self.server.watching.add(threading.current_thread())
+        self.close_connection = True
         events = self.server.objects.watch(request)
         self._begin(200, "Transfer-Encoding", "chunked")
         self.wfile.flush()
