@@ -16,8 +16,6 @@ from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStor
 from eurekube_provider.dev.kubernetes.served_kinds import Object
 from eurekube_provider.runtime.http_listener import HttpListener
 
-_NAME = "eurekube-dev"
-
 
 class KubernetesApi(HttpListener):
     """A Kubernetes API for as long as the block runs: ``with KubernetesApi() as api:``.
@@ -42,12 +40,13 @@ class KubernetesApi(HttpListener):
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write the kubeconfig of somebody who may do everything, readable by nobody else."""
+        name = "eurekube-dev"
         cluster, user = {"server": self.url}, {"token": next(iter(self.objects.tokens))}
         parts = {"clusters": {"cluster": cluster}, "users": {"user": user}}
-        parts["contexts"] = {"context": {"cluster": _NAME, "user": _NAME}}
-        document: Object = {key: [{"name": _NAME, **part}] for key, part in parts.items()}
+        parts["contexts"] = {"context": {"cluster": name, "user": name}}
+        document: Object = {key: [{"name": name, **part}] for key, part in parts.items()}
         path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump({**document, "current-context": _NAME}), encoding="utf-8")
+        path.write_text(yaml.safe_dump({**document, "current-context": name}), encoding="utf-8")
         return path
 
 

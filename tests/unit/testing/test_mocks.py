@@ -18,7 +18,7 @@ def mocks() -> EurekubeMocks:
     """Mocks that the next program runs under, in a stack ``test`` of the project ``shop``."""
     try:
         asyncio.get_event_loop()
-    except (RuntimeError, DeprecationWarning):  # asyncio.run of another test took it away, and Pulumi needs one
+    except (RuntimeError, DeprecationWarning):  # asyncio.run of another test took away what Pulumi needs
         asyncio.set_event_loop(asyncio.new_event_loop())
     made = EurekubeMocks()
     pulumi.runtime.set_mocks(made, project="shop", stack="test")
