@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,8 +31,10 @@ from lab.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
 _PACKAGE = f"{ROOT / 'eurekube_provider'}{os.sep}"
-_LAST_OF_EUREKA = ("eureka/protocol/transport.py", "request")
-_FIRST = ("kube/reflector.py", "take")
+_ASKS_EUREKA = [("eureka/protocol/peer.py", f"Peer.{name}") for name in ("register", "read", "batch")]
+"""Requests about instances; a look whether the server was restarted comes every five seconds."""
+
+_TAKES_EVENT = ("kube/reflector.py", "Reflector.take")
 APP, NAMESPACE = "rating", "shop"
 
 Entered = tuple[float, str, str, str]
@@ -133,13 +134,9 @@ def traced_event() -> list[tuple[str, str]]:
 
 def _between(entered: list[Entered]) -> list[tuple[str, str]]:
     """Return the calls from the first event that a reflector takes to the last answer of Eureka."""
-    begin = next(at for at, event, *place in entered if event == "call" and _is(place, _FIRST))
-    end = max(at for at, event, *place in entered if event == "return" and _is(place, _LAST_OF_EUREKA))
+    begin = next(at for at, event, *place in entered if event == "call" and tuple(place) == _TAKES_EVENT)
+    end = max(at for at, event, *place in entered if event == "return" and tuple(place) in _ASKS_EUREKA)
     return [(module, name) for at, event, module, name in entered if event == "call" and begin <= at <= end]
-
-
-def _is(place: Sequence[str], wanted: tuple[str, str]) -> bool:
-    return place[0] == wanted[0] and place[1].rpartition(".")[2] == wanted[1]
 
 
 def _service() -> dict[str, Any]:
