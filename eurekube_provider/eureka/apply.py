@@ -2,7 +2,7 @@
 
 The read tells whose the instance is *now* and which timestamp it has; a list could be half a minute old. Only
 what is registered under an id that was never seen is written first, so that it gives way to what may stand
-there after all, and read afterwards; of several servers, each is asked for it before.
+there after all, and read afterwards; several servers are each asked for it before, and not again.
 """
 
 from __future__ import annotations
@@ -20,18 +20,16 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
-from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, as_found, same_contents
-from eurekube_provider.eureka import windows
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
+from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.enforce import bring_about, verified
 from eurekube_provider.eureka.observer import (
     Observer,
-    came_back,
     is_owned,
-    next_timestamp,
     not_ours,
-    overridden,
+    now_ms,
     yielding_timestamp,
 )
 from eurekube_provider.eureka.peers import Peers
@@ -163,22 +161,22 @@ class _ApplyStep:
         return None
 
     def _write(self) -> None:
-        want = self.change.instance
-        stamp = None
-        if self.is_new and not self._is_elsewhere(want):
+        want, stamp = self.change.instance, None
+        # Lists of several servers are read from one, and may never agree.
+        looks = self.is_new and len(self.peers.peers) > 1
+        seen = self.peers.read_everywhere(*want.key) if looks else None
+        is_free = seen is not None and seen.is_gone
+        if self.is_new and not is_free and (seen is None or seen.found is None):
             stamp = yielding_timestamp()
             self.peers.register(replace(want, last_dirty_timestamp_ms=stamp))
-        have = self._read()
+        have = None if is_free else self._read()
         if self.change.action is Action.SET_STATUS and have is not None:
             written = set_status(self.peers, want, have)
             if have.is_leaving and not want.is_leaving:
                 written = write(self.peers, want, written)  # only now without our mark
         else:
             if self.observer:
-                if have is None:
-                    want = replace(want, overridden_status=self.observer.lost_override(want.key))
-                else:
-                    want = as_found(want, have)
+                want = rules.wanted_over(want, have, self.observer.lost_override(want.key))
             written = write(self.peers, want, have, self.change.actual)
             is_as_found = have is not None and written.written_at_ms == have.written_at_ms
             # What was sent a moment ago needs no second change in the list of every client.
@@ -194,10 +192,6 @@ class _ApplyStep:
         """
         is_lost = self.change.action is Action.REGISTER and self.observer is not None
         return is_lost and len(self.peers.peers) == 1 and not have.is_overridden
-
-    def _is_elsewhere(self, want: Instance) -> bool:
-        """Whether one of several servers holds it: their lists are read from one, and may never agree."""
-        return len(self.peers.peers) > 1 and self.peers.read_everywhere(*want.key).found is not None
 
     def _deregister(self) -> None:
         instance = self.change.instance
@@ -236,30 +230,15 @@ class _ApplyStep:
 
 
 def write(peers: Peers, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
-    """Register ``want`` over ``have`` so that no server can take it for older than what it holds.
-
-    A person's override stays; fields that we do not know survive.
-
-    :param want: where nothing stands, with the override that it had before the servers forgot it.
-    :param known: what was known to stand there. Where it is newer than ``have``, the server that was told of
-        it is frozen before the others heard: it tells them when it is back, and what is older gives way.
-    :returns: the instance as it stands from now on.
-    """
-    latest = newest([have, known])
-    sent = replace(
-        want,
-        overridden_status=(have or want).overridden_status,
-        last_dirty_timestamp_ms=next_timestamp(latest),
-        unknown_fields={**have.unknown_fields, **want.unknown_fields} if have else want.unknown_fields,
-        data_center=have.data_center if have else want.data_center,
-    )
-    if have is not None and latest is have and have.status is want.status and same_contents(have, want):
-        return replace(have, unknown_fields=EMPTY)
+    """Register ``want`` over ``have``, see :func:`.rules.next_write`; returns it as it stands from now on."""
+    sent = rules.next_write(want, have, known, now_ms=now_ms())
+    if sent is None:
+        return replace(have or want, unknown_fields=EMPTY)
     peers.register(sent)
     if have is not None and have.incarnation != sent.incarnation and sent.status is Status.UP:
         # Another status of its own, told the first server again, would stand over an override set meanwhile.
         peers.replace_everywhere(sent)
-    return overridden(sent)
+    return rules.overridden(sent)
 
 
 def set_status(peers: Peers, want: Instance, have: Instance) -> Instance:
@@ -292,7 +271,7 @@ def remove(peers: Peers, instance: Instance, *, wait: Callable[[float], None] = 
     for attempt in range(REMOVAL_ATTEMPTS):
         left = peers.deregister(*instance.key)
         there = [held for held in left.instances.values() if held is not None]
-        if not all(came_back(held, instance) for held in there):
+        if not all(rules.came_back(held, instance) for held in there):
             _log.info("left what was registered in its place", extra={"instance": instance.instance_id})
             return
         if not there:

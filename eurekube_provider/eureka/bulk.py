@@ -16,14 +16,13 @@ from typing import TypeVar
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
-from eurekube_provider.core.plan import ChangeError, as_found, same_contents
+from eurekube_provider.core.plan import ChangeError, same_contents
+from eurekube_provider.eureka import rules
 from eurekube_provider.eureka.observer import (
     Observer,
-    came_back,
     is_owned,
-    next_timestamp,
     not_ours,
-    overridden,
+    now_ms,
     yielding_timestamp,
 )
 from eurekube_provider.eureka.peers import Peers
@@ -148,10 +147,12 @@ def _replicas(
     replicas = []
     for want in ours:
         have = reads.newest(want.key)
-        if observer is not None and have is not None:
-            want = as_found(want, have)  # noqa: PLW2901 - what was planned for something else
-        lost = observer.lost_override(want.key) if observer else Status.UNKNOWN
-        replicas.append(_replica(want, have, lost))
+        if observer is not None or have is None:
+            lost = observer.lost_override(want.key) if observer else Status.UNKNOWN
+            want = rules.wanted_over(want, have, lost)  # noqa: PLW2901 - planned for something else
+        sent = rules.next_write(want, have, now_ms=now_ms())
+        # A field that is unknown to a server has it refuse the whole batch.
+        replicas.append(rules.overridden(replace(sent, unknown_fields=EMPTY)) if sent else have or want)
     return replicas, failures
 
 
@@ -273,21 +274,6 @@ def _ours_or_free(
     return ours, failures
 
 
-def _replica(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
-    """``want`` as every server shall hold it: newer than what any holds, a person's override kept."""
-    if have is not None and have.status is want.status and same_contents(have, want):
-        return have
-    return overridden(
-        replace(
-            want,
-            last_dirty_timestamp_ms=next_timestamp(have),
-            data_center=have.data_center if have else want.data_center,
-            overridden_status=have.overridden_status if have else lost_override,
-            unknown_fields=EMPTY,
-        )
-    )
-
-
 def _is_level(held: Instance | None, replica: Instance) -> bool:
     """Whether a server that holds ``held`` has nothing to learn from ``replica``."""
     return (
@@ -363,6 +349,6 @@ def _cancel_on(peer: Peer, instances: Sequence[Instance], goes: Callable[[Instan
         answers = peer.batch([*map(batch.cancel, chunk), *reads_back])[len(chunk) :]
         for instance, answer in zip(chunk, answers, strict=True):
             found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
-            if found is not None and came_back(found, instance):
+            if found is not None and rules.came_back(found, instance):
                 held.add(instance.key)
     return held

@@ -12,14 +12,12 @@ from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Condition, Figures, RegistryListener
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.coalescing import Coalescer
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.registry.known_instances import KnownInstances
 from eurekube_provider.eureka.registry.late_write_repair import LateWriteRepair
-from eurekube_provider.eureka.registry.late_writes import LateWrites
 from eurekube_provider.eureka.registry.list_lag import ListLag
 from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.reachability import Reachability
@@ -31,7 +29,7 @@ from eurekube_provider.eureka.registry.resync import Resync
 from eurekube_provider.eureka.registry.stack_renewals import StackRenewals
 from eurekube_provider.eureka.registry.subscription import Subscription
 from eurekube_provider.eureka.registry.sweeper import Sweeper
-from eurekube_provider.eureka.registry.view import View
+from eurekube_provider.eureka.rules import is_of_stack
 from eurekube_provider.eureka.uncached_reads import read_each
 
 APPLY_THREADS = 8
@@ -63,24 +61,22 @@ class EurekaRegistry:
         self.reachability = Reachability(peers)
         self.list_lag = ListLag()
         ownership = Ownership(cluster, operator_name, checks_cluster=check_cluster)
-        late = LateWrites()
-        self.view = View()
+        self.table = peers.table
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
         self.restarts = RestartDetection(peers, self.renewals.renew_all_now)
-        self.repair = LateWriteRepair(peers, self.view, self.renewals, late, ownership, told)
+        self.repair = LateWriteRepair(peers, self.table, self.renewals, ownership, told)
         self.sweeper = Sweeper(
             peers,
-            is_registered=self.view.holds,
+            is_registered=self.table.holds,
             came_back=self.renewals.renew_soon,
             came_late=self.repair.came_late,
             servers_behind=lambda: self.restarts.servers_behind,
         )
         self.instances = KnownInstances(
             peers,
-            self.view,
+            self.table,
             self.renewals,
             self.sweeper,
-            late,
             self.reachability,
             self.list_lag,
             self.restarts,
@@ -88,13 +84,12 @@ class EurekaRegistry:
             told,
         )
         self.stack_renewals = StackRenewals(
-            peers, self.view, self.renewals, self.restarts, ownership, self.instances.registered
+            peers, self.table, self.renewals, self.restarts, ownership, self.instances.registered
         )
         self.recovery = Recovery(peers, self.instances, self.restarts, self.stack_renewals, ownership, told)
         self.resync = Resync(
             peers,
             self.instances,
-            late,
             self.reachability,
             self.list_lag,
             self.restarts,
@@ -106,7 +101,7 @@ class EurekaRegistry:
             checks_cluster=check_cluster,
         )
         self.renewals.tell(self.recovery)
-        peers.unanswered, peers.unanswered_many = self.instances.unanswered, late.note_many
+        peers.unanswered, peers.unanswered_many = self.instances.unanswered, self.table.unanswered_many
         peers.overriding = self.instances.overriding
         self._follows_another = follows_another
         self._expected = 0
@@ -172,22 +167,22 @@ class EurekaRegistry:
 
         Of an owner, or of an application, without what another cluster of our name registered.
         """
-        there = self.view.known(owner, application)
+        there = self.table.known(owner, application)
         if not (owner or application):
             return there
         return [one for one in there if not self.instances.is_of_another_cluster(one)]
 
     def get(self, key: Key) -> Instance | None:
         """One instance, as far as known."""
-        return self.view.get(key)
+        return self.table.get(key)
 
     def owners(self, *, called: str = "") -> set[str]:
         """Who has instances, or has some that callers find by this name."""
-        return set(self.view.owners_called(called)) if called else self.view.owners()
+        return set(self.table.owners_called(called)) if called else self.table.owners()
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:
         """How many instances of an owner, or of a cluster's syncers, are UP."""
-        return self.view.up(owner=owner, cluster=cluster)
+        return self.table.up(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well."""
@@ -207,22 +202,22 @@ class EurekaRegistry:
 
     def forgotten(self, owner: str) -> list[Instance]:
         """What an owner had, and Eureka lost when it began anew."""
-        return self.instances.forgotten.of(owner)
+        return self.table.lost(owner)
 
     def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
         """Let what Eureka forgot of an owner be."""
-        self.instances.give_up(owner, wanted)
+        self.table.give_up(owner, wanted)
 
     def follow(self, was_read: Callable[[], None]) -> None:
         """Have ``was_read`` called after each reading, and keep the proofs that :meth:`find_unlisted` needs.
 
         Before :meth:`start`.
         """
-        self._proofs = proofs = RemovalProofs(self.peers, self.restarts)
-        self.resync.fetcher.removals_seen = proofs.note
+        self._proofs = proofs = RemovalProofs(self.peers, self.table, self.restarts)
+        self.resync.fetcher.removals_seen = self.table.left
 
         def read() -> None:
-            proofs.forget(self.view.holds)
+            proofs.forget()
             was_read()
 
         self.resync.was_read = read
@@ -273,7 +268,7 @@ class EurekaRegistry:
     def stand_by(self) -> None:
         """End renewals, those in flight included: another replica renews. Reading goes on."""
         self.renewals.stand_by()
-        self.instances.stand_by()
+        self.table.stand_by()
         self.resync.stand_by()
         self.stack_renewals.stand_by()
 
@@ -281,9 +276,9 @@ class EurekaRegistry:
         """Read what another replica may have registered so shortly before that no list shows it yet."""
         if not known_too and not self.list_lag.lasts:
             return
-        asked = [key for key in keys if known_too or self.view.is_new(key)]
+        asked = [key for key in keys if known_too or self.table.is_new(key)]
         for key, found in read_each(self.peers, asked).items():
             if found is None:
-                self.view.gone(key)
+                self.table.gone(key)
             else:
-                self.view.registered(found)
+                self.table.found(found)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Protocol
 
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import whose
 from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.rules import newer_than
 
 
 class Observer(Protocol):
-    """Who keeps record of what is there: the view and the renewals, together."""
+    """Who keeps record of what is there: the table and the renewals, together."""
 
     def registered(self, instance: Instance) -> None:
         """``instance`` stands in Eureka as it is here."""
@@ -62,23 +62,6 @@ def not_ours(have: Instance, owner: str | None) -> OwnershipConflict:
     )
 
 
-def came_back(held: Instance, removed: Instance) -> bool:
-    """Whether ``held`` is what was removed, and not what was registered in its place since.
-
-    Under another name of its stack it is, too: a server that was cut off may know the former one only.
-    """
-    if held.incarnation != removed.incarnation:
-        return False
-    return held.owner == removed.owner or bool(held.incarnation)
-
-
-def overridden(sent: Instance) -> Instance:
-    """``sent`` as a server holds it: an override counts, unless the instance says that it is not UP."""
-    if not sent.is_overridden or sent.status not in (Status.UP, Status.OUT_OF_SERVICE):
-        return sent
-    return replace(sent, status=sent.overridden_status)
-
-
 def yielding_timestamp() -> int:
     """A ``lastDirtyTimestamp`` in milliseconds that loses against whatever the last list could not show yet.
 
@@ -90,5 +73,9 @@ def yielding_timestamp() -> int:
 
 def next_timestamp(have: Instance | None) -> int:
     """A ``lastDirtyTimestamp`` in milliseconds that is newer than the stored one, whatever our clock says."""
-    now = int(time.time() * 1000)
-    return max(now, have.written_at_ms + 1) if have else now
+    return newer_than(have, now_ms())
+
+
+def now_ms() -> int:
+    """Unix time in milliseconds, by our clock."""
+    return int(time.time() * 1000)

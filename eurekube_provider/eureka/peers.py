@@ -7,6 +7,7 @@ waits for it only once: the first question that it leaves open is given up soon 
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,19 +15,26 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
+from eurekube_provider.core.errors import (
+    LeadershipLost,
+    RegistryDenied,
+    RegistryError,
+    RegistryUnreachable,
+)
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
-from eurekube_provider.eureka.far_side import FarSide
 from eurekube_provider.eureka.instance_by_server import InstanceByServer, merged
 from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
 from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
+from eurekube_provider.eureka.rules import may_be_copied
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.eureka.topology import Topology
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -66,8 +74,8 @@ class Peers:
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided = AvoidedPeers(self.peers)
         self.topology = Topology(connection.service_urls, self.each)
-        self.accepted = AcceptedRenewals()
-        self._far_side = FarSide(may_write)
+        self.table = Table()
+        """What is known of each key there: what they answered, and what they were sent."""
         self.unanswered: Callable[[Instance], None] = lambda _: None
         """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
         carry it out when it is back."""
@@ -126,7 +134,7 @@ class Peers:
             preferred one, each in its turn: servers that cannot reach each other get their renewals all the
             same, before the Eureka lease lapses there.
         :returns: False only where no server that answers holds the instance, or where it was removed from one
-            that accepted its renewal lately, see :class:`~.accepted_renewals.AcceptedRenewals`.
+            that accepted its renewal lately, see :mod:`.rules`.
         """
         others = len(self.peers) - 1
         begin = 1 + turn // 2 % others if turn % 2 and others else 0
@@ -136,25 +144,42 @@ class Peers:
 
         def ask(peer: Peer) -> bool | None:
             if peer.renew(instance):
-                self.accepted.note(peer.url, [instance])
-                self._far_side.holds(peer, instance.key)
+                self.table.accepted(peer.url, [instance])
+                self.table.lacks_no_more(peer.url, instance.key)
                 holders.append(peer)
                 return True
             lacking.append(peer)
             # It may hold older contents, which get a 404 as well.
-            is_removed = self.accepted.lately(peer.url, instance) and peer.read(*instance.key) is None
+            is_removed = self.table.accepted_lately(peer.url, instance) and peer.read(*instance.key) is None
             return None if is_removed else False
 
         self._first(ask, is_found=lambda answer: answer is not False, begin=begin)
-        self._far_side.lack(lacking, instance, holders)
+        for peer in lacking if holders else ():
+            if self.table.lacks(peer.url, instance) and self.may_write():
+                self._tell_cut_off(peer, instance, holders[0])
         return bool(holders)
+
+    def _tell_cut_off(self, peer: Peer, instance: Instance, holder: Peer) -> None:
+        """Tell a server of an instance what no other one tells it. Raises nothing."""
+        try:
+            held, lacking = holder.read(*instance.key), peer.read(*instance.key)
+            if held is None or held.owner != instance.owner or not may_be_copied(held, lacking):
+                return
+            peer.register(held)
+        except (RegistryError, LeadershipLost):
+            return  # its next turn finds the same
+        self.table.lacks_no_more(peer.url, instance.key)
+        _log.warning(
+            "an Eureka server was told what no other one has told it",
+            extra={"url": peer.url, "instance": instance.instance_id},
+        )
 
     def _is_removed_beside(self, instance: Instance, begin: int) -> bool:
         """Whether a server that accepted its renewal lately, and is not the one to be asked next, holds it no
         more. The next one may have missed the removal, and would tell the others to register it again.
         """
         for peer in self.in_order(begin)[1:]:
-            if not self.accepted.lately(peer.url, instance) or self._avoided.holds(peer):
+            if not self.table.accepted_lately(peer.url, instance) or self._avoided.holds(peer):
                 continue
             try:
                 if peer.with_timeout(windows.SHORT_TIMEOUT).read(*instance.key) is None:

@@ -251,9 +251,13 @@ def test_a_registration_of_an_id_that_was_never_seen_gives_way(peers: Peers, app
 
 
 def test_an_id_that_was_never_seen_takes_one_write(peers: Peers, app: str) -> None:
-    """It stands as wanted on every server, and every later write is newer than it."""
+    """It stands as wanted on every server, after a look at each, and every later write is newer than it."""
     instance = owned(app)
     writes: list[Instance] = []
+
+    def requests() -> int:
+        return sum(sum(peer.traffic.requests.values()) for peer in peers.peers)
+
     register = peers.register
 
     def count(instance: Instance) -> None:
@@ -262,7 +266,9 @@ def test_an_id_that_was_never_seen_takes_one_write(peers: Peers, app: str) -> No
 
     peers.register = count  # type: ignore[method-assign]
     record = RecordingObserver(all_is_new=True)
+    before = requests()
     assert apply(plan([instance], [], OURS), OURS, peers, record).failures == ()
+    assert requests() - before == len(peers.peers) + 1
     assert (len(writes), record.told) == (1, [("registered", instance.instance_id)])
     wait_level(peers, instance, status=Status.UP)
     changed = replace(instance, ip_address="10.0.0.2")

@@ -138,7 +138,7 @@ class HeartbeatSender:
         if self.peer is not None:
             pairs = zip(entries, found, strict=True)
             renewed = (entry.instance for entry, answer in pairs if answer.status_code in _RENEWED)
-            self._peers.accepted.note(self.peer.url, renewed)
+            self._peers.table.accepted(self.peer.url, renewed)
         with table.lock:
             was_away = self._goes_well()
             for entry, answer in zip(entries, found, strict=True):

@@ -8,25 +8,23 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.eureka import windows
+from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry.late_writes import LateWrites, overtaken
 from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.subscription import Subscription
-from eurekube_provider.eureka.registry.view import View
+from eurekube_provider.eureka.table import Table
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False)
 class LateWriteRepair:
-    """Mends what late writes did to one Eureka; see :mod:`.late_writes`."""
+    """Repairs what late writes did to one Eureka; see :mod:`~eurekube_provider.eureka.rules`."""
 
     _peers: Peers
-    _view: View
+    _table: Table
     _renewals: Renewals
-    _late: LateWrites
     _ownership: Ownership
     _subscription: Subscription
 
@@ -41,20 +39,20 @@ class LateWriteRepair:
         """Tell the owner of an instance that may have come when nobody expected it any more."""
         if not self._ownership.is_ours(found):
             return
-        (found,) = self._late.marked([found])
-        if self._late.is_just_set(found) or (
-            self._late.may_be_told_again(found) and self._is_told_again(found.key)
+        (found,) = self._table.marked([found])
+        if self._table.judge(rules.is_just_set, found) or (
+            self._table.judge(rules.may_be_told_again, found) and self._is_told_again(found.key)
         ):
-            found = self._late.as_ours(found)
-        known = self._view.get(found.key)
+            found = rules.as_ours(found)
+        known = self._table.get(found.key)
         if found.owner and (known is None or (found.is_leaving and not known.is_leaving)):
-            self._view.registered(found)
+            self._table.found(found)
             self._subscription.owner_changed(found.owner)
         else:
             self._bring_status(found)
 
     def _bring_status(self, found: Instance) -> None:
-        """Where a server holds another status than we wrote last, as :mod:`.late_writes` says, tell it again.
+        """Tell a server again that holds another status than we wrote last, see :func:`.rules.overtaken`.
 
         It is told what stands elsewhere, with the same timestamp: what is written meanwhile prevails.
         """
@@ -62,7 +60,7 @@ class LateWriteRepair:
         if ours is None or found.status is ours.status:
             return
         by_server = self._peers.read_everywhere(*found.key)
-        urls = overtaken(by_server.instances, ours)
+        urls = rules.overtaken(by_server.instances, ours)
         for peer in self._peers.peers:
             # Else it was written anew or removed meanwhile, or is about to be.
             if peer.url in urls and self._renewals.get(found.key) is ours:

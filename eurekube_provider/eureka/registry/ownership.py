@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.accepted_renewals import is_of_stack
+from eurekube_provider.eureka.rules import is_of_stack
 
 
 class Ownership:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.accepted_renewals import is_of_stack
 from eurekube_provider.eureka.bulk import bring_level, read_many
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
@@ -18,6 +17,7 @@ from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.stack_renewals import StackRenewals
 from eurekube_provider.eureka.registry.subscription import Subscription
+from eurekube_provider.eureka.rules import is_of_stack
 from eurekube_provider.eureka.uncached_reads import read_each
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Recovery:
         for instance in ours:
             self._known.renewals.remove(instance.key)
             if self._known.may_be_forgotten:
-                self._known.forgotten.note(self._known.view.get(instance.key) or instance)
+                self._known.table.forgot(instance)
             self._known.vanished(instance.key)
         if ours:
             _log.warning("instances of ours are missing in Eureka", extra={"count": len(ours)})
@@ -63,8 +63,8 @@ class Recovery:
 
     def newer(self, stored: Instance) -> None:
         """Take what somebody else wrote for known, and tell whoever owned it."""
-        known = self._known.view.get(stored.key)
-        self._known.view.registered(stored)
+        known = self._known.table.get(stored.key)
+        self._known.table.found(stored)
         if self._ownership.is_ours(stored) and (known is None or known.owner == stored.owner):
             self._known.renewals.add(stored, just_registered=True)
         else:
@@ -78,7 +78,7 @@ class Recovery:
 
     def _removed_from(self, peer: Peer, instances: Sequence[Instance]) -> set[Key]:
         """What of stacks' registrations was removed there, and is not to be brought back from the others."""
-        held_lately = [one.key for one in instances if self._peers.accepted.lately(peer.url, one)]
+        held_lately = [one.key for one in instances if self._peers.table.accepted_lately(peer.url, one)]
         if not held_lately or peer.url not in self._restarts.notice():
             return set()
         if self._restarts.lost_memory and not self._restarts.has_memory(peer.url):

@@ -22,6 +22,7 @@ from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, UncachedReads, read_everywhere
 
 MOST_ASKED = 500
@@ -38,33 +39,23 @@ class RemovalProofs:
     def __init__(
         self,
         peers: Peers,
+        table: Table,
         restarts: RestartDetection,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._peers, self._restarts = peers, restarts
+        self._peers, self._table, self._restarts = peers, table, restarts
         self._clock = clock
         self._lock = threading.Lock()
-        self._at: dict[Key, float] = {}
         self._asked: OrderedDict[Key, float] = OrderedDict()  # when, the longest ago first
         self._detected_at = -math.inf
         self._waiting: dict[Key, float] = {}  # since the last time that they had to wait
 
-    def note(self, keys: Iterable[Key]) -> None:
-        """A server says that these were deregistered or evicted, and do not stand again."""
-        now = self._clock()
+    def forget(self) -> None:
+        """Forget of what stands again that it ever left, and that it was asked for."""
+        self._table.forget_who_left()
         with self._lock:
-            for key in keys:
-                self._at.pop(key, None)
-                self._at[key] = now  # the last, so that the oldest is the first
-            while self._at and now - next(iter(self._at.values())) > windows.PROOF_KEPT:
-                del self._at[next(iter(self._at))]
-
-    def forget(self, stands: Callable[[Key], bool]) -> None:
-        """Forget of what stands again that it ever left."""
-        with self._lock:
-            self._at = {key: at for key, at in self._at.items() if not stands(key)}
             for table in (self._asked, self._waiting):
-                for key in [key for key in table if stands(key)]:
+                for key in [key for key in table if self._table.holds(key)]:
                     del table[key]
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
@@ -74,7 +65,7 @@ class RemovalProofs:
         """
         asked = [key for key in dict.fromkeys(keys) if not any(map(path_problem, key))]
         with self._lock:
-            gone = {key for key in asked if key in self._at}
+            gone = {key for key in asked if self._table.has_left(key)}
             rest = self._allowed([key for key in asked if key not in gone])
         if not rest:
             return UnlistedInstances((), frozenset(gone))

@@ -20,7 +20,6 @@ from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.known_instances import KnownInstances
-from eurekube_provider.eureka.registry.late_writes import LateWrites
 from eurekube_provider.eureka.registry.list_lag import ListLag
 from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.reachability import Reachability
@@ -46,7 +45,6 @@ class Resync:
 
     _peers: Peers
     _known: KnownInstances
-    _late: LateWrites
     _reachability: Reachability
     _list_lag: ListLag
     _restarts: RestartDetection
@@ -184,7 +182,7 @@ class Resync:
                 listed = self.fetcher.read(self._restarts.started_by_url, in_doubt=in_doubt)
                 has_deferred_list = self.fetcher.has_deferred_list
             if takes_over:
-                self._known.view.doubt()
+                self._known.table.doubt()
             self.learn(listed, is_complete=not silent)
             if has_deferred_list:
                 self._stopped.wait(windows.DEFERRED_LIST)
@@ -215,20 +213,20 @@ class Resync:
             left = [
                 one
                 for one in listed
-                if self._ownership.is_syncers(one) and self._known.view.get(one.key) is None
+                if self._ownership.is_syncers(one) and self._known.table.get(one.key) is None
             ]
-            news, _ = self._known.view.merge(left, is_complete=False)
+            news, _ = self._known.table.merge(left, is_complete=False)
             self._subscription.owners_changed(
                 one.owner for one in (*news, *self._left_out_of_service(listed))
             )
 
     def _left_out_of_service(self, listed: Iterable[Instance]) -> list[Instance]:
         """Take instances as leaving that one server shows so, and the others do not."""
-        view, left = self._known.view, []
+        table, left = self._known.table, []
         for one in listed:
-            known = view.get(one.key) if one.is_leaving and self._ownership.is_syncers(one) else None
+            known = table.get(one.key) if one.is_leaving and self._ownership.is_syncers(one) else None
             if known is not None and not known.is_leaving:
-                view.registered(one)
+                table.found(one)
                 left.append(one)
         return left
 
@@ -253,16 +251,14 @@ class Resync:
         if self.checks_cluster and not self._reachability.was_read:
             # Before anything of it is known: what another cluster of this name holds would be taken for ours.
             refuse_cluster_of_same_name(self._peers, self._cluster, listed)
-        listed = self._late.marked(listed)
+        listed = self._known.table.marked(listed)
         if self.is_followed:
             if self._listed and listed != self._listed:
                 self._changed_lately_until = time.monotonic() + windows.FOLLOWED
             self._listed = listed
-        overridden = self._known.view.overridden() if self._restarts.lost_memory else []
-        news, doubts = self._known.view.merge(listed, is_complete=is_complete)
-        for instance in overridden:
-            if self._known.view.get(instance.key) is None:
-                self._known.remember_override(instance)
+        news, doubts = self._known.table.merge(
+            listed, is_complete=is_complete, is_forgotten=self._restarts.lost_memory
+        )
         was_away = self._reachability.answered()
         self._subscription.owners_changed({instance.owner for instance in news} | self._owners_beside(news))
         self._known.renew_no_more(news)
@@ -297,7 +293,7 @@ class Resync:
     def _owners_beside(self, news: Sequence[Instance]) -> set[str | None]:
         """Who has instances in applications of which another one is news that registered itself."""
         names = {instance.application for instance in news if instance.owner is None}
-        return {one.owner for name in names for one in self._known.view.application(name)}
+        return {one.owner for name in names for one in self._known.table.application(name)}
 
     def _gauge(self, registered: int) -> None:
         """Measure our part in the registry; say so once when it has become a danger."""
@@ -311,13 +307,13 @@ class Resync:
 
     def _settle(self, key: Key) -> None:
         """Read an instance of which a list contradicts what we knew, and tell whoever owns it."""
-        before = self._known.view.get(key)
+        before = self._known.table.get(key)
         now = self._peers.read(*key)
         if now is None:
             self._known.vanished(key)
         else:
-            (now,) = self._late.marked([now])
-            self._known.view.registered(now)
+            (now,) = self._known.table.marked([now])
+            self._known.table.found(now)
             self._known.renew_no_more([now])
         self._subscription.owners_changed(one.owner for one in (before, now) if one is not None)
 

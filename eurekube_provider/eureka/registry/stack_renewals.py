@@ -29,7 +29,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.registry.view import View
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 
 _log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class StackRenewals:
     """
 
     _peers: Peers
-    _view: View
+    _table: Table
     _renewals: Renewals
     _restarts: RestartDetection
     _ownership: Ownership
@@ -217,7 +217,7 @@ class StackRenewals:
     def lost(self, instance: Instance) -> None:
         """A server that held it does not, or none does: restored if one forgot it, else dropped."""
         self._renewals.remove(instance.key)
-        self._view.gone(instance.key)
+        self._table.gone(instance.key)
         try:
             answered = self._restarts.notice_all()
             by_server = self._read_by_server(instance.key)
@@ -276,7 +276,7 @@ class StackRenewals:
                 url
                 for url, held in by_server.instances.items()
                 if held is None
-                and self._peers.accepted.lately(url, instance)
+                and self._peers.table.accepted_lately(url, instance)
                 and self._restarts.has_memory(url)
             }
 
@@ -295,7 +295,7 @@ class StackRenewals:
             return False
         told = {url: held for url, held in by_server.instances.items() if held or url in answered}
         if self._restarts.servers_behind == 1 and any(
-            held is None and self._peers.accepted.lately(url, instance) for url, held in told.items()
+            held is None and self._peers.table.accepted_lately(url, instance) for url, held in told.items()
         ):
             return False
         return not self._removed_at(told, 0.0)

@@ -24,7 +24,7 @@ from eurekube_provider.eureka.apply import apply, set_status, write
 from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
-from eurekube_provider.eureka.observer import next_timestamp
+from eurekube_provider.eureka.observer import next_timestamp, now_ms
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.explore.world import World, owned
@@ -292,6 +292,31 @@ def test_a_new_instance_costs_one_registration_and_one_read() -> None:
     apply(plan([A], [], OURS), OURS, registry, seen)
     assert registry.asked == [("register", "a"), ("read", "a")]
     assert [(what, one.instance_id) for what, one in seen.told] == [("registered", "a")]
+
+
+@pytest.mark.parametrize("answer", [True, False], ids=["all answer", "one is silent"])
+def test_a_new_instance_is_written_last_where_several_servers_are_asked_for_it(answer: bool) -> None:
+    """One that is silent may hold it: what is written gives way, and is read. Else nothing is asked again."""
+    urls = [f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3)]
+    cluster, asked = EurekaCluster(urls), list[str]()
+    world = World(cluster)
+    world.watch = lambda what: asked.append(what.partition(" ")[0])
+
+    def silent(*_: str) -> None:
+        raise RegistryUnreachable("it is frozen")
+
+    with owned(world):
+        peers, observer = Peers(Connection(tuple(urls))), _AllIsNew()
+        if not answer:
+            peers.peers[2].read = silent  # type: ignore[method-assign,assignment]
+        before_ms = now_ms()
+        assert apply(plan([instance("one")], [], OURS), OURS, peers, observer).failures == ()
+        cluster.clock.advance(5_000)
+        peers.close()
+    assert asked.count("POST") == 1
+    assert len(asked) == 4
+    for server in cluster.servers.values():
+        assert (server.registry.leases["RATING"]["one"].holder.dirty_ms >= before_ms) is answer
 
 
 def test_what_stood_there_before_we_registered_is_told_to_the_server_that_lacks_it() -> None:

@@ -17,11 +17,11 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
         peer.list_instances = list  # type: ignore[method-assign]
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
-    assert registry.view.owned(OWNER) == []
+    assert registry.table.owned(OWNER) == []
     registry.refresh([unlisted.key, gone])
-    assert registry.view.owned(OWNER) == [unlisted]
+    assert registry.table.owned(OWNER) == [unlisted]
     registry.resync.read()  # nor does a list that still lacks it make it go
-    assert registry.view.owned(OWNER) == [unlisted]
+    assert registry.table.owned(OWNER) == [unlisted]
 
 
 def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
@@ -31,9 +31,9 @@ def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
     registry.take_over(0)
     registry.resync.learn([listed], is_complete=True)
     registry.refresh([listed.key])
-    assert registry.view.owned(OWNER) == [listed]
+    assert registry.table.owned(OWNER) == [listed]
     registry.refresh([listed.key], known_too=True)
-    assert registry.view.owned(OWNER) == []
+    assert registry.table.owned(OWNER) == []
 
 
 def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
@@ -58,5 +58,5 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
             else:
                 registry.resync.learn([theirs], is_complete=True)
             assert ours.key not in registry.renewals
-            assert registry.view.get(ours.key) == theirs
+            assert registry.table.get(ours.key) == theirs
             assert ours.owner in told.owners

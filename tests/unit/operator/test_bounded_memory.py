@@ -42,7 +42,7 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
     scene = Scene()
     told = scene.told
-    told.registry.view.clock = clock.monotonic
+    told.registry.table.clock = clock.monotonic
     (peer,) = told.registry.peers.peers
     monkeypatch.setattr(peer, "read", lambda *_: None)
     pods = [f"pod{number}" for number in range(HELD)]

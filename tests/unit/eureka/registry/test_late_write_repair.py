@@ -56,5 +56,5 @@ def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours() -> None:
 
 def known_as_leaving(registry: EurekaRegistry, one: Instance) -> bool:
     """Whether it is known with our mark."""
-    known = registry.view.get(one.key)
+    known = registry.table.get(one.key)
     return known is not None and known.is_leaving

@@ -8,7 +8,6 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry import recovery
@@ -122,9 +121,9 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
     registry = servers.registry()
     registry.keep(stacks)
     now = [1000.0]
-    servers.accepted = AcceptedRenewals(lambda: now[0])
+    servers.table.clock = lambda: now[0]
     first = servers.peers[0]
-    servers.accepted.note(first.url, [stacks])
+    servers.table.accepted(first.url, [stacks])
     now[0] += accepted_seconds_ago
     del servers.held[0][stacks.key]
     if restarted:
@@ -148,8 +147,8 @@ def test_beside_a_restart_a_server_that_kept_its_memory_tells_what_was_removed(
     registry = servers.registry()
     registry.keep(stacks)
     now = [1000.0]
-    servers.accepted = AcceptedRenewals(lambda: now[0])
-    servers.accepted.note(servers.peers[accepted_at].url, [stacks])
+    servers.table.clock = lambda: now[0]
+    servers.table.accepted(servers.peers[accepted_at].url, [stacks])
     now[0] += accepted_seconds_ago
     for number in {0, 1}.difference(held_on):
         del servers.held[number][stacks.key]
@@ -165,7 +164,7 @@ def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     registry = servers.registry()
-    servers.accepted.note(servers.peers[0].url, [stacks])
+    servers.table.accepted(servers.peers[0].url, [stacks])
     del servers.held[0][stacks.key]
     silent = replace(STATUS, started_timestamp_ms=None)
     servers.peers[0].status = lambda: silent  # type: ignore[method-assign]

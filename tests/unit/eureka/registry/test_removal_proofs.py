@@ -13,6 +13,7 @@ from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.registry import removal_proofs as module
 from eurekube_provider.eureka.registry.removal_proofs import CHUNK, MOST_ASKED, RemovalProofs
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.eureka.uncached_reads import UncachedReads
 
 HERE = Instance("review", "a", "192.0.2.1", "192.0.2.1", Port(8080))
@@ -36,7 +37,8 @@ class Scene:
         )
         peers: Any = SimpleNamespace(peers=[SimpleNamespace(url="one"), SimpleNamespace(url="two")])
         restarts: Any = self.restarts
-        self.proofs = RemovalProofs(peers, restarts, lambda: self.now)
+        self.table = Table(lambda: self.now)
+        self.proofs = RemovalProofs(peers, self.table, restarts, lambda: self.now)
         monkeypatch.setattr(module, "read_everywhere", self.read)
 
     def detect_behind_balancer(self) -> None:
@@ -126,7 +128,7 @@ def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> N
 def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
     """Also of a server that was started a moment ago: it held what it says that it lost."""
     scene.runs_for.clear()
-    scene.proofs.note([KEY])
+    scene.table.left([KEY])
     assert scene.is_gone()
     assert scene.asked == 0
 
@@ -176,7 +178,8 @@ def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
     scene.proofs.find_unlisted(many)
     scene.proofs.find_unlisted([KEY])
     if is_back:
-        scene.proofs.forget(lambda key: key == KEY)
+        scene.table.found(HERE)
+        scene.proofs.forget()
     scene.now += windows.PROOFS_COUNTED if is_back else windows.PROOF_TURN
     assert scene.proofs.find_unlisted(many).gone == set(many)
 
@@ -184,12 +187,13 @@ def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
 def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:
     """So that an old one says nothing of a later gap."""
     scene.runs_for.clear()
-    scene.proofs.note([KEY])
-    scene.proofs.forget(lambda _: False)
+    scene.table.left([KEY])
+    scene.proofs.forget()
     assert scene.is_gone()
-    scene.proofs.forget(lambda key: key == KEY)
+    scene.table.found(HERE)
+    scene.proofs.forget()
+    scene.table.gone(KEY)
     assert not scene.is_gone()
-    scene.proofs.note([KEY])
+    scene.table.left([KEY])
     scene.now += windows.PROOF_KEPT + 1
-    scene.proofs.note([replace(HERE, instance_id="b").key])
     assert not scene.is_gone()

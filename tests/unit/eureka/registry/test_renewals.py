@@ -16,10 +16,10 @@ import pytest
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse, chunks
 from eurekube_provider.eureka.registry import renewals as module
 from eurekube_provider.eureka.registry.renewals import Renewals
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.runtime.clock import elapsed_seconds
 from lab.waiting import wait_until
 
@@ -67,7 +67,7 @@ class FakePeers:
         self.peers = tuple(FakePeer(url, self) for url in urls)
         self.batches = batches
         self.renewed: Counter[Key] = Counter()
-        self.accepted = AcceptedRenewals()
+        self.table = Table()
         self.turns: list[int] = []
         self.by_peer: Counter[tuple[str, Key]] = Counter()
         self.times: dict[Key, list[float]] = {}

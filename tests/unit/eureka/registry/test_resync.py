@@ -129,7 +129,7 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
         wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
         registry.take_over(0)
         wait_until(lambda: OWNER in told.owners, "its owner to be looked at", 30.0)
-        assert registry.view.owned(OWNER) == [stale]
+        assert registry.table.owned(OWNER) == [stale]
     finally:
         registry.stop()
 
@@ -159,12 +159,12 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
         registry.take_over(0)
         wait_until(lambda: servers.lists, "a list of all that answer", 30.0)
         some_looks()
-        assert (told.owners, len(registry.view)) == ([], 0)
+        assert (told.owners, len(registry.table)) == ([], 0)
         servers.silent = {}
         wait_until(lambda: told.owners, "its owner to be looked at", 30.0)
-        assert (told.owners, registry.view.owned(OWNER)) == ([OWNER], [stale])
+        assert (told.owners, registry.table.owned(OWNER)) == ([OWNER], [stale])
         assert stacks.key not in registry.renewals
-        registry.view.gone(stale.key)
+        registry.table.gone(stale.key)
         some_looks()  # once: the sweeper looks after what this replica removes
         assert told.owners == [OWNER]
     finally:
@@ -198,7 +198,7 @@ def test_a_take_over_leaves_behind_who_hangs(monkeypatch: pytest.MonkeyPatch) ->
         hangs.set()
         peers.close()
     assert asked == [peers.peers[1].url]
-    assert registry.view.owned(OWNER) == [instance("held")]
+    assert registry.table.owned(OWNER) == [instance("held")]
 
 
 def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
@@ -217,7 +217,7 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
     registry.subscription.listener = told
     registry.take_over(0)
     assert "in use by another cluster" in str(registry.condition())
-    assert (told.conditions, told.owners, len(registry.view)) == (1, [], 0)
+    assert (told.conditions, told.owners, len(registry.table)) == (1, [], 0)
     assert isinstance(registry.condition(), Refused)
 
 
@@ -228,7 +228,7 @@ def test_what_a_restarted_server_forgot_stands_on_the_others() -> None:
     registry.start()
     try:
         wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
-        assert registry.view.get(foreign) is not None
+        assert registry.table.get(foreign) is not None
     finally:
         registry.stop()
 
@@ -238,10 +238,10 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
     servers, foreign = TwoServers([instance("theirs")]), ("RATING", "theirs")
     registry = after_a_restart(servers)
     registry.take_over(0)
-    assert registry.view.get(foreign) is not None
+    assert registry.table.get(foreign) is not None
     servers.silent = {servers.peers[1].url: RegistryUnreachable("away")}
     registry.take_over(0)
-    assert registry.view.get(foreign) is not None
+    assert registry.table.get(foreign) is not None
 
 
 def test_what_registers_itself_beside_ours_has_us_look() -> None:
