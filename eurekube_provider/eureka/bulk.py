@@ -181,9 +181,10 @@ def _send(
         return observer is None or not is_told.is_set() or observer.holds(one.key)
 
     lacking = [one for one in sent if not stands(one)]
+    unanswered = peers.table.unanswered_many
     try:
         answers, _ = peers.everywhere(
-            lambda peer: _register_on(peer, lacking, peers.unanswered_many, holds, shows_newer=shows_newer),
+            lambda peer: _register_on(peer, lacking, unanswered, holds, shows_newer=shows_newer),
             asks_avoided=True,
         )
     except LeadershipLost:

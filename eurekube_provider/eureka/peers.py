@@ -74,15 +74,8 @@ class Peers:
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided = AvoidedPeers(self.peers)
         self.topology = Topology(connection.service_urls, self.each)
-        self.table = Table()
+        self.table = Table(urls=[peer.url for peer in self.peers])
         """What is known of each key there: what they answered, and what they were sent."""
-        self.unanswered: Callable[[Instance], None] = lambda _: None
-        """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
-        carry it out when it is back."""
-        self.unanswered_many: Callable[[Sequence[Instance]], None] = lambda _: None
-        """Told of a batch that was sent to a server which gave no answer."""
-        self.overriding: Callable[[Instance], None] = lambda _: None
-        """Told of each instance over whose own status one is about to be set, or taken off."""
 
     def __repr__(self) -> str:
         return f"Peers({', '.join(peer.url for peer in self.peers)})"
@@ -196,7 +189,7 @@ class Peers:
         Where our mark goes before our status, the first server has it; another one, to which this comes when
         that does not answer, may not have heard of it yet.
         """
-        self.overriding(instance)
+        self.table.overriding(instance)
         sent = replace(instance, status=status, overridden_status=status)
         is_first = True
 
@@ -215,7 +208,7 @@ class Peers:
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Remove the status that was set over the instance's own at the first server that holds it."""
-        self.overriding(instance)
+        self.table.overriding(instance)
         return self._first(lambda peer: peer.clear_status(instance, status), is_found=bool)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
@@ -399,7 +392,7 @@ class Peers:
             try:
                 return ask(peer)
             except RegistryUnreachable:
-                self.unanswered(sent)
+                self.table.unanswered(sent)
                 raise
 
         return asked

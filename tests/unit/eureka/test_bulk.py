@@ -233,7 +233,7 @@ def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Peer, "batch", carry_out)
     monkeypatch.setattr(Peer, "register", lambda *_: None)
     peers = Peers(Connection(URLS[:2], mode=BatchMode.BATCH))
-    peers.unanswered_many = told.extend
+    peers.table.unanswered_many = told.extend  # type: ignore[assignment, method-assign]
     change_many(peers, [one], (), {one.key: OURS}, None)
     peers.close()
     assert [(sent.key, sent.status) for sent in told] == [(one.key, Status.UP)]

@@ -35,7 +35,7 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
     shared = instance("shared")
     servers = Holding(shared)
     told: list[str] = []
-    servers.overriding = lambda one: told.append(f"remember {one.instance_id}")
+    servers.table.overriding = lambda one: told.append(f"remember {one.instance_id}")  # type: ignore[method-assign]
 
     def asked(what: str, _: Instance, status: Status) -> bool:
         told.append(f"{what} {status}")
