@@ -31,6 +31,7 @@ from eurekube_provider.eureka.registry.subscription import Subscription
 from eurekube_provider.eureka.registry.sweeper import Sweeper
 from eurekube_provider.eureka.rules import is_of_stack
 from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.eureka.writer import Writer
 
 APPLY_THREADS = 8
 """How many changes of one kind are under way at once."""
@@ -83,8 +84,9 @@ class EurekaRegistry:
             ownership,
             told,
         )
+        self.writer = Writer(peers, self.instances)
         self.stack_renewals = StackRenewals(
-            peers, self.table, self.renewals, self.restarts, ownership, self.instances.registered
+            peers, self.table, self.renewals, self.restarts, ownership, self.writer.restore
         )
         self.recovery = Recovery(peers, self.instances, self.restarts, self.stack_renewals, ownership, told)
         self.resync = Resync(
@@ -101,14 +103,12 @@ class EurekaRegistry:
             checks_cluster=check_cluster,
         )
         self.renewals.tell(self.recovery)
-        peers.unanswered, peers.unanswered_many = self.instances.unanswered, self.table.unanswered_many
-        peers.overriding = self.instances.overriding
         self._follows_another = follows_another
         self._expected = 0
         self._proofs: RemovalProofs | None = None
         self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
-        self._coalescer = Coalescer(peers, self._executor)
+        self._coalescer = Coalescer(self.writer, self._executor)
 
     @classmethod
     def connected(
@@ -186,9 +186,7 @@ class EurekaRegistry:
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well."""
-        return self._coalescer.apply(
-            plan, owner, self.instances, leases=max(self._expected, len(self.renewals))
-        )
+        return self._coalescer.apply(plan, owner, leases=max(self._expected, len(self.renewals)))
 
     def keep(self, instance: Instance) -> None:
         """Renew what stands there already."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.notes import Notes
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.list_lag import ListLag
 from eurekube_provider.eureka.registry.ownership import Ownership
@@ -22,8 +23,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False)
-class KnownInstances:
-    """The instances of one Eureka; an :class:`~eurekube_provider.eureka.observer.Observer`."""
+class KnownInstances(Notes):
+    """The instances of one Eureka."""
 
     _peers: Peers
     table: Table
@@ -85,14 +86,6 @@ class KnownInstances:
         """Whether another cluster of our name registered an instance."""
         return self._ownership.is_of_another_cluster(instance)
 
-    def is_known(self, owner: str) -> bool:
-        """Whether an owner has an instance."""
-        return self.table.count(owner) > 0
-
-    def holds(self, key: Key) -> bool:
-        """Whether something is known to stand under a key."""
-        return self.table.holds(key)
-
     def is_new(self, key: Key) -> bool:
         """Whether nothing stands or stood lately under a key; False too where what is known is old."""
         if self._reachability.failure or not self._reachability.was_read:
@@ -100,10 +93,6 @@ class KnownInstances:
         if self._list_lag.lasts or self._restarts.lost_memory:
             return False
         return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_new(key)
-
-    def lost_override(self, key: Key) -> Status:
-        """Return the status that was set over an instance when every server forgot it; else UNKNOWN."""
-        return self.table.lost_override(key)
 
     def renew_no_more(self, instances: Sequence[Instance]) -> None:
         """End the renewals of what somebody else has taken over, or it would never lapse."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.bulk import bring_level, read_many
+from eurekube_provider.eureka.batches import bring_level, read_many
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer

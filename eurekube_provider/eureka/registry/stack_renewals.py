@@ -23,7 +23,6 @@ from eurekube_provider.core.errors import LeadershipLost, RegistryError, Registr
 from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.apply import write
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.ownership import Ownership
@@ -69,7 +68,7 @@ class _Drop:
 class StackRenewals:
     """The stacks' registrations at one Eureka.
 
-    :ivar _registered: told of what was restored.
+    :ivar _restore: registers what a server forgot.
     """
 
     _peers: Peers
@@ -77,7 +76,7 @@ class StackRenewals:
     _renewals: Renewals
     _restarts: RestartDetection
     _ownership: Ownership
-    _registered: Callable[[Instance], None]
+    _restore: Callable[[Instance], None]
     _dropped: dict[Key, _Drop] = field(default_factory=dict, init=False)
     _suggested: dict[Key, Instance] = field(default_factory=dict, init=False)
     """What a list shows, and is not known otherwise."""
@@ -227,7 +226,7 @@ class StackRenewals:
                 or instance.key in self._forgotten
             ):
                 self._forgotten.add(instance.key)
-                self._registered(write(self._peers, by_server.found or instance, None))
+                self._restore(by_server.found or instance)
                 self._forgotten.discard(instance.key)
                 _log.warning(
                     "restored a stack's registration that a server had lost", extra=_log_fields(instance)

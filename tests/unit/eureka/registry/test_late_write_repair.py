@@ -33,7 +33,7 @@ def test_an_out_of_service_at_all_servers_is_a_persons(
     registry.sweeper.may_come(up)
     registry.sweeper.sweep(servers.peers[0])
     assert not known_as_leaving(registry, up)  # nothing of ours was there
-    servers.overriding(up)
+    registry.instances.overriding(up)
     registry.sweeper.sweep(servers.peers[0])
     assert known_as_leaving(registry, up) is is_ours
 
