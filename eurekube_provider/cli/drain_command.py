@@ -16,7 +16,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.core.wording import counted
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.status_override import (
+from eurekube_provider.eureka.overrides import (
     StatusByServer,
     another_is_up,
     can_be_asked_for,

@@ -27,6 +27,7 @@ from eurekube_provider.eureka.registry.stacks import Stacks
 from eurekube_provider.eureka.rules import Ownership, is_of_stack
 from eurekube_provider.eureka.self_preservation import RenewalShare
 from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.eureka.writer import Writer
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +66,8 @@ class EurekaRegistry:
         self.instances = KnownInstances(
             self.table, self.renewals, self.reachability, self.restarts, ownership
         )
-        self.stacks = Stacks(peers, self.renewals, self.restarts, ownership)
+        self.writer = Writer(peers, self.instances)
+        self.stacks = Stacks(self.writer, self.renewals, self.restarts, ownership)
         self.repair = Repair(
             peers, self.renewals, self.restarts, self.reachability, self.stacks, ownership
         )
@@ -85,7 +87,7 @@ class EurekaRegistry:
         self._followers: list[Callable[[], None]] = []
         self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
-        self._coalescer = Coalescer(peers, self._executor)
+        self._coalescer = Coalescer(self.writer, self._executor)
 
     @classmethod
     def connected(
@@ -162,9 +164,7 @@ class EurekaRegistry:
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well."""
-        return self._coalescer.apply(
-            plan, owner, self.instances, leases=max(self._expected, len(self.renewals))
-        )
+        return self._coalescer.apply(plan, owner, leases=max(self._expected, len(self.renewals)))
 
     def keep(self, instance: Instance) -> None:
         """Renew what stands there already."""

@@ -147,8 +147,12 @@ def next_write(
 def wanted_over(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
     """Return what was planned for something else than what stands there, as it is wanted over that.
 
+    A stack's is wanted as it was planned: its program decides about marks by itself.
+
     :param lost_override: what a person had set over it when the servers forgot it.
     """
+    if is_of_stack(want):
+        return want
     return replace(want, overridden_status=lost_override) if have is None else as_found(want, have)
 
 

@@ -32,6 +32,7 @@ from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.program_inputs import IN_UPDATE
+from eurekube_provider.eureka.writer import Writer
 from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import held_now, listed_now
 from lab.workloads import wait_for
@@ -306,9 +307,9 @@ def test_a_conflict_registers_nothing_and_names_each(
     """Neither what stands under the same id, nor the same address that registered itself."""
     application = news["application"]
     same_id = f"a.{application}.dev.shop:{application}:8080"
-    eureka.register(Instance(application, same_id, "192.0.2.99", "192.0.2.99", Port(1)))
+    Writer(eureka).register(Instance(application, same_id, "192.0.2.99", "192.0.2.99", Port(1)))
     itself = Instance(application, "itself", "192.0.2.2", "192.0.2.2", Port(8080))
-    eureka.register(itself)
+    Writer(eureka).register(itself)
     wait_everywhere(eureka, itself)
     news = with_instances(news, **news["instances"], c={"host_name": "192.0.2.3"})
     with pytest.raises(grpc.RpcError) as raised:
@@ -329,7 +330,7 @@ def test_adopting_takes_over_and_a_failure_gives_back(
     theirs = Instance(
         application, f"a.{application}.dev.shop:{application}:8080", "192.0.2.99", "192.0.2.99", Port(1)
     )
-    eureka.register(theirs)
+    Writer(eureka).register(theirs)
     adopting = {**news, "on_conflict": "adopt"}
     three = with_instances(adopting, **news["instances"], c={"host_name": "192.0.2.3"})
     wanted = DesiredState.from_properties(check_members({}, three).properties)
@@ -375,7 +376,7 @@ def test_a_failed_update_stays_and_the_next_one_finishes(
     state = plugin.create(inputs)
     application = news["application"]
     blocked = f"d.{application}.dev.shop:{application}:8080"
-    eureka.register(Instance(application, blocked, "192.0.2.99", "192.0.2.99", Port(1)))
+    Writer(eureka).register(Instance(application, blocked, "192.0.2.99", "192.0.2.99", Port(1)))
     more = with_instances(
         news, a={"host_name": "192.0.2.1"}, c={"host_name": "192.0.2.3"}, d={"host_name": "192.0.2.4"}
     )

@@ -14,6 +14,7 @@ from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete
 from eurekube_provider.registrations.values import OnConflict
+from eurekube_provider.eureka.writer import Writer
 from tests.eureka_servers import clock
 
 OWNER = "stack/org/demo/dev/vm"
@@ -33,7 +34,7 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
         metadata={OWNER_KEY: OWNER, RENEWER_KEY: "eurekube"},
         last_dirty_timestamp_ms=int(time.time() * 1000),
     )
-    peers.register(instance)
+    Writer(peers).register(instance)
     alone = {instance.instance_id: Registration(instance)}
     urls = peers.connection.service_urls
     registration = DesiredState(

@@ -7,17 +7,15 @@ longer than for what is under way and what it travels with.
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.plan import Action, Outcome, Plan
-from eurekube_provider.eureka.apply import BULK_FROM_CHANGES, apply
-from eurekube_provider.eureka.bulk import change_many
-from eurekube_provider.eureka.observer import Observer
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.notes import Order
+from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
 
 AT_ONCE = 1
 """How many plans, or groups of them, are under way to one registry before others gather."""
@@ -33,16 +31,14 @@ MOST_CHANGES = 100
 class _PendingPlan:
     """A plan on its way.
 
-    :ivar apply_alone: what is called where nobody travels with it.
     :ivar group: what it leads, itself included; empty while it waits, and for one that is led.
     """
 
     plan: Plan
     owner: str
-    observer: Observer
-    apply_alone: Callable[[], Outcome]
-    go_on: threading.Event
+    leases: int
     group: list[_PendingPlan] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=lambda: threading.Event())
     outcome: Future[Outcome] = field(default_factory=Future)
 
     @property
@@ -58,36 +54,43 @@ class Coalescer:
     :param executor: runs single changes in parallel.
     """
 
-    def __init__(self, peers: Peers, executor: Executor | None = None) -> None:
-        self._peers = peers
+    def __init__(self, writer: Writer, executor: Executor | None = None) -> None:
+        self._writer = writer
         self._executor = executor
         self._alone = threading.Semaphore(ALONE_AT_ONCE)
         self._lock = threading.Lock()
         self._under_way = 0
         self._waiting: list[_PendingPlan] = []
 
-    def apply(self, plan: Plan, owner: str, observer: Observer, *, leases: int = 0) -> Outcome:
-        """Carry out a plan, by itself or with others; see :func:`eurekube_provider.eureka.apply.apply`.
+    def apply(self, plan: Plan, owner: str, *, leases: int = 0) -> Outcome:
+        """Carry out a plan, by itself or with others; see :meth:`.Writer.apply`.
 
         :param leases: how many Eureka leases there are, or are about to be.
         :raises LeadershipLost: nothing may be written any more.
         """
         if not plan.changes:
             return Outcome()
-
-        def alone() -> Outcome:
-            return apply(plan, owner, self._peers, observer, self._executor, leases=leases)
-
-        if not _may_be_merged(plan, owner, observer) or not self._peers.uses_batches(leases):
+        pending = _PendingPlan(plan, owner, leases)
+        if not self._may_be_merged(plan, owner) or not self._writer.peers.uses_batches(leases):
             with self._alone:
-                return alone()
-        return self._carry(_PendingPlan(plan, owner, observer, alone, threading.Event()))
+                return self._apply_alone(pending)
+        return self._carry(pending)
 
     @property
     def waiting(self) -> int:
         """How many plans wait for what is under way."""
         with self._lock:
             return len(self._waiting)
+
+    def _may_be_merged(self, plan: Plan, owner: str) -> bool:
+        """Whether a plan may be part of a batch with others: an owner's first instances are looked at before,
+        and batches are no way to set a status.
+        """
+        is_small = len(plan.changes) < BATCH_FROM_CHANGES
+        return is_small and not plan.of(Action.SET_STATUS) and self._writer.notes.is_known(owner)
+
+    def _apply_alone(self, one: _PendingPlan) -> Outcome:
+        return self._writer.apply(one.plan, one.owner, self._executor, leases=one.leases)
 
     def _carry(self, pending: _PendingPlan) -> Outcome:
         with self._lock:
@@ -134,7 +137,7 @@ class Coalescer:
     def _run(self, group: Sequence[_PendingPlan]) -> None:
         try:
             if len(group) == 1:
-                group[0].outcome.set_result(group[0].apply_alone())
+                group[0].outcome.set_result(self._apply_alone(group[0]))
             else:
                 self._together(group)
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
@@ -145,23 +148,8 @@ class Coalescer:
                 one.go_on.set()
 
     def _together(self, group: Sequence[_PendingPlan]) -> None:
-        changes = [change for one in group for change in one.plan.changes]
-        owners = {change.instance.key: one.owner for one in group for change in one.plan.changes}
-        leaving = [change.instance for change in changes if change.action is Action.DEREGISTER]
-        wanted = [change.instance for change in changes if change.action is not Action.DEREGISTER]
-        try:
-            failures = change_many(self._peers, wanted, leaving, owners, group[0].observer)
-        except RegistryError as error:
-            failures = dict.fromkeys(owners, error)
+        orders = [Order(change, one.owner) for one in group for change in one.plan.changes]
+        errors = iter(self._writer.apply_together(orders))
         for one in group:
-            errors = [failures.get(change.instance.key) for change in one.plan.changes]
-            one.outcome.set_result(Outcome.of(one.plan.changes, errors))
-
-
-def _may_be_merged(plan: Plan, owner: str, observer: Observer) -> bool:
-    """Whether a plan may be part of a batch with others: an owner's first instances are looked at before, and
-    batches are no way to set a status.
-    """
-    return (
-        len(plan.changes) < BULK_FROM_CHANGES and not plan.of(Action.SET_STATUS) and observer.is_known(owner)
-    )
+            mine = list(itertools.islice(errors, len(one.plan.changes)))
+            one.outcome.set_result(Outcome.of(one.plan.changes, mine))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.eureka.notes import Notes
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
@@ -12,15 +11,20 @@ from eurekube_provider.eureka.rules import Ownership
 from eurekube_provider.eureka.table import Table
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class KnownInstances:
-    """The instances of one Eureka; an :class:`~eurekube_provider.eureka.observer.Observer`."""
+class KnownInstances(Notes):
+    """The instances of one Eureka."""
 
-    _table: Table
-    _renewals: Renewals
-    _reachability: Reachability
-    _restarts: RestartDetection
-    _ownership: Ownership
+    def __init__(
+        self,
+        table: Table,
+        renewals: Renewals,
+        reachability: Reachability,
+        restarts: RestartDetection,
+        ownership: Ownership,
+    ) -> None:
+        super().__init__(table)
+        self._renewals, self._reachability, self._restarts = renewals, reachability, restarts
+        self._ownership = ownership
 
     def registered(self, instance: Instance) -> None:
         """Take what was written for known, and renew it.
@@ -28,13 +32,13 @@ class KnownInstances:
         Of two syncers that want the same at once, each may find the place empty: the one whose registration
         was written over is told, and says so.
         """
-        known = self._table.registered(instance)
+        known = self.table.registered(instance)
         self._renewals.add(instance, just_registered=True)
         if known is not None and known.owner != instance.owner:
-            self._table.tell([known.owner])
+            self.table.tell([known.owner])
         was_leaving = known is not None and known.is_leaving
         if instance.is_leaving and instance.is_overridden and not was_leaving:
-            self._table.tell([instance.owner])  # an OUT_OF_SERVICE of ours that nobody knew of
+            self.table.tell([instance.owner])  # an OUT_OF_SERVICE of ours that nobody knew of
 
     def leaving(self, instance: Instance) -> None:
         """End its renewals, since it is about to be removed."""
@@ -48,10 +52,10 @@ class KnownInstances:
         told unless it was known: a server that was frozen while it handed the instance over told nobody of
         that, and the others show it as it was.
         """
-        known, is_ours = self._table.get(instance.key), self._ownership.is_ours(instance)
+        known, is_ours = self.table.get(instance.key), self._ownership.is_ours(instance)
         is_given = is_ours and known is not None and self._ownership.is_syncers(known)
         former = known.owner if is_given and known is not None and known.owner != instance.owner else None
-        self._table.found(instance, former=former)
+        self.table.found(instance, former=former)
         if self.is_of_another_cluster(instance):
             self._renewals.remove(instance.key)
             return  # its owner has the name of who asked, and knows
@@ -59,36 +63,24 @@ class KnownInstances:
             return
         if known is not None or not is_ours:
             self._renewals.remove(instance.key)
-        self._table.tell([instance.owner])  # which may have begun to renew it meanwhile
+        self.table.tell([instance.owner])  # which may have begun to renew it meanwhile
 
     def gone(self, instance: Instance) -> None:
         """Take it for removed, and have it looked for again."""
         if not self._is_anothers(instance):
-            self._table.removed(instance)
+            self.table.removed(instance)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
         """Whether another cluster of our name registered an instance."""
         return self._ownership.is_of_another_cluster(instance)
 
-    def is_known(self, owner: str) -> bool:
-        """Whether an owner has an instance."""
-        return self._table.count(owner) > 0
-
-    def holds(self, key: Key) -> bool:
-        """Whether something is known to stand under a key."""
-        return self._table.holds(key)
-
     def is_new(self, key: Key) -> bool:
         """Whether nothing stands or stood lately under a key; False too where what is known is old."""
         if not self._reachability.is_sure or self._restarts.lost_memory:
             return False
-        return self._table.lost_override(key) is Status.UNKNOWN and self._table.is_new(key)
-
-    def lost_override(self, key: Key) -> Status:
-        """Return the status that was set over an instance when every server forgot it; else UNKNOWN."""
-        return self._table.lost_override(key)
+        return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_new(key)
 
     def _is_anothers(self, instance: Instance) -> bool:
         """Whether another syncer of this operator has registered it meanwhile."""
-        known = self._table.get(instance.key)
+        known = self.table.get(instance.key)
         return known is not None and known.owner != instance.owner

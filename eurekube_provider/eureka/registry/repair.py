@@ -35,7 +35,7 @@ from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.bulk import bring_level, read_many
+from eurekube_provider.eureka.batches import bring_level, read_many
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer

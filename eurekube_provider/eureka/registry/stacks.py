@@ -16,12 +16,11 @@ from eurekube_provider.core.errors import LeadershipLost, RegistryError, Registr
 from eurekube_provider.core.identity import RENEWER_KEY
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.apply import write
-from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import Ownership, Servers, Verdict
 from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
+from eurekube_provider.eureka.writer import Writer
 
 _log = logging.getLogger(__name__)
 
@@ -41,9 +40,9 @@ class Stacks:
     """The stacks' registrations at one Eureka."""
 
     def __init__(
-        self, peers: Peers, renewals: Renewals, restarts: RestartDetection, ownership: Ownership
+        self, writer: Writer, renewals: Renewals, restarts: RestartDetection, ownership: Ownership
     ) -> None:
-        self._peers, self._table = peers, peers.table
+        self._writer, self._peers, self._table = writer, writer.peers, writer.peers.table
         self._renewals, self._restarts, self._ownership = renewals, restarts, ownership
         self._lock = threading.Lock()
         self._suggested: dict[Key, Instance] = {}  # by a list; the most urgent first
@@ -154,9 +153,7 @@ class Stacks:
             verdict, servers = self._judge_missing(instance, reads, told)
             if verdict is Verdict.LOST:
                 self._restoring.add(instance.key)
-                written = write(self._peers, servers.found or instance, None)
-                self._table.registered(written)
-                self._renewals.add(written, just_registered=True)
+                self._writer.restore(servers.found or instance)
                 self._restoring.discard(instance.key)
                 _log.warning(
                     "restored a stack's registration that a server had lost", extra=_log_fields(instance)

@@ -15,7 +15,9 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World, owned
+from tests.recording_notes import RecordingNotes
 from tests.unit.eureka.servers import Holding, instance, of_a_stack
 
 NEAR, FAR = URLS = ("http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka")
@@ -35,7 +37,8 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
     shared = instance("shared")
     servers = Holding(shared)
     told: list[str] = []
-    servers.table.overriding = lambda one: told.append(f"remember {one.instance_id}")  # type: ignore[method-assign]
+    writer = Writer(servers, RecordingNotes())
+    writer.notes.overriding = lambda one: told.append(f"remember {one.instance_id}")  # type: ignore[method-assign]
 
     def asked(what: str, _: Instance, status: Status) -> bool:
         told.append(f"{what} {status}")
@@ -44,8 +47,8 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
     for peer in servers.peers:
         peer.set_status = partial(asked, "set")  # type: ignore[method-assign]
         peer.clear_status = partial(asked, "clear")  # type: ignore[method-assign]
-    servers.set_status(shared, Status.OUT_OF_SERVICE)
-    servers.clear_status(shared)
+    writer.set_status(shared, Status.OUT_OF_SERVICE)
+    writer.clear_status(shared)
     assert told == ["remember shared", "set OUT_OF_SERVICE", "remember shared", "clear UP"]
 
 
@@ -93,7 +96,7 @@ def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
 
 def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(split: Split) -> None:
     """Its callers would lose every pod that is replaced, since removals are sent to each server."""
-    split.peers.register(ONE)
+    Writer(split.peers).register(ONE)
     assert split.renewed()
     split.cluster.cut.clear()
     split.cluster.clock.advance(60_000)
@@ -104,7 +107,7 @@ def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(split: S
 def test_what_is_out_of_service_is_told_once_it_is_not(split: Split) -> None:
     """Nobody calls it; and nobody would lift at the far side what is lifted at the near one."""
     near, far = split.peers.peers
-    split.peers.register(ONE)
+    Writer(split.peers).register(ONE)
     near.set_status(ONE, Status.OUT_OF_SERVICE)
     assert not split.renewed()
     near.clear_status(ONE)
@@ -130,7 +133,7 @@ def test_what_is_out_of_service_there_stays_as_it_is(split: Split) -> None:
 
 def test_only_who_leads_tells_it(split: Split) -> None:
     """A replica that lost the Lease goes on renewing, and changes nothing."""
-    split.peers.register(ONE)
+    Writer(split.peers).register(ONE)
     split.may_write = False
     assert not split.renewed()
     split.may_write = True
@@ -140,5 +143,5 @@ def test_only_who_leads_tells_it(split: Split) -> None:
 def test_what_a_stack_registered_is_left_as_it_is(split: Split) -> None:
     """It may have been removed there."""
     stacks = replace(ONE, metadata={OWNER_KEY: "stack/o/p/s/billing"})
-    split.peers.register(stacks)
+    Writer(split.peers).register(stacks)
     assert not split.renewed(stacks)

@@ -30,6 +30,7 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.eureka.writer import Writer
 
 SECRET = "pa55-w0rd"
 RATING = Instance("rating", "rating-1", "10.0.0.1", "10.0.0.1", Port(8080))
@@ -374,7 +375,7 @@ def test_only_a_server_that_is_away_has_a_deputy(answering: Answer) -> None:
     """A 5xx is asked of the next server; a refusal is an answer, and the next one would say the same."""
     away, refusing, unasked = answering(503), answering(400, "no"), answering(204)
     peers = Peers(Connection((away.url, refusing.url, unasked.url)))
-    said(RegistryRejected, lambda: peers.register(RATING), refusing.url)
+    said(RegistryRejected, lambda: Writer(peers).register(RATING), refusing.url)
     peers.close()
     assert [len(server.requests) for server in (away, refusing, unasked)] == [1, 1, 0]
 
