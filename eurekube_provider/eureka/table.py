@@ -10,7 +10,8 @@ import math
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -68,17 +69,16 @@ class Table:
 
         :param former: whose it was before, where a server may not know that it was handed over.
         """
-        with self._lock:
-            self._stands(instance, former)
+        with self._changing(instance.key) as record:
+            self._stands(record, instance, former)
 
     def registered(self, instance: Instance) -> Instance | None:
         """Keep an instance that was written; returns what was known to stand there."""
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             before = record.held
             self._forget_override(record)
             is_handed_over = before is not None and before.owner != instance.owner
-            self._stands(instance, before.owner if before is not None and is_handed_over else None)
+            self._stands(record, instance, before.owner if before is not None and is_handed_over else None)
             return before
 
     def gone(self, key: Key, *, is_forgotten: bool = False) -> None:
@@ -87,13 +87,12 @@ class Table:
         :param is_forgotten: whether the servers may have lost it: what a person had set over its status comes
             back with it.
         """
-        with self._lock:
-            self._leaves(self._record(key), is_forgotten=is_forgotten)
+        with self._changing(key) as record:
+            self._leaves(record, is_forgotten=is_forgotten)
 
     def removed(self, instance: Instance) -> None:
         """Hold no more what was removed, and have every server looked at for it, as it may still come."""
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             newest, former = rules.newest_sent(record, instance, self.clock()), record.former_owners
             record.former_owners = frozenset()
             self._forget_override(record)
@@ -105,8 +104,7 @@ class Table:
 
     def forgot(self, instance: Instance) -> None:
         """Remember for its owner what no server holds any more, and nobody removed."""
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             lost = record.held or instance
             if lost.owner:
                 record.lost = {**(record.lost or {}), lost.owner: lost}
@@ -145,16 +143,20 @@ class Table:
 
         Every server is looked at for it: one may carry it out late, when nobody wants it any more.
         """
-        with self._lock:
-            self._unanswered(sent)
-            self._look(self._record(sent.key), sent)
+        with self._changing(sent.key) as record:
+            if sent.is_overridden:
+                record.status_sent = Sent(sent, self.clock())
+            else:
+                record.sent = Sent(sent, self.clock())
+            self._look(record, sent)
 
     def unanswered_many(self, sent: Iterable[Instance]) -> None:
         """Remember registrations of a batch that got no answer, which carry a person's status along."""
-        with self._lock:
-            for one in sent:
+        for one in sent:
+            with self._changing(one.key) as record:
                 own = one.status if one.is_leaving else Status.UP
-                self._unanswered(replace(one, status=own, overridden_status=Status.UNKNOWN))
+                as_sent = replace(one, status=own, overridden_status=Status.UNKNOWN)
+                record.sent = Sent(as_sent, self.clock())
 
     def overriding(self, instance: Instance) -> None:
         """Remember that a status over an instance's own is about to be set or taken off.
@@ -163,10 +165,8 @@ class Table:
         """
         if len(self._urls) < 2:
             return
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             record.overridden_at = self.clock()
-            self._expires(record)
             self._look(record, instance)
 
     def due(self, url: str) -> list[Look]:
@@ -205,10 +205,8 @@ class Table:
     def accepted(self, url: str, instances: Iterable[Instance]) -> None:
         """Note that a server accepted the renewals of these."""
         for key in [one.key for one in instances if rules.is_of_stack(one)]:
-            with self._lock:
-                record = self._record(key)
+            with self._changing(key) as record:
                 record.accepted_at = {**(record.accepted_at or {}), url: self.clock()}
-                self._expires(record)
 
     def accepted_lately(self, url: str, instance: Instance) -> bool:
         """Whether a server accepted its renewal so lately that it cannot have evicted it since."""
@@ -218,10 +216,8 @@ class Table:
 
     def lacks(self, url: str, instance: Instance) -> bool:
         """Note that a server lacks what others hold; returns whether it is cut off: it has for long."""
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             record.lacking_since = {url: self.clock(), **(record.lacking_since or {})}
-            self._expires(record)
             return rules.is_cut_off(record, url, instance, self.clock())
 
     def lacks_no_more(self, url: str, key: Key) -> None:
@@ -233,10 +229,9 @@ class Table:
 
     def left(self, keys: Iterable[Key]) -> None:
         """Note that a server says that these were deregistered or evicted, and do not stand again."""
-        with self._lock:
-            for record in map(self._record, keys):
+        for key in keys:
+            with self._changing(key) as record:
                 record.left_at = self.clock()
-                self._expires(record)
 
     def forget_who_left(self) -> None:
         """Forget of what stands again that it ever left, and that it was asked for."""
@@ -280,13 +275,11 @@ class Table:
 
         :param lacking: the servers that held it no more when its renewal missed it.
         """
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             before = record.dropped
             if before is not None and before.instance.written_at_ms == instance.written_at_ms:
                 lacking |= before.lacking
             record.dropped = Dropped(instance, self.clock(), lacking)
-            self._expires(record)
 
     def drop_no_more(self, key: Key) -> None:
         """Note that it is renewed again."""
@@ -429,6 +422,14 @@ class Table:
         records = (self._records[key] for key in keys)
         return [record.held for record in records if record.held is not None]
 
+    @contextmanager
+    def _changing(self, key: Key) -> Iterator[Record]:
+        """Hand out a record that may be changed, with the lock held."""
+        with self._lock:
+            record = self._record(key)
+            yield record
+            self._expires(record)
+
     def _record(self, key: Key) -> Record:
         """The record of a key, made where there is none; the lock is held, here and below."""
         record = self._records.get(key)
@@ -436,28 +437,17 @@ class Table:
             record = self._records[key] = Record(key)
         return record
 
-    def _stands(self, instance: Instance, former: str | None) -> None:
+    def _stands(self, record: Record, instance: Instance, former: str | None) -> None:
         """Hold what was written, or read past the caches."""
-        record = self._record(instance.key)
         if former:
             record.former_owners |= {former}
         self._forget_lost(record)
         self._hold(record, instance)
         record.is_firm, record.touched_at = True, self.clock()
-        self._expires(record)
 
     def _leaves(self, record: Record, *, is_forgotten: bool = False) -> None:
         record.touched_at = self.clock()
         self._drop(record, is_forgotten=is_forgotten)
-        self._expires(record)
-
-    def _unanswered(self, sent: Instance) -> None:
-        record = self._record(sent.key)
-        if sent.is_overridden:
-            record.status_sent = Sent(sent, self.clock())
-        else:
-            record.sent = Sent(sent, self.clock())
-        self._expires(record)
 
     def _look(
         self, record: Record, instance: Instance, former: Set[str] = frozenset(), *, is_removed: bool = False

@@ -169,17 +169,15 @@ class Reader:
             reads_everywhere = self._reads_everywhere or self._reachability.shows_everything(asked_at)
             everywhere = are_several and (self._restarts.lost_memory or (reads_everywhere and not takes_over))
             silent: Mapping[str, RegistryError] = {}
-            has_deferred_list = False
             if everywhere:
                 listed, silent = self._peers.list_everywhere()
             else:
                 in_doubt = takes_over or self._is_in_doubt
                 listed = self._fetcher.read(self._restarts.started_by_url, in_doubt=in_doubt)
-                has_deferred_list = self._fetcher.has_deferred_list
             if takes_over:
                 self._table.doubt()
             self.learn(listed, is_complete=not silent)
-            if has_deferred_list:
+            if not everywhere and self._fetcher.has_deferred_list:
                 self._stopped.wait(windows.DEFERRED_LIST)
                 self.learn(self._fetcher.read_deferred_list(), is_complete=True)
             if everywhere:

@@ -66,9 +66,7 @@ def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[st
 
 
 @pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
-def test_what_was_removed_before_our_eyes_is_not_restored(
-    written_seconds_ago: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: float) -> None:
     """Neither when the server that missed the removal answers again, nor when its list is read, nor when it
     alone answers; but when the stack registers it anew.
     """
@@ -87,7 +85,7 @@ def test_what_was_removed_before_our_eyes_is_not_restored(
         assert renewed_after(registry, shared, stacks) == set()
     servers.away = set()
     again = replace(stacks, last_dirty_timestamp_ms=stacks.written_at_ms + 1)
-    servers.register(again)
+    servers.peers[0].register(again)
     assert renewed_after(registry, shared, again) == {"vm"}
 
 
