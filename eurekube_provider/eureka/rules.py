@@ -49,17 +49,10 @@ from eurekube_provider.eureka.record import Dropped, Look, Record
 class Listed(Enum):
     """What a list says of a key, up to half a minute late."""
 
-    NOTHING = auto()
-    """It may be older than what was written or read meanwhile."""
-
-    SAME = auto()
-    """The same as is known, as it was written."""
-
-    NEWS = auto()
-    """Something else than lists said before, or nothing any more: it is believed."""
-
-    DOUBT = auto()
-    """Something else than was written or read: an uncached read must tell."""
+    NOTHING = auto()  # it may be older than what was written or read meanwhile
+    SAME = auto()  # the same as is known, as it was written
+    NEWS = auto()  # something else than lists said before, or nothing any more: it is believed
+    DOUBT = auto()  # something else than was written or read: an uncached read must tell
 
 
 def judge_listed(record: Record, listed: Instance | None) -> Listed:
@@ -241,29 +234,14 @@ def _agree(one: Instance, other: Instance) -> bool:
 class Verdict(Enum):
     """What became of an instance that is in doubt, by what servers answered."""
 
-    UNREAD = auto()
-    """Nobody knows yet: it is asked for again."""
-
-    OURS = auto()
-    """It stands, and is ours to renew."""
-
-    THEIRS = auto()
-    """Somebody else has it, and it is left alone."""
-
-    GONE = auto()
-    """No server holds it."""
-
-    LOST = auto()
-    """Servers forgot it: it is restored."""
-
-    LATE = auto()
-    """A write came late, or went ahead of another one: what it did is undone."""
-
-    LEFT = auto()
-    """It was removed, and a server holds it still, or again: it is removed there."""
-
-    REMOVED = auto()
-    """It was removed elsewhere: it is neither restored nor renewed."""
+    UNREAD = auto()  # nobody knows yet: it is asked for again
+    OURS = auto()  # it stands, and is ours to renew
+    THEIRS = auto()  # somebody else has it, and it is left alone
+    GONE = auto()  # no server holds it
+    LOST = auto()  # servers forgot it: it is restored
+    LATE = auto()  # a write came late, or went ahead of another one: what it did is undone
+    LEFT = auto()  # it was removed, and a server holds it still, or again: it is removed there
+    REMOVED = auto()  # it was removed elsewhere: it is neither restored nor renewed
 
 
 @dataclass(frozen=True, slots=True)
