@@ -278,7 +278,7 @@ class Table:
         with self._changing(instance.key) as record:
             before = record.dropped
             if before is not None and before.instance.written_at_ms == instance.written_at_ms:
-                lacking |= before.lacking
+                lacking = lacking | before.lacking
             record.dropped = Dropped(instance, self.clock(), lacking)
 
     def drop_no_more(self, key: Key) -> None:
