@@ -186,7 +186,7 @@ def _send(
         return all(_is_level(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
 
     def is_due(one: Instance) -> bool:
-        return not is_noted.is_set() or notes.holds(one.key)
+        return not is_noted.is_set() or notes.table.holds(one.key)
 
     lacking = [one for one in sent if not stands(one)]
     try:
@@ -257,7 +257,7 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
     is_noted = threading.Event()
 
     def is_due(one: Instance) -> bool:
-        return not is_noted.is_set() or not notes.holds(one.key)
+        return not is_noted.is_set() or not notes.table.holds(one.key)
 
     left = leaving
     for _ in range(_CANCEL_ATTEMPTS):

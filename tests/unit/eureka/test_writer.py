@@ -434,7 +434,9 @@ def test_how_many_requests_one_pod_costs(what: str, count: int) -> None:
 @WAYS
 def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bool, servers: Servers) -> None:
     """As an override, so that it is theirs to clear; nobody finds it UP in between."""
-    servers.lost = Status.OUT_OF_SERVICE
+    out = Status.OUT_OF_SERVICE
+    servers.table.found(replace(ONE, status=out, overridden_status=out))
+    servers.table.gone(ONE.key, is_forgotten=True)
     assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=in_a_batch)
     held = servers.holding().values()
     assert {(one.status, one.overridden) for one in held} == {("OUT_OF_SERVICE", "OUT_OF_SERVICE")}
