@@ -394,7 +394,7 @@ def test_no_server_answers(answering: Answer) -> None:
     first, second = answering(503, "first"), answering(500, "second")
     peers = Peers(Connection((first.url, second.url)))
     said(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")
-    said(RegistryUnreachable, lambda: peers.deregister("A", "b"))
+    said(RegistryUnreachable, lambda: Writer(peers).remove(RATING))
     by_server = peers.read_everywhere("A", "b")
     peers.close()
     assert (by_server.found, by_server.is_gone) == (None, False)
