@@ -156,11 +156,7 @@ def _register(
             notes.registered(one)
     is_noted.set()
     if wrong:
-        seen = renew_and_read(peers, [order.change.instance for order in wrong])
-        now = {order.key: seen.newest(order.key) for order in wrong}
-        conflicts = _conflicts(notes, wrong, now)
-        ours = [order for order in wrong if order.key not in conflicts]
-        failures |= conflicts | _register(peers, notes, (), _replicas(notes, ours, now), seen)
+        failures |= _register(peers, notes, (), _replicas(notes, wrong, held), UncachedReads({}, {}))
     return failures
 
 
