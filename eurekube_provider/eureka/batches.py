@@ -187,7 +187,8 @@ def _send(
     lacking = [one for one in sent if not stands(one)]
     try:
         answers, _ = peers.everywhere(
-            lambda peer: _register_on(peer, notes, lacking, is_due, shows_newer=shows_newer), asks_avoided=True
+            lambda peer: _register_on(peer, notes, lacking, is_due, shows_newer=shows_newer),
+            asks_avoided=True,
         )
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.

@@ -1,4 +1,4 @@
-"""What a writer notes of each write, and asks before it, in the table and of whoever renews and reads lists."""
+"""Notes of each write: in the table, and by a registry also for who renews and who reads lists."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ class _Removed:
     def came_back(self, found: Instance) -> bool:
         """Whether what stands there is what was removed.
 
-        Registered anew since, it carries a newer time. So does what a drain marked after it had been read, but
-        nobody registers anew with our mark.
+        Registered anew since, it carries a newer time. So does what a drain marked after it had been read,
+        but nobody registers anew with our mark.
         """
         removed = self.instance
         return found.owner == removed.owner and (
@@ -157,8 +157,8 @@ class RemovalChecks:
         if removed.check >= MOST_CHECKS:
             urls = ", ".join(removed.peers.connection.service_urls)
             raise RegistryUnreachable(
-                f"deregister {found.application} {found.instance_id}: {urls} keeps holding it although it said"
-                " that it removed it; somebody else may be registering it again",
+                f"deregister {found.application} {found.instance_id}: {urls} keeps holding it although it"
+                " said that it removed it; somebody else may be registering it again",
                 url=urls,
             )
         Writer(removed.peers).remove(found)

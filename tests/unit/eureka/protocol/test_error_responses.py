@@ -29,8 +29,8 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.kube.access import KubeAccess
 
 SECRET = "pa55-w0rd"
 RATING = Instance("rating", "rating-1", "10.0.0.1", "10.0.0.1", Port(8080))
