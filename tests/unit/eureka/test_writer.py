@@ -393,7 +393,7 @@ def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) ->
 
 
 def test_what_only_one_server_shows_to_be_anothers_is_not_removed(servers: Servers) -> None:
-    """It registered there a moment ago, and the others have not heard of it: a removal goes to each server."""
+    """It registered there a moment ago, and no other one has heard of it: a removal goes to each server."""
     servers.everywhere(ONE)
     last = servers.cluster.servers[URLS[-1]].registry
     held = servers.holding()[URLS[-1]].copy()
