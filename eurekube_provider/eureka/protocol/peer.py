@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from eurekube_provider.core.errors import (
@@ -26,7 +26,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol import batch, transport
 from eurekube_provider.eureka.protocol.batch import ItemResponse
-from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json, instances_from_text
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_text, instances_from_text
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
 from eurekube_provider.eureka.protocol.error_responses import refusal
 from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER, RequestStats
@@ -81,7 +81,7 @@ class Peer:
 
         The server keeps its own version, silently, where that has a newer ``lastDirtyTimestamp``.
         """
-        self._post("register", instance, instance_to_json(instance))
+        self._post("register", instance)
 
     def restore(self, instance: Instance) -> None:
         """Register ``instance`` where it was forgotten, together with the status that was set over its own.
@@ -89,15 +89,14 @@ class Peer:
         A plain :meth:`register` never carries an override, since it would create one anew that a person may
         have cleared meanwhile.
         """
-        document = {**instance_to_json(instance), "overriddenStatus": instance.overridden_status.value}
-        self._post("restore", instance, document)
+        self._post("restore", instance, overridden=instance.overridden_status)
 
     def tell(self, instance: Instance) -> None:
         """Register ``instance`` at this server alone, as another server would tell it.
 
         It keeps no status of its own where the timestamps are the same, and tells nobody.
         """
-        self._post("tell of", instance, instance_to_json(instance), _TELL)
+        self._post("tell of", instance, _TELL)
 
     def renew(self, instance: Instance) -> bool:
         """Renew the Eureka lease.
@@ -265,11 +264,16 @@ class Peer:
         return figures_from_page(response.text) if response.status_code == 200 else None
 
     def _post(
-        self, verb: str, instance: Instance, document: Any, headers: dict[str, str] | None = None
+        self,
+        verb: str,
+        instance: Instance,
+        headers: dict[str, str] | None = None,
+        overridden: Status = Status.UNKNOWN,
     ) -> None:
         path = f"/apps/{_segment(instance.application)}"
-        what = f"{verb} {_named(instance)}"
-        self._request("POST", path, what, json={"instance": document}, headers=headers, writes=True)
+        text = instance_to_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
+        data = f'{{"instance":{text}}}'.encode()
+        self._request("POST", path, f"{verb} {_named(instance)}", data=data, headers=headers, writes=True)
 
     def _is_there(
         self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
@@ -284,7 +288,6 @@ class Peer:
         what: str,
         *,
         params: dict[str, str] | None = None,
-        json: Any = None,
         data: bytes | None = None,
         headers: dict[str, str] | None = None,
         missing: bool = False,
@@ -302,9 +305,8 @@ class Peer:
             method,
             path,
             params=params,
-            document=json,
             data=data,
-            headers=headers or (_ACCEPT if json is None and data is None else _SEND),
+            headers=headers or (_ACCEPT if data is None else _SEND),
             timeout_seconds=self.timeout_seconds,
         )
         try:
