@@ -309,26 +309,25 @@ class Peer:
             headers=headers or (_ACCEPT if data is None else _SEND),
             timeout_seconds=self.timeout_seconds,
         )
-        try:
-            response = self._exchange(method, what, send, missing=missing, writes=writes)
-        except RegistryError as error:
-            if optional and error.status_code is not None:
-                return None
-            if isinstance(error, (RegistryUnreachable, RegistryDenied)):
-                self.traffic.judge(str(error))
-            raise
-        self.traffic.judge()
-        return response
+        response = self._exchange(method, what, send, writes=writes)
+        code = response.status_code
+        if code < 300 or (code == 404 and missing):
+            self.traffic.judge()
+            return response if code < 300 else None
+        if optional:
+            return None
+        error = refusal(what, self.url, response)
+        if isinstance(error, (RegistryUnreachable, RegistryDenied)):
+            self.traffic.judge(str(error))
+        raise error
 
     def _exchange(
-        self,
-        method: str,
-        what: str,
-        send: Callable[[], transport.EurekaResponse],
-        *,
-        missing: bool,
-        writes: bool,
-    ) -> transport.EurekaResponse | None:
+        self, method: str, what: str, send: Callable[[], transport.EurekaResponse], *, writes: bool
+    ) -> transport.EurekaResponse:
+        """Return what comes back.
+
+        :raises RegistryUnreachable: nothing does.
+        """
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
@@ -338,33 +337,23 @@ class Peer:
             try:
                 response = send()
                 code = str(response.status_code)
+                return response
             except TlsFailed as error:
-                raise RegistryUnreachable(
-                    f"{what}: the TLS connection to {self.url} failed ({error});"
-                    " check the CA file and the server's certificate, and the client certificate where the"
-                    " server asks for one",
-                    url=self.url,
-                ) from None
+                reason = (
+                    f"the TLS connection to {self.url} failed ({error}); check the CA file and the server's"
+                    " certificate, and the client certificate where the server asks for one"
+                )
             except TimedOut:
-                raise RegistryUnreachable(
-                    f"{what}: {self.url} did not answer within {time.monotonic() - started:.1f} s",
-                    url=self.url,
-                ) from None
+                reason = f"{self.url} did not answer within {time.monotonic() - started:.1f} s"
             except TransportError as error:
                 if attempt == 1 and isinstance(error, Broken):
                     continue  # a pooled connection that the server had closed; every request is repeatable
-                raise RegistryUnreachable(
-                    f"{what}: no connection to {self.url} ({error});"
-                    " check the URL and whether the server is up",
-                    url=self.url,
-                ) from None
+                reason = f"no connection to {self.url} ({error}); check the URL and whether the server is up"
             finally:
                 self.traffic.count(method, code, time.monotonic() - started)
-            if response.status_code < 300:
-                return response
-            if response.status_code == 404 and missing:
-                return None
-            raise refusal(what, self.url, response)
+            failure = RegistryUnreachable(f"{what}: {reason}", url=self.url)
+            self.traffic.judge(str(failure))
+            raise failure
         raise AssertionError("unreachable")
 
 
