@@ -18,7 +18,6 @@ from urllib.parse import quote, urlsplit
 from eurekube_provider.core.errors import (
     LeadershipLost,
     RegistryDenied,
-    RegistryError,
     RegistryRejected,
     RegistryUnreachable,
 )
