@@ -419,9 +419,8 @@ class Writer:
         if held.enforced == want.enforced:
             return None
         if being_lifted(held, status) and self.peers.read_everywhere(*held.key).failures:
-            return (
-                None  # a server that is away may hold what was lifted: the mark has the next run read again
-            )
+            # A server that is away may hold what was lifted: the mark has the next run read again.
+            return None
         return held
 
     def _verified(self, want: Instance, status: Status | None = None) -> Instance:
