@@ -17,10 +17,10 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.batches import renew_and_read
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.renewals import Renewals
+from eurekube_provider.eureka.writer import Writer
 from lab import Lab
 
 BAR = (

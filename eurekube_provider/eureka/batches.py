@@ -156,11 +156,7 @@ def _register(
             notes.registered(one)
     is_noted.set()
     if wrong:
-        seen = renew_and_read(peers, [order.change.instance for order in wrong])
-        now = {order.key: seen.newest(order.key) for order in wrong}
-        conflicts = _conflicts(notes, wrong, now)
-        ours = [order for order in wrong if order.key not in conflicts]
-        failures |= conflicts | _register(peers, notes, (), _replicas(notes, ours, now), seen)
+        failures |= _register(peers, notes, (), _replicas(notes, wrong, held), UncachedReads({}, {}))
     return failures
 
 
@@ -186,12 +182,13 @@ def _send(
         return all(_is_level(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
 
     def is_due(one: Instance) -> bool:
-        return not is_noted.is_set() or notes.holds(one.key)
+        return not is_noted.is_set() or notes.table.holds(one.key)
 
     lacking = [one for one in sent if not stands(one)]
     try:
         answers, _ = peers.everywhere(
-            lambda peer: _register_on(peer, notes, lacking, is_due, shows_newer=shows_newer), asks_avoided=True
+            lambda peer: _register_on(peer, notes, lacking, is_due, shows_newer=shows_newer),
+            asks_avoided=True,
         )
     except LeadershipLost:
         # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
@@ -257,7 +254,7 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
     is_noted = threading.Event()
 
     def is_due(one: Instance) -> bool:
-        return not is_noted.is_set() or not notes.holds(one.key)
+        return not is_noted.is_set() or not notes.table.holds(one.key)
 
     left = leaving
     for _ in range(_CANCEL_ATTEMPTS):

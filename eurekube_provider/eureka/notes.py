@@ -1,4 +1,4 @@
-"""What a writer notes of each write, and asks before it, in the table and of whoever renews and reads lists."""
+"""Notes of each write: in the table, and by a registry also for who renews and who reads lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import OwnershipConflict
-from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Change, whose
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.table import Table
@@ -76,21 +76,13 @@ class Notes:
         """Whether ``owner`` has an instance."""
         return self.table.count(owner) > 0
 
-    def holds(self, key: Key) -> bool:
-        """Whether something stands under ``key``, by what was noted last."""
-        return self.table.holds(key)
-
     def is_new(self, _: Key) -> bool:
         """Whether nothing stands or stood lately under a key; False too where what is known is old."""
         return False
 
-    def lost_override(self, key: Key) -> Status:
-        """Return the status that was set over an instance when every server forgot it; else UNKNOWN."""
-        return self.table.lost_override(key)
-
     def wanted_over(self, want: Instance, have: Instance | None) -> Instance:
         """Return what was planned for something else than what stands there, as it is wanted over that."""
-        return rules.wanted_over(want, have, self.lost_override(want.key))
+        return rules.wanted_over(want, have, self.table.lost_override(want.key))
 
     def require_ours(self, have: Instance | None, order: Order) -> None:
         """Note whose it is that somebody else has.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
@@ -22,7 +22,7 @@ from eurekube_provider.eureka.uncached_reads import read_everywhere
 from eurekube_provider.eureka.writer import Writer
 
 MOST_CHECKS = 5
-"""How often what was removed and came back is removed again, and looked for."""
+"""How often a removal is looked for: what came back is removed again each time."""
 
 _Place = tuple[tuple[str, ...], Key]
 
@@ -32,30 +32,28 @@ class _Removed:
     """A removal that is to be checked.
 
     :ivar thread: who removed it, and is told what became of it.
-    :ivar checks: how often it was looked for.
+    :ivar check: the number of the check.
     """
 
     peers: Peers
     instance: Instance
     due: float
     thread: int
-    checks: int = 0
+    check: int = 1
 
     @property
     def place(self) -> _Place:
         return self.peers.connection.service_urls, self.instance.key
 
-    def came_back(self, found: Instance | None) -> bool:
+    def came_back(self, found: Instance) -> bool:
         """Whether what stands there is what was removed.
 
-        Registered anew since, it carries a newer time. So does what a drain marked after it had been read, but
-        nobody registers anew with our mark.
+        Registered anew since, it carries a newer time. So does what a drain marked after it had been read,
+        but nobody registers anew with our mark.
         """
         removed = self.instance
-        return (
-            found is not None
-            and found.owner == removed.owner
-            and (found.is_leaving or found.written_at_ms <= removed.written_at_ms)
+        return found.owner == removed.owner and (
+            found.is_leaving or found.written_at_ms <= removed.written_at_ms
         )
 
 
@@ -97,7 +95,7 @@ class RemovalChecks:
                 return
             self._is_checking = True
         mine: list[RegistryError] = []
-        while (due := self._wait_for_some()) is not None:
+        while due := self._wait_for_some():
             for removed, error in self._check(due):
                 if removed.thread == threading.get_ident():
                     mine.append(error)
@@ -108,12 +106,12 @@ class RemovalChecks:
         if mine:
             raise mine[0]
 
-    def _wait_for_some(self) -> list[_Removed] | None:
-        """Wait for the first that is due; returns all that are by then, None where nothing is left."""
+    def _wait_for_some(self) -> list[_Removed]:
+        """Wait for the first that is due; returns all that are by then, and none where nothing is left."""
         with self._lock:
             if not self._removed:
                 self._is_checking = False
-                return None
+                return []
             first = min(removed.due for removed in self._removed.values()) + windows.CHECKED_TOGETHER
         seconds = first - time.monotonic()
         if seconds > 0:
@@ -123,53 +121,51 @@ class RemovalChecks:
         with self._lock:
             return [removed for removed in self._removed.values() if removed.due <= latest]
 
-    def _check(self, due: list[_Removed]) -> list[tuple[_Removed, RegistryError]]:
-        """Remove again what came back, to be looked for once more; returns what stays, and why."""
-        failures: list[tuple[_Removed, RegistryError]] = []
+    def _check(self, due: list[_Removed]) -> Iterator[tuple[_Removed, RegistryError]]:
+        """Remove again what came back, to be looked for once more; yields what stays, and why."""
         for peers in {id(removed.peers): removed.peers for removed in due}.values():
             mine = [removed for removed in due if removed.peers is peers]
+            failure: RegistryError | None = None
+            found: dict[Key, Instance | None] = {}
             try:
                 reads = read_everywhere(peers, [removed.instance.key for removed in mine])
+                found = {removed.instance.key: reads.newest(removed.instance.key) for removed in mine}
             except RegistryError as error:
-                failures += [(removed, error) for removed in mine if self._end(removed)]
-                continue
+                failure = error
             for removed in mine:
-                found = reads.newest(removed.instance.key)
-                try:
-                    self._settle(removed, found if found is not None and removed.came_back(found) else None)
-                except RegistryError as error:
-                    failures.append((removed, error))
-        return failures
+                again = found.get(removed.instance.key)
+                with self._lock:
+                    # Else it is to be there again, or was removed anew.
+                    shall_be_gone = self._removed.get(removed.place) is removed
+                    if shall_be_gone:
+                        del self._removed[removed.place]
+                if not shall_be_gone:
+                    continue
+                if failure is not None:
+                    yield removed, failure
+                elif again is not None and removed.came_back(again):
+                    try:
+                        self._remove_again(removed, again)
+                    except RegistryError as error:
+                        yield removed, error
 
-    def _settle(self, removed: _Removed, found: Instance | None) -> None:
-        """Remove again what was found.
+    def _remove_again(self, removed: _Removed, found: Instance) -> None:
+        """Remove what came back, and have it looked for.
 
-        :raises RegistryError: it was removed often enough, or no server can be asked.
+        :raises RegistryError: it came back too often, or no server can be asked.
         """
-        if not self._end(removed) or found is None:
-            return
-        checks = removed.checks + 1
-        if checks >= MOST_CHECKS:
+        if removed.check >= MOST_CHECKS:
             urls = ", ".join(removed.peers.connection.service_urls)
             raise RegistryUnreachable(
-                f"deregister {found.application} {found.instance_id}: {urls} keeps holding it although it said"
-                " that it removed it; somebody else may be registering it again",
+                f"deregister {found.application} {found.instance_id}: {urls} keeps holding it although it"
+                " said that it removed it; somebody else may be registering it again",
                 url=urls,
             )
         Writer(removed.peers).remove(found)
-        again = replace(
-            removed, instance=found, checks=checks, due=time.monotonic() + windows.RENEWAL_REPLICATED
-        )
+        due = time.monotonic() + windows.RENEWAL_REPLICATED
         with self._lock:
+            again = replace(removed, instance=found, check=removed.check + 1, due=due)
             self._removed.setdefault(again.place, again)
-
-    def _end(self, removed: _Removed) -> bool:
-        """Check it no more; returns False where it was to be there again, or was removed anew."""
-        with self._lock:
-            is_due = self._removed.get(removed.place) is removed
-            if is_due:
-                del self._removed[removed.place]
-            return is_due
 
 
 REMOVAL_CHECKS = RemovalChecks()

@@ -247,7 +247,7 @@ class Writer:
             return replace(have or want, unknown_fields=EMPTY)
         self.register(sent)
         if have is not None and have.incarnation != sent.incarnation and sent.status is Status.UP:
-            # Another status of its own, told the first server again, would stand over an override set meanwhile.
+            # Another status, told the first server again, would stand over an override set meanwhile.
             self._replace_everywhere(sent)
         return rules.overridden(sent)
 
@@ -278,7 +278,7 @@ class Writer:
         self.peers.each(self._noting(instance, ask))
 
     def _noting(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
-        """Return ``ask`` with a note where no answer comes: a server may be frozen, and carry it out later."""
+        """Return ``ask`` with a note where no answer comes: a frozen server may carry it out later."""
 
         def asked(peer: Peer) -> _T:
             try:
@@ -419,7 +419,8 @@ class Writer:
         if held.enforced == want.enforced:
             return None
         if being_lifted(held, status) and self.peers.read_everywhere(*held.key).failures:
-            return None  # a server that is away may hold what was lifted: the mark has the next run read again
+            # A server that is away may hold what was lifted: the mark has the next run read again.
+            return None
         return held
 
     def _verified(self, want: Instance, status: Status | None = None) -> Instance:

@@ -24,6 +24,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.provider.native_resource import APPLICATION_KIND
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
@@ -32,7 +33,6 @@ from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.program_inputs import IN_UPDATE
-from eurekube_provider.eureka.writer import Writer
 from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import held_now, listed_now
 from lab.workloads import wait_for

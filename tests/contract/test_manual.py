@@ -10,7 +10,6 @@ from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.overrides import (
     instances_named,
     out_since,
@@ -18,6 +17,7 @@ from eurekube_provider.eureka.overrides import (
     read_statuses,
     take_out,
 )
+from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from tests.contract.conftest import rating, wait_everywhere
 from tests.eureka_servers import Servers

@@ -11,10 +11,10 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete
 from eurekube_provider.registrations.values import OnConflict
-from eurekube_provider.eureka.writer import Writer
 from tests.eureka_servers import clock
 
 OWNER = "stack/org/demo/dev/vm"

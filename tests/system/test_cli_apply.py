@@ -13,8 +13,8 @@ import pytest
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import NAMESPACES, SYNCERS, ApiResource
 from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.kube.access import NAMESPACES, SYNCERS, ApiResource
 from lab import Lab
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator

@@ -19,8 +19,8 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
-from eurekube_provider.kube.access import SYNCERS
 from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import listed_now, wait_listed

@@ -10,8 +10,8 @@ import pytest
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import SYNCERS
 from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.listing import wait_listed
 from lab.workloads import Cluster, wait_for

@@ -14,10 +14,10 @@ import pytest
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
 from eurekube_provider.registrations.property_check import check
-from eurekube_provider.eureka.writer import Writer
 from lab import Lab
 from lab.workloads import wait_for
 from tests.system.conftest import ROOT, renewed_at

@@ -17,9 +17,9 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, SERVICE_NAME_LABEL
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH, MIRRORS, SERVICES
 from eurekube_provider.kube.rights import CLUSTER, MIRROR_CLUSTER, MIRROR_WORK, WORK, election
-from eurekube_provider.eureka.writer import Writer
 from lab import Lab
 from lab.accounts import Account
 from lab.ports import free_ports

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import MIRRORS, REFRESHES
 from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.kube.access import MIRRORS, REFRESHES
 from lab.programs import PROMTOOL, provide
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator

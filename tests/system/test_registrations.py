@@ -16,8 +16,8 @@ import pytest
 from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.registrations.names import camel
 from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.registrations.names import camel
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
 from tests.contract.plugin import EACH, NOBODY

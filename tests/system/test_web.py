@@ -11,8 +11,8 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.kube.access import SYNCERS
 from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.ports import HOST
 from lab.proxy import Proxy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eurekube_provider.core.identity import OWNER_KEY
-from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import Plan, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.instance_registry import Info
@@ -23,7 +23,6 @@ class Servers(Notes):
     """Three servers that tell each other nothing, and what is noted.
 
     :ivar told: what was noted, and the requests between.
-    :ivar lost: the status that a person had set over what the servers forgot.
     """
 
     peers: Peers
@@ -36,7 +35,6 @@ class Servers(Notes):
         self.world = World(self.cluster)
         self.world.watch = lambda what: self.told.append(what.partition(" ")[0])
         self.told: list[str] = []
-        self.lost = Status.UNKNOWN
 
     def everywhere(self, instance: Instance) -> None:
         """Each of them holds it."""
@@ -51,26 +49,18 @@ class Servers(Notes):
 
     def registered(self, instance: Instance) -> None:
         self.told.append(f"registered {instance.status}")
+        super().registered(instance)
 
     def leaving(self, _: Instance) -> None:
         self.told.append("leaving")
 
-    def found(self, _: Instance) -> None:
+    def found(self, instance: Instance) -> None:
         self.told.append("found")
+        super().found(instance)
 
-    def gone(self, _: Instance) -> None:
+    def gone(self, instance: Instance) -> None:
         self.told.append("gone")
-
-    def is_known(self, _: str) -> bool:
-        """It is not."""
-        return False
-
-    def holds(self, _: tuple[str, str]) -> bool:
-        """It does not."""
-        return False
-
-    def lost_override(self, _: tuple[str, str]) -> Status:
-        return self.lost
+        super().gone(instance)
 
     def carry_out(self, steps: Plan, *, in_a_batch: bool) -> list[Exception]:
         """Carry out a plan of ours; returns what did not go well."""

@@ -139,5 +139,5 @@ def test_a_failure_is_its_own_removals(capsys: pytest.CaptureFixture[str]) -> No
     keeping.keeps = "2"
     looks.add(cast("Peers", cluster), instance(2))
     keeping.held = {("A", "2"): instance(2)}
-    with pytest.raises(RegistryUnreachable, match="A 2: .* keeps holding it"):
+    with pytest.raises(RegistryUnreachable, match=r"A 2: .* keeps holding it"):
         looks.finish()

@@ -24,8 +24,6 @@ from eurekube_provider.dev.eureka.documents import ServerRequest
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.notes import next_timestamp, now_ms
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.table import Table
 from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World, owned
 from tests.model.commands import DATA_CENTER
@@ -185,7 +183,9 @@ def test_changes_that_are_equal_are_told_apart() -> None:
 def test_a_foreign_instance_is_a_conflict() -> None:
     """An instance that came to belong to somebody else since the plan is left as it is."""
     registry = Registry(instance("a", THEIRS))
-    outcome = Writer(registry).apply(Plan((Change(Action.UPDATE, A, A), Change(Action.DEREGISTER, A, A))), OURS)
+    outcome = Writer(registry).apply(
+        Plan((Change(Action.UPDATE, A, A), Change(Action.DEREGISTER, A, A))), OURS
+    )
     assert [type(failure.error) for failure in outcome.failures] == [OwnershipConflict] * 2
     assert registry.held == {A.key: instance("a", THEIRS)}
     assert {what for what, _ in registry.asked} == {"read"}
@@ -315,7 +315,9 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:
 def test_a_stack_decides_about_our_mark_by_itself() -> None:
     """What it planned is written as it is."""
     stacks = "stack/o/p/s/n"
-    out = replace(instance("a", stacks), status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    out = replace(
+        instance("a", stacks), status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE
+    )
     registry = Registry(replace(out, metadata={**out.metadata, LEAVING_KEY: "true"}))
     want = replace(instance("a", stacks), health_check_url="http://a/")
     Writer(registry).apply(plan([want], [instance("a", stacks)], stacks), stacks)
@@ -391,7 +393,7 @@ def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) ->
 
 
 def test_what_only_one_server_shows_to_be_anothers_is_not_removed(servers: Servers) -> None:
-    """It registered there a moment ago, and the others have not heard of it: a removal goes to each server."""
+    """It registered there a moment ago, and no other one has heard of it: a removal goes to each server."""
     servers.everywhere(ONE)
     last = servers.cluster.servers[URLS[-1]].registry
     held = servers.holding()[URLS[-1]].copy()
@@ -434,7 +436,9 @@ def test_how_many_requests_one_pod_costs(what: str, count: int) -> None:
 @WAYS
 def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bool, servers: Servers) -> None:
     """As an override, so that it is theirs to clear; nobody finds it UP in between."""
-    servers.lost = Status.OUT_OF_SERVICE
+    out = Status.OUT_OF_SERVICE
+    servers.table.found(replace(ONE, status=out, overridden_status=out))
+    servers.table.gone(ONE.key, is_forgotten=True)
     assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=in_a_batch)
     held = servers.holding().values()
     assert {(one.status, one.overridden) for one in held} == {("OUT_OF_SERVICE", "OUT_OF_SERVICE")}

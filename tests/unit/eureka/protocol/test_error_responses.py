@@ -29,8 +29,8 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.eureka.writer import Writer
+from eurekube_provider.kube.access import KubeAccess
 
 SECRET = "pa55-w0rd"
 RATING = Instance("rating", "rating-1", "10.0.0.1", "10.0.0.1", Port(8080))
@@ -394,7 +394,7 @@ def test_no_server_answers(answering: Answer) -> None:
     first, second = answering(503, "first"), answering(500, "second")
     peers = Peers(Connection((first.url, second.url)))
     said(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")
-    said(RegistryUnreachable, lambda: peers.deregister("A", "b"))
+    said(RegistryUnreachable, lambda: Writer(peers).remove(RATING))
     by_server = peers.read_everywhere("A", "b")
     peers.close()
     assert (by_server.found, by_server.is_gone) == (None, False)

@@ -14,7 +14,7 @@ from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
 from eurekube_provider.eureka.notes import Order
-from eurekube_provider.eureka.registry.coalescing import AT_ONCE, Coalescer
+from eurekube_provider.eureka.registry.coalescing import Coalescer
 from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
 from lab.waiting import wait_until
 
@@ -57,9 +57,9 @@ class Road:
         return self._pool.submit(self.coalescer.apply, plan, owner, leases=1000)
 
     def fill(self) -> list[Future[Outcome]]:
-        """As many as may be under way, held up."""
-        sent = [self.send(registers(f"first-{number}")) for number in range(AT_ONCE)]
-        wait_until(lambda: len(self.alone) == AT_ONCE, "all under way", SECONDS)
+        """One that is under way, held up."""
+        sent = [self.send(registers("first"))]
+        wait_until(lambda: len(self.alone) == 1, "it under way", SECONDS)
         return sent
 
     def gather(self, *plans: Plan) -> list[Future[Outcome]]:
@@ -103,9 +103,9 @@ def test_who_waits_goes_together(road: Road) -> None:
     sent += road.gather(*plans)
     road.gate.set()
     outcomes = [one.result(SECONDS) for one in sent]
-    assert [outcome.done for outcome in outcomes[AT_ONCE:]] == [plan.changes for plan in plans]
+    assert [outcome.done for outcome in outcomes[1:]] == [plan.changes for plan in plans]
     assert road.together == [{f"APP-{number}" for number in range(6)}]
-    assert len(road.alone) == AT_ONCE
+    assert len(road.alone) == 1
 
 
 def test_an_application_is_in_a_batch_once(road: Road) -> None:
@@ -115,7 +115,7 @@ def test_an_application_is_in_a_batch_once(road: Road) -> None:
     road.gate.set()
     assert all(one.result(SECONDS).failures == () for one in sent)
     assert {"A", "B"} in road.together
-    assert road.alone[AT_ONCE:] == ["A"]
+    assert road.alone[1:] == ["A"]
 
 
 def test_one_that_fails_fails_alone(road: Road) -> None:
@@ -125,7 +125,7 @@ def test_one_that_fails_fails_alone(road: Road) -> None:
     sent += road.gather(registers("a"), registers("b"))
     road.fail = lambda order: error if order.change.instance.application == "A" else None
     road.gate.set()
-    first, second = (one.result(SECONDS) for one in sent[AT_ONCE:])
+    first, second = (one.result(SECONDS) for one in sent[1:])
     assert [failure.error for failure in first.failures] == [error]
     assert (second.failures, len(second.done)) == ((), 1)
 
@@ -141,7 +141,7 @@ def test_what_ends_a_batch_is_told_to_all_of_it(road: Road) -> None:
     sent += road.gather(registers("a"), registers("b"))
     road.fail = fail
     road.gate.set()
-    for one in sent[AT_ONCE:]:
+    for one in sent[1:]:
         assert one.exception(SECONDS) is error
     assert road.send(registers("c")).result(SECONDS).failures == ()
 
@@ -154,8 +154,8 @@ def test_who_never_travels_with_others(road: Road) -> None:
         road.send(plan)
     wait_until(lambda: {"LARGE", "S"} <= set(road.alone), "both on their way", SECONDS)
     road.known = False
-    road.send(registers("first"))
-    wait_until(lambda: "FIRST" in road.alone, "the first instance", SECONDS)
+    road.send(registers("another"))
+    wait_until(lambda: "ANOTHER" in road.alone, "the first instance", SECONDS)
     road.known, road.batches = True, False
     road.send(registers("plain"))
     wait_until(lambda: "PLAIN" in road.alone, "one without batches", SECONDS)

@@ -213,9 +213,9 @@ def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted:
         registry.instances.registered(one)
     servers.peers[0].status = lambda: STATUS  # type: ignore[method-assign]
     registry.repair.missing([persons, leaving], None)
-    assert registry.instances.lost_override(leaving.key) is Status.UNKNOWN
+    assert registry.table.lost_override(leaving.key) is Status.UNKNOWN
     lost = Status.OUT_OF_SERVICE if is_restarted else Status.UNKNOWN
-    assert registry.instances.lost_override(persons.key) is lost
+    assert registry.table.lost_override(persons.key) is lost
 
 
 def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
