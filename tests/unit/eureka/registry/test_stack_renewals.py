@@ -12,6 +12,7 @@ from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.registry import stack_renewals
+from eurekube_provider.eureka.writer import Writer
 from tests.unit.eureka.servers import Holding, instance, of_a_stack, renewed_after, started_now
 
 
@@ -90,7 +91,7 @@ def test_what_was_removed_before_our_eyes_is_not_restored(
         assert renewed_after(registry, shared, stacks) == set()
     servers.away = set()
     again = replace(stacks, last_dirty_timestamp_ms=stacks.written_at_ms + 1)
-    servers.register(again)
+    Writer(servers).register(again)
     assert renewed_after(registry, shared, again) == {"vm"}
 
 
