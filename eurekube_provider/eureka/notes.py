@@ -68,7 +68,7 @@ class Notes:
         """A status over the instance's own is about to be set or taken off."""
         self.table.overriding(instance)
 
-    def is_of_another_cluster(self, _: Instance) -> bool:
+    def is_of_another_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
         """Whether another cluster of our name registered an instance: it is not ours, whatever its owner."""
         return False
 
@@ -76,7 +76,7 @@ class Notes:
         """Whether ``owner`` has an instance."""
         return self.table.count(owner) > 0
 
-    def is_new(self, _: Key) -> bool:
+    def is_new(self, key: Key) -> bool:  # noqa: ARG002 - who reads no list knows of none
         """Whether nothing stands or stood lately under a key; False too where what is known is old."""
         return False
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -150,12 +151,13 @@ class Refusing(Peers):
     def __init__(self, connection: Connection, beginning: str) -> None:
         super().__init__(connection)
         self._beginning = beginning
+        for peer in self.peers:
+            peer.register = partial(self._register, peer.register)  # type: ignore[method-assign]
 
-    def register(self, instance: Instance) -> None:
-        """Refuse one."""
+    def _register(self, register: Callable[[Instance], None], instance: Instance) -> None:
         if instance.instance_id.startswith(self._beginning):
             raise RegistryRejected("somebody refused it")
-        super().register(instance)
+        register(instance)
 
 
 class Losing(Peers):
@@ -163,13 +165,17 @@ class Losing(Peers):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._lost = {"old"}
+        self._lost = {(peer.url, "old") for peer in self.peers}
+        for peer in self.peers:
+            peer.register = partial(  # type: ignore[method-assign]
+                self._register, peer.url, peer.register
+            )
 
-    def register(self, instance: Instance) -> None:
+    def _register(self, url: str, register: Callable[[Instance], None], instance: Instance) -> None:
         """Do it, and do not say so."""
-        super().register(instance)
-        if instance.incarnation not in self._lost:
-            self._lost.add(instance.incarnation)
+        register(instance)
+        if (url, instance.incarnation) not in self._lost:
+            self._lost.add((url, instance.incarnation))
             raise RegistryUnreachable("no answer within 5 s")
 
 

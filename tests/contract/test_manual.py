@@ -85,7 +85,7 @@ def test_servers_that_are_away(three: Servers, app: str) -> None:
     half = Peers(Connection((three.eureka_urls[0], "http://127.0.0.1:9/eureka")))
     nobody = Peers(Connection(("http://127.0.0.1:9/eureka",)))
     one = rating(app)
-    half.register(one)
+    Writer(half).register(one)
     (standing,) = take_out(half, [one])
     assert list(standing.failures) == ["http://127.0.0.1:9/eureka"]
     assert list(standing.statuses.values()) == [Status.OUT_OF_SERVICE]

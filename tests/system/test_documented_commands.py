@@ -17,7 +17,6 @@ import yaml
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.writer import Writer
 from lab.listing import listed_now
 from tests.system.stacks import (
     ROOT,
@@ -149,7 +148,7 @@ def registered_before(eureka: Peer, application: str, **metadata: str) -> Instan
     """A machine is there already."""
     id_ = f"vm-17:{application}:8080"
     there = Instance(application.upper(), id_, "vm-17", "192.0.2.17", Port(8080), metadata=metadata)
-    Writer(eureka).register(there)
+    eureka.register(there)
     return there
 
 

@@ -16,7 +16,6 @@ import yaml
 from eurekube_provider.core.identity import INCARNATION_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.writer import Writer
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
 from tests.system.shells import (
@@ -103,7 +102,7 @@ def started_before(eureka: Peer, application: str) -> dict[str, Instance]:
         metadata = {"zone": "zone-a", "note": "${pulumi.stack}", **mark}
         id_ = f"{name}:{application}:8080"
         there = Instance(application.upper(), id_, name, f"192.0.2.{number}", Port(8080), metadata=metadata)
-        Writer(eureka).register(there)
+        eureka.register(there)
     return held(eureka, application)
 
 

@@ -175,11 +175,12 @@ def test_what_another_cluster_of_our_name_registered_is_left_in_a_batch() -> Non
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
         both = [instance(OURS, number) for number in (0, 1)]
         assert not changed(peers, both)
-        seen = RecordingNotes()
-        seen.is_of_another_cluster = (  # type: ignore[method-assign]
-            lambda instance: instance.instance_id == "0000"
-        )
-        failures = changed(peers, (), both, notes=seen)
+
+        class Two(RecordingNotes):
+            def is_of_another_cluster(self, instance: Instance) -> bool:
+                return instance.instance_id == "0000"
+
+        failures = changed(peers, (), both, notes=Two())
     assert list(failures) == [both[0].key]
     assert [owner_on(cluster, URLS[0], number) for number in (0, 1)] == [OURS, None]
 

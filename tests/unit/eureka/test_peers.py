@@ -37,8 +37,12 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
     shared = instance("shared")
     servers = Holding(shared)
     told: list[str] = []
-    writer = Writer(servers, RecordingNotes())
-    writer.notes.overriding = lambda one: told.append(f"remember {one.instance_id}")  # type: ignore[method-assign]
+
+    class Remembering(RecordingNotes):
+        def overriding(self, instance: Instance) -> None:
+            told.append(f"remember {instance.instance_id}")
+
+    writer = Writer(servers, Remembering())
 
     def asked(what: str, _: Instance, status: Status) -> bool:
         told.append(f"{what} {status}")

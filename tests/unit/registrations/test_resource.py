@@ -47,7 +47,9 @@ def test_a_creation_is_a_look_a_registration_and_a_look_and_all_of_a_run_share_a
 
 
 def _create(resource: RegistrationResource, count: int, host: str) -> Created:
-    asked: dict[str, Any] = {**LEAST, "host_name": host, "service_url": ",".join(URLS[:count])}
+    owner = f"{LEAST['owner']}-{host}"
+    urls = ",".join(URLS[:count])
+    asked: dict[str, Any] = {**LEAST, "owner": owner, "host_name": host, "service_url": urls}
     checked = resource.check({}, asked, is_update=False)
     assert not checked.problems
     return resource.create(checked.properties)
