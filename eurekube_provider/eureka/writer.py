@@ -231,8 +231,8 @@ class Writer:
         not enough. Nor is it behind one URL, where another server than the one that showed it may answer: it
         is sent until one held it, and a server that is alone answers so at once.
 
-        Where several answer at one URL, the next one may show it for as long as it was not told, to whoever is
-        about to register in its place: it is removed until none does.
+        Where several answer at one URL, the next one may show it for as long as it was not told, to whoever
+        is about to register in its place: it is removed until none does.
 
         :raises RegistryError: no server could be asked.
         """
@@ -241,9 +241,9 @@ class Writer:
             _, failures = self.peers.everywhere(
                 lambda peer: any(peer.deregister(*instance.key) for _ in range(tries))
             )
-            held = (
-                self.peers.read(*instance.key) if self.notes.servers_behind > len(self.peers.peers) else None
-            )
+            if self.notes.servers_behind <= len(self.peers.peers):
+                break
+            held = self.peers.read(*instance.key)
             if held is None or not rules.came_back(held, instance):
                 break
             time.sleep(windows.READ_AGAIN * (attempt + 1))
