@@ -189,13 +189,13 @@ def has_left(record: Record, now: float) -> bool:
 
 
 def is_cut_off(record: Record, url: str, instance: Instance, now: float) -> bool:
-    """Return whether a server has lacked it for so long that no other one will tell it; never of a stack's."""
+    """Return whether a server has lacked it for so long that no other one will tell it; no stack's."""
     since = (record.lacking_since or {}).get(url)
     return since is not None and now - since >= windows.LACKING and not is_of_stack(instance)
 
 
 def may_be_copied(held: Instance, lacking: Instance | None) -> bool:
-    """Return whether a server that is cut off is told of what another one holds, which nobody has out of service.
+    """Return whether a server that is cut off is told of what another one holds: nothing out of service.
 
     :param lacking: what stands at the server that is cut off after all.
     """
@@ -454,7 +454,7 @@ def is_suggested(record: Record, listed: Instance, now: float) -> bool:
 def is_registered_anew(
     dropped: Dropped, found: Instance, held: Mapping[str, Instance | None] | None = None
 ) -> bool:
-    """Return whether it was registered after it was dropped: later or, by any clock, where it had been removed."""
+    """Return whether it was registered after it was dropped: later, or where it had been removed."""
     is_there_again = any((held or {}).get(url) for url in dropped.lacking)
     is_another = is_there_again and found.incarnation != dropped.instance.incarnation
     return is_another or found.written_at_ms > dropped.instance.written_at_ms

@@ -414,7 +414,7 @@ class Repair:
 
 
 def _read_each(peer: Peer, keys: Sequence[Key], refused: set[Key]) -> dict[Key, Instance | None]:
-    """Return what is held there; one read that is refused for good, and so would be each time, stops no other.
+    """Return what is held there; one read that is refused for good stops no other.
 
     :param refused: is told of these, which count as not held.
     """
