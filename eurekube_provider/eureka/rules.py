@@ -189,7 +189,7 @@ def has_left(record: Record, now: float) -> bool:
 
 
 def is_cut_off(record: Record, url: str, instance: Instance, now: float) -> bool:
-    """Return whether a server has lacked it for so long that no other one will tell it; no stack's."""
+    """Return whether a server has lacked a syncer's instance for so long that no other one tells it."""
     since = (record.lacking_since or {}).get(url)
     return since is not None and now - since >= windows.LACKING and not is_of_stack(instance)
 
