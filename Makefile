@@ -65,7 +65,7 @@ trace: setup  ## How many functions one event passes, from the watch to Eureka's
 map: setup  ## Which files usual changes must touch, by making each of them in a copy
 	@$(RUN) -m tests.map --each
 
-mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake sweeper")
+mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake swept")
 	@$(RUN) -m tests.mutants $(ONLY)
 
 test-real: setup  ## The tests on real servers: contract, system, interop and proof

@@ -22,7 +22,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.doctor.checks import Requirements, findings_of
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot, attributed
 from eurekube_provider.doctor.workload_checks import Workload
-from eurekube_provider.eureka.registry.view import View
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.removal_brake import Brake
@@ -136,7 +136,7 @@ class Fleet:
 
     def brake(self) -> None:
         """Judge a plan of each syncer, of whose instances one vanished."""
-        view = View()
+        view = Table()
         for there in self.instances.values():
             for one in there:
                 view.registered(one)

@@ -12,7 +12,7 @@ from bench.p3_start import HEAP_MIB
 from bench.prober import Prober
 from bench.registry import renew_many
 from eurekube_provider.core.model import Instance, Port
-from eurekube_provider.eureka.bulk import read_many
+from eurekube_provider.eureka.batches import read_many
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from lab import Lab

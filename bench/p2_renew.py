@@ -14,13 +14,13 @@ from bench.registry import OWNER, instances, renew_many
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import plan
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.bulk import renew_and_read
+from eurekube_provider.eureka.batches import renew_and_read
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.renewals import Renewals
+from eurekube_provider.eureka.writer import Writer
 from lab import Lab
 
 BAR = (
@@ -54,7 +54,7 @@ def run(size: Size) -> Result:
     with Lab(eureka=1, kubernetes=False, quick_view=True) as lab:
         (url,) = lab.eureka_urls
         peers = Peers(Connection.parse(url))
-        outcome = apply(plan(instances(count), (), OWNER), OWNER, peers)
+        outcome = Writer(peers).apply(plan(instances(count), (), OWNER), OWNER)
         assert len(outcome.done) == count
         reads = renew_and_read(peers, instances(count))
         held = [found for one in instances(count) if (found := reads.newest(one.key)) is not None]
@@ -114,10 +114,10 @@ def _floor(url: str, held: list[Instance]) -> None:
 def _spread(peers: Peers, held: list[Instance]) -> tuple[float, int]:
     """Let the renewals run as they do, and count what each second carries: the mean and the most."""
     show(f"  normal running for {_SPREAD_SECONDS:.0f} s")
-    renewals = Renewals(peers, Nobody())
+    renewals = Renewals(peers)
     for instance in held:
         renewals.add(instance, just_registered=False)
-    renewals.start()
+    renewals.start(Nobody())
     time.sleep(windows.RENEWAL_INTERVAL + 6)  # what was found at start is renewed soon, once
     seconds: Counter[int] = Counter()
     before, end = renewals.counts.accepted, time.monotonic() + _SPREAD_SECONDS

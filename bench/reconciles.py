@@ -56,7 +56,7 @@ class Reconciles:
         _take(self._sources.syncers, [_finalized(one) for one in syncers])
         for syncer in self._sources.syncers.objects():
             for one in self._sources.desired(self._sources.parsed(syncer)).instances:
-                registry.view.registered(one)
+                registry.table.registered(one)
         registry.reachability.answered()
         registry.reachability.read()
         self._keys = [key_of(one) for one in syncers]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from lab.pod import Life
 from lab.processes import Process
 from lab.sandbox import Sandbox
@@ -46,7 +47,7 @@ class Machine:
             Port(PORT),
             lease=EurekaLease(duration_seconds=_LEASE_SECONDS),
         )
-        self._eureka = eureka
+        self._writer = Writer(eureka)
         self._log = log_directory / f"{self.life.name}.log"
         self._sandbox = Sandbox(address)
         self._process: Process | None = None
@@ -66,13 +67,13 @@ class Machine:
 
     def register(self) -> None:
         """Register it in Eureka."""
-        self._eureka.register(self.instance)
+        self._writer.register(self.instance)
         self.life.ready_at = time.time()
 
     def deregister(self) -> None:
         """Have it leave Eureka; it goes on serving."""
         self.life.deleted_at = time.time()
-        self._eureka.deregister(*self.instance.key)
+        self._writer.remove(self.instance)
 
     def stop(self) -> None:
         """Tell it to end, and wait until it has; its address refuses connections then."""

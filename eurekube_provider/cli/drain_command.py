@@ -15,8 +15,7 @@ from eurekube_provider.core.identity import parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.core.wording import counted
-from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.status_override import (
+from eurekube_provider.eureka.overrides import (
     StatusByServer,
     another_is_up,
     can_be_asked_for,
@@ -25,6 +24,7 @@ from eurekube_provider.eureka.status_override import (
     read_statuses,
     take_out,
 )
+from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.settings import add_settings, settings_from
 
 

@@ -28,8 +28,8 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.worlds_reader import NO_EUREKA, Worlds, WorldsReader, asked, endpoint_at
+from eurekube_provider.eureka.overrides import can_be_asked_for, instances_named
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.status_override import can_be_asked_for, instances_named
 from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 from eurekube_provider.kube.access import PODS, KubeAccess
 

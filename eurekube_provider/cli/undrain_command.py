@@ -8,7 +8,7 @@ from contextlib import closing
 from eurekube_provider.cli.drain_command import add_target, beyond_reach, chosen, describe, peers_of
 from eurekube_provider.cli.terminal import complain, say
 from eurekube_provider.core.model import Status
-from eurekube_provider.eureka.status_override import can_be_asked_for, put_back
+from eurekube_provider.eureka.overrides import can_be_asked_for, put_back
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:

@@ -1,32 +1,38 @@
 """Several servers that hold one registry: whom to ask, and what to do when one is away.
 
-Plain writes go to one server, which forwards them to its peers. A server that did not answer is avoided
-for a while, so that its time-outs do not slow everything down. Who is there to tell it later what it missed
-waits for it only once: the first question that it leaves open is given up soon after others answered it.
+A server that did not answer is avoided for a while, so that its time-outs do not slow everything down. Who is
+there to tell it later what it missed waits for it only once: the first question that it leaves open is given
+up soon after others answered it.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryUnreachable
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.errors import (
+    LeadershipLost,
+    RegistryDenied,
+    RegistryError,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
-from eurekube_provider.eureka.far_side import FarSide
 from eurekube_provider.eureka.instance_by_server import InstanceByServer, merged
-from eurekube_provider.eureka.observer import next_timestamp
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
-from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.rules import may_be_copied
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.eureka.topology import Topology
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -66,15 +72,8 @@ class Peers:
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided = AvoidedPeers(self.peers)
         self.topology = Topology(connection.service_urls, self.each)
-        self.accepted = AcceptedRenewals()
-        self._far_side = FarSide(may_write)
-        self.unanswered: Callable[[Instance], None] = lambda _: None
-        """Told of what was sent, an override included, when a server gave no answer: it may be frozen, and
-        carry it out when it is back."""
-        self.unanswered_many: Callable[[Sequence[Instance]], None] = lambda _: None
-        """Told of a batch that was sent to a server which gave no answer."""
-        self.overriding: Callable[[Instance], None] = lambda _: None
-        """Told of each instance over whose own status one is about to be set, or taken off."""
+        self.table = Table(urls=[peer.url for peer in self.peers])
+        """What is known of each key there: what they answered, and what they were sent."""
 
     def __repr__(self) -> str:
         return f"Peers({', '.join(peer.url for peer in self.peers)})"
@@ -95,28 +94,6 @@ class Peers:
         """A server that was asked by itself answers: it is avoided no more."""
         self._avoided.answered(peer)
 
-    def register(self, instance: Instance) -> None:
-        """Register ``instance`` at the first server that answers, which tells the others.
-
-        An override that ``instance`` carries is written only to a server that does not hold the instance: one
-        that was restarted would take it for UP, whatever a person had said to its peers.
-        """
-        self._first(self._sending(instance, lambda peer: register_or_restore(peer, instance)))
-
-    def replace_everywhere(self, instance: Instance) -> None:
-        """Register it at each server that holds another incarnation in its place.
-
-        A server that freezes before it told the others leaves them the old one: who is about to remove that
-        takes it for what stands, and its removal reaches the frozen server later.
-        """
-
-        def ask(peer: Peer) -> None:
-            held = peer.read(*instance.key)
-            if held is not None and held.incarnation != instance.incarnation:
-                peer.register(instance)
-
-        self.each(self._sending(instance, ask))
-
     def renew(self, instance: Instance, turn: int = 0) -> bool:
         """Renew the Eureka lease at the first server that answers and holds the instance.
 
@@ -126,7 +103,7 @@ class Peers:
             preferred one, each in its turn: servers that cannot reach each other get their renewals all the
             same, before the Eureka lease lapses there.
         :returns: False only where no server that answers holds the instance, or where it was removed from one
-            that accepted its renewal lately, see :class:`~.accepted_renewals.AcceptedRenewals`.
+            that accepted its renewal lately, see :mod:`.rules`.
         """
         others = len(self.peers) - 1
         begin = 1 + turn // 2 % others if turn % 2 and others else 0
@@ -136,25 +113,42 @@ class Peers:
 
         def ask(peer: Peer) -> bool | None:
             if peer.renew(instance):
-                self.accepted.note(peer.url, [instance])
-                self._far_side.holds(peer, instance.key)
+                self.table.accepted(peer.url, [instance])
+                self.table.lacks_no_more(peer.url, instance.key)
                 holders.append(peer)
                 return True
             lacking.append(peer)
             # It may hold older contents, which get a 404 as well.
-            is_removed = self.accepted.lately(peer.url, instance) and peer.read(*instance.key) is None
+            is_removed = self.table.accepted_lately(peer.url, instance) and peer.read(*instance.key) is None
             return None if is_removed else False
 
-        self._first(ask, is_found=lambda answer: answer is not False, begin=begin)
-        self._far_side.lack(lacking, instance, holders)
+        self.first(ask, is_found=lambda answer: answer is not False, begin=begin)
+        for peer in lacking if holders else ():
+            if self.table.lacks(peer.url, instance) and self.may_write():
+                self._tell_cut_off(peer, instance, holders[0])
         return bool(holders)
+
+    def _tell_cut_off(self, peer: Peer, instance: Instance, holder: Peer) -> None:
+        """Tell a server of an instance what no other one tells it. Raises nothing."""
+        try:
+            held, lacking = holder.read(*instance.key), peer.read(*instance.key)
+            if held is None or held.owner != instance.owner or not may_be_copied(held, lacking):
+                return
+            peer.register(held)
+        except (RegistryError, LeadershipLost):
+            return  # its next turn finds the same
+        self.table.lacks_no_more(peer.url, instance.key)
+        _log.warning(
+            "an Eureka server was told what no other one has told it",
+            extra={"url": peer.url, "instance": instance.instance_id},
+        )
 
     def _is_removed_beside(self, instance: Instance, begin: int) -> bool:
         """Whether a server that accepted its renewal lately, and is not the one to be asked next, holds it no
         more. The next one may have missed the removal, and would tell the others to register it again.
         """
         for peer in self.in_order(begin)[1:]:
-            if not self.accepted.lately(peer.url, instance) or self._avoided.holds(peer):
+            if not self.table.accepted_lately(peer.url, instance) or self._avoided.holds(peer):
                 continue
             try:
                 if peer.with_timeout(windows.SHORT_TIMEOUT).read(*instance.key) is None:
@@ -165,45 +159,17 @@ class Peers:
                 continue  # it tells nothing
         return False
 
-    def set_status(self, instance: Instance, status: Status) -> bool:
-        """Set a status over the instance's own at the first server that answers and holds it.
-
-        Where our mark goes before our status, the first server has it; another one, to which this comes when
-        that does not answer, may not have heard of it yet.
-        """
-        self.overriding(instance)
-        sent = replace(instance, status=status, overridden_status=status)
-        is_first = True
-
-        def ask(peer: Peer) -> bool:
-            nonlocal is_first
-            if instance.is_leaving and not is_first:
-                held = peer.read(*instance.key)
-                if held is not None and held.owner == instance.owner and not held.is_leaving:
-                    peer.register(
-                        replace(instance, status=held.status, last_dirty_timestamp_ms=next_timestamp(held))
-                    )
-            is_first = False
-            return peer.set_status(instance, status)
-
-        return self._first(self._sending(sent, ask), is_found=bool)
-
-    def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
-        """Remove the status that was set over the instance's own at the first server that holds it."""
-        self.overriding(instance)
-        return self._first(lambda peer: peer.clear_status(instance, status), is_found=bool)
-
     def read(self, application: str, instance_id: str) -> Instance | None:
         """Read one instance past the caches; None only where no server that answers holds it."""
-        return self._first(lambda peer: peer.read(application, instance_id), is_found=bool)
+        return self.first(lambda peer: peer.read(application, instance_id), is_found=bool)
 
     def find(self, instance_id: str) -> Instance | None:
         """Read the instance with this id; None only where no server that answers holds it."""
-        return self._first(lambda peer: peer.find(instance_id), is_found=bool)
+        return self.first(lambda peer: peer.find(instance_id), is_found=bool)
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old, as the first server that answers does."""
-        return self._first(lambda peer: peer.list_instances(), slow_seconds=math.inf)
+        return self.first(lambda peer: peer.list_instances(), slow_seconds=math.inf)
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
         """What any server lists, each instance once, as it was written last.
@@ -216,7 +182,7 @@ class Peers:
 
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry as ``read`` lists it, from the first server that answers."""
-        return self._first(read, slow_seconds=math.inf)
+        return self.first(read, slow_seconds=math.inf)
 
     def uses_batches(self, leases: int) -> bool:
         """Whether so many Eureka leases are handled in batches.
@@ -233,23 +199,6 @@ class Peers:
     def read_everywhere(self, application: str, instance_id: str) -> InstanceByServer:
         """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
         return InstanceByServer(*self.each(lambda peer: peer.read(application, instance_id)))
-
-    def deregister(self, application: str, instance_id: str) -> InstanceByServer:
-        """Remove the instance from every server that can be reached, and read whether it is gone.
-
-        A server that does not hold the instance answers 404 and tells none of its peers, so that asking
-        one of them is not enough. Nor is it behind one URL, where another server than the one that showed
-        it may answer: it is sent until one held it, and a server that is alone answers so at once.
-
-        :returns: what is left, by the uncached read of every server.
-        :raises RegistryError: no server could be asked.
-        """
-        tries = MOST_TRIES if len(self.peers) == 1 else 1
-        _, failures = self.everywhere(
-            lambda peer: any(peer.deregister(application, instance_id) for _ in range(tries))
-        )
-        by_server = self.read_everywhere(application, instance_id)
-        return replace(by_server, failures={**by_server.failures, **failures})
 
     def each(
         self,
@@ -321,7 +270,7 @@ class Peers:
             raise next(iter(failures.values()))
         return answers, failures
 
-    def _first(
+    def first(
         self,
         ask: Callable[[Peer], _T],
         is_found: Callable[[_T], bool] = lambda _: True,
@@ -331,6 +280,10 @@ class Peers:
         """Ask one server after the other, from the one at ``begin`` on, until one knows.
 
         A server that is avoided is not waited for where another one has answered.
+
+        :param is_found: whether an answer is one that ends the search.
+        :param slow_seconds: a server that takes longer is asked last from now on.
+        :raises RegistryError: none answered.
         """
         failures: dict[Peer, RegistryError] = {}
         answers: list[_T] = []
@@ -366,18 +319,6 @@ class Peers:
             if isinstance(failure, RegistryDenied):
                 self._avoided.add(peer, "refuses us", str(failure))  # the others let us in
         return answers[-1]
-
-    def _sending(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
-        """``ask``, of which it is told where no answer comes."""
-
-        def asked(peer: Peer) -> _T:
-            try:
-                return ask(peer)
-            except RegistryUnreachable:
-                self.unanswered(sent)
-                raise
-
-        return asked
 
     def _tries(self, begin: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
         """Whom to ask, one after the other, and whether with a short time-out.

@@ -2,7 +2,8 @@
 
 A renewal that one server forwarded just before a removal may give the instance back to another server,
 where the operator would renew it for ever. So every server is asked once more, after the time that such a
-renewal takes. Whoever removes many waits once: the first to finish stays and looks for all the others.
+renewal takes, and again where something came back. Whoever removes many waits once: the first to finish stays
+and looks for all the others.
 """
 
 from __future__ import annotations
@@ -10,26 +11,50 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka import apply, windows
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_everywhere
+from eurekube_provider.eureka.writer import Writer
+
+MOST_CHECKS = 5
+"""How often a removal is looked for: what came back is removed again each time."""
+
+_Place = tuple[tuple[str, ...], Key]
 
 
 @dataclass(frozen=True, slots=True)
 class _Removed:
+    """A removal that is to be checked.
+
+    :ivar thread: who removed it, and is told what became of it.
+    :ivar check: the number of the check.
+    """
+
     peers: Peers
     instance: Instance
     due: float
     thread: int
-    """Who removed it, and is told what became of it."""
+    check: int = 1
 
+    @property
+    def place(self) -> _Place:
+        return self.peers.connection.service_urls, self.instance.key
 
-_Failure = tuple[_Removed, RegistryError]
+    def came_back(self, found: Instance) -> bool:
+        """Whether what stands there is what was removed.
+
+        Registered anew since, it carries a newer time. So does what a drain marked after it had been read,
+        but nobody registers anew with our mark.
+        """
+        removed = self.instance
+        return found.owner == removed.owner and (
+            found.is_leaving or found.written_at_ms <= removed.written_at_ms
+        )
 
 
 class RemovalChecks:
@@ -41,7 +66,7 @@ class RemovalChecks:
     def __init__(self, wait: Callable[[float], None] = time.sleep) -> None:
         self._wait = wait
         self._lock = threading.Lock()
-        self._removed: dict[tuple[tuple[str, ...], Key], _Removed] = {}
+        self._removed: dict[_Place, _Removed] = {}
         self._is_checking = False
 
     def add(self, peers: Peers, instance: Instance) -> None:
@@ -50,12 +75,12 @@ class RemovalChecks:
             due = time.monotonic() + windows.RENEWAL_REPLICATED
             removed = _Removed(peers, instance, due, threading.get_ident())
             with self._lock:
-                self._removed[self._place(peers, instance.key)] = removed
+                self._removed[removed.place] = removed
 
     def forget(self, peers: Peers, key: Key) -> None:
         """Check an instance no more: it is about to be registered again, and then shall be there."""
         with self._lock:
-            self._removed.pop(self._place(peers, key), None)
+            self._removed.pop((peers.connection.service_urls, key), None)
 
     def finish(self) -> None:
         """Check everything that was added, unless another thread is at it and will.
@@ -69,69 +94,78 @@ class RemovalChecks:
             if self._is_checking:
                 return
             self._is_checking = True
-        failures: list[_Failure] = []
-        while self._check_some(failures):
-            pass
-        mine = [error for removed, error in failures if removed.thread == threading.get_ident()]
-        for removed, error in failures:
-            if removed.thread != threading.get_ident():
+        mine: list[RegistryError] = []
+        while due := self._wait_for_some():
+            for removed, error in self._check(due):
+                if removed.thread == threading.get_ident():
+                    mine.append(error)
+                    continue
                 name = f"{removed.instance.application} {removed.instance.instance_id}"
                 told = f"{name} was removed, and may have come back by a renewal that was under way: {error}"
                 print(told, file=sys.stderr, flush=True)
         if mine:
             raise mine[0]
 
-    def _check_some(self, failures: list[_Failure]) -> bool:
-        """Wait for the first that is due, and look at all that are by then; False where nothing is left."""
+    def _wait_for_some(self) -> list[_Removed]:
+        """Wait for the first that is due; returns all that are by then, and none where nothing is left."""
         with self._lock:
             if not self._removed:
                 self._is_checking = False
-                return False
+                return []
             first = min(removed.due for removed in self._removed.values()) + windows.CHECKED_TOGETHER
-            seconds = first - time.monotonic()
+        seconds = first - time.monotonic()
         if seconds > 0:
             self._wait(seconds)
+        # Where the clock was set, or a test does not really wait, one check is enough all the same.
+        latest = max(time.monotonic(), first)
         with self._lock:
-            # Where the clock was set, or a test does not really wait, one check is enough all the same.
-            latest = max(time.monotonic(), first)
-            due = {place: removed for place, removed in self._removed.items() if removed.due <= latest}
-        for peers in {id(removed.peers): removed.peers for removed in due.values()}.values():
-            mine = {place: removed for place, removed in due.items() if removed.peers is peers}
+            return [removed for removed in self._removed.values() if removed.due <= latest]
+
+    def _check(self, due: list[_Removed]) -> Iterator[tuple[_Removed, RegistryError]]:
+        """Remove again what came back, to be looked for once more; yields what stays, and why."""
+        for peers in {id(removed.peers): removed.peers for removed in due}.values():
+            mine = [removed for removed in due if removed.peers is peers]
+            failure: RegistryError | None = None
+            found: dict[Key, Instance | None] = {}
             try:
-                failures += self._check(peers, mine)
+                reads = read_everywhere(peers, [removed.instance.key for removed in mine])
+                found = {removed.instance.key: reads.newest(removed.instance.key) for removed in mine}
             except RegistryError as error:
-                failures += [(removed, error) for removed in mine.values()]
+                failure = error
+            for removed in mine:
+                again = found.get(removed.instance.key)
+                with self._lock:
+                    # Else it is to be there again, or was removed anew.
+                    shall_be_gone = self._removed.get(removed.place) is removed
+                    if shall_be_gone:
+                        del self._removed[removed.place]
+                if not shall_be_gone:
+                    continue
+                if failure is not None:
+                    yield removed, failure
+                elif again is not None and removed.came_back(again):
+                    try:
+                        self._remove_again(removed, again)
+                    except RegistryError as error:
+                        yield removed, error
+
+    def _remove_again(self, removed: _Removed, found: Instance) -> None:
+        """Remove what came back, and have it looked for.
+
+        :raises RegistryError: it came back too often, or no server can be asked.
+        """
+        if removed.check >= MOST_CHECKS:
+            urls = ", ".join(removed.peers.connection.service_urls)
+            raise RegistryUnreachable(
+                f"deregister {found.application} {found.instance_id}: {urls} keeps holding it although it"
+                " said that it removed it; somebody else may be registering it again",
+                url=urls,
+            )
+        Writer(removed.peers).remove(found)
+        due = time.monotonic() + windows.RENEWAL_REPLICATED
         with self._lock:
-            for place, removed in due.items():
-                if self._removed.get(place) is removed:
-                    del self._removed[place]
-        return True
-
-    def _check(self, peers: Peers, due: dict[tuple[tuple[str, ...], Key], _Removed]) -> list[_Failure]:
-        """Remove again what came back; returns what could not be."""
-        failures: list[_Failure] = []
-        reads = read_everywhere(peers, [removed.instance.key for removed in due.values()])
-        for place, removed in due.items():
-            again = reads.newest(removed.instance.key)
-            with self._lock:
-                shall_be_gone = self._removed.get(place) is removed
-            # Registered anew since, it carries a newer time: only what came back is what was removed. So does
-            # what a drain marked after it had been read; nobody registers anew with our mark.
-            if (
-                again is not None
-                and shall_be_gone
-                and again.owner == removed.instance.owner
-                and (again.is_leaving or again.written_at_ms <= removed.instance.written_at_ms)
-            ):
-                try:
-                    apply.remove(peers, again)
-                except RegistryError as error:
-                    failures.append((removed, error))
-        return failures
-
-    @staticmethod
-    def _place(peers: Peers, key: Key) -> tuple[tuple[str, ...], Key]:
-        return peers.connection.service_urls, key
+            again = replace(removed, instance=found, check=removed.check + 1, due=due)
+            self._removed.setdefault(again.place, again)
 
 
 REMOVAL_CHECKS = RemovalChecks()

@@ -34,41 +34,32 @@ class Topology:
     def __init__(self, urls: Sequence[str], each: Each) -> None:
         self._urls = urls
         self._each = each
-        self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._believed_until = 0.0
         self._works: bool | None = None  # None: nobody has asked yet, or no server has answered
 
     def allows_batches(self) -> bool:
         """Whether batches reach every server."""
-        with self._lock:
-            before = self._works
-            if time.monotonic() < self._believed_until:
-                return bool(before)
         # Another thread that asks meanwhile gets the old answer; where there is none, it waits.
-        if not self._asking.acquire(blocking=before is None):
-            return bool(before)
-        try:
-            return self._ask()
-        finally:
-            self._asking.release()
+        if time.monotonic() >= self._believed_until and self._asking.acquire(blocking=self._works is None):
+            try:
+                if time.monotonic() >= self._believed_until:
+                    self._ask()
+            finally:
+                self._asking.release()
+        return bool(self._works)
 
-    def _ask(self) -> bool:
-        """Ask the servers whether batches work, unless another thread has just done so."""
-        with self._lock:
-            if time.monotonic() < self._believed_until:
-                return bool(self._works)
+    def _ask(self) -> None:
         obstacle = self.obstacle()
-        works = None if obstacle == NOBODY_ANSWERS else obstacle is None
-        with self._lock:
-            if works is not None and works != self._works:
-                reason = obstacle or "the servers forward to configured ones only"
-                _log.info("batches are used" if works else "batches are not used", extra={"reason": reason})
-            if works is not None:
-                self._works = works
-            valid_seconds = windows.AVOIDED if works is None else windows.TOPOLOGY
-            self._believed_until = time.monotonic() + valid_seconds
-            return bool(self._works)
+        if obstacle == NOBODY_ANSWERS:
+            self._believed_until = time.monotonic() + windows.AVOIDED
+            return
+        works = obstacle is None
+        if works != self._works:
+            reason = obstacle or "the servers forward to configured ones only"
+            _log.info("batches are used" if works else "batches are not used", extra={"reason": reason})
+        self._works = works
+        self._believed_until = time.monotonic() + windows.TOPOLOGY
 
     def obstacle(self) -> str | None:
         """Ask the servers why batches cannot be used; None where they can, or :data:`NOBODY_ANSWERS`."""

@@ -150,8 +150,8 @@ MISSING_GATHERED = 2.0
 REFUSALS_NAMED = 600.0
 """In this time a few instances are named whose renewals are refused, and no more."""
 
-RENEWAL_ACCEPTED = 600.0
-"""No accepted renewal is remembered for longer, whatever the lease."""
+RENEWAL_REMEMBERED = 600.0
+"""What a server answered to a renewal is remembered for no longer, whatever the lease."""
 
 LAPSES_SOON = 60.0
 """A registration of a stack that may lapse so soon is read at once."""

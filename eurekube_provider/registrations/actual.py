@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.bulk import renew_and_read
+from eurekube_provider.eureka.batches import renew_and_read
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
 from eurekube_provider.registrations.desired import DesiredState

@@ -25,10 +25,9 @@ from eurekube_provider.core.identity import (
 )
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.core.plan import Policy, plan, same_contents
-from eurekube_provider.eureka.apply import write
-from eurekube_provider.eureka.enforce import clear
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED
 from eurekube_provider.registrations.registry_lists import LISTS
 
@@ -198,11 +197,11 @@ def put_back(peers: Peers, instance: Instance) -> Instance | None:
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving:
         return have
-    is_certain = clear(peers, have, Status.OUT_OF_SERVICE)
+    is_certain = Writer(peers).lift(have, Status.OUT_OF_SERVICE)
     have = peers.read(*instance.key)
     if have is None or have.owner != instance.owner or not have.is_leaving or not is_certain:
         return have
-    return write(peers, unmarked(have), have)
+    return Writer(peers).write(unmarked(have), have)
 
 
 def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
@@ -219,9 +218,10 @@ def put_all_back(peers: Peers, instances: Sequence[Instance]) -> None:
 
 def _take_out(peers: Peers, instance: Instance) -> None:
     """Mark it, and set its status at once: another run that puts back many meanwhile takes marks off."""
+    writer = Writer(peers)
     if not instance.is_leaving:
-        write(peers, replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
-    peers.set_status(instance, Status.OUT_OF_SERVICE)
+        writer.write(replace(instance, metadata={**instance.metadata, LEAVING_KEY: "true"}), instance)
+    writer.set_status(instance, Status.OUT_OF_SERVICE)
 
 
 def _is_same(have: Instance, drained: Instance) -> bool:

@@ -78,10 +78,17 @@ class RegistryLists:
 
         :raises RegistryError: Eureka gives no list.
         """
+        return [each for each in self.everything(peers) if each.application == application]
+
+    def everything(self, peers: Peers) -> list[Instance]:
+        """What is listed.
+
+        :raises RegistryError: Eureka gives no list.
+        """
         listed = self._listed(peers, is_needed=True)
         if listed.error is not None:
             raise listed.error
-        return [each for each in listed.all() if each.application == application]
+        return list(listed.all())
 
     def _listed(self, peers: Peers, *, is_needed: bool = False) -> _Listed:
         with self._lock:

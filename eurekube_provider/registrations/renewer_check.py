@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from eurekube_provider.core.identity import SELF_RENEWED
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.registry_lists import LISTS
 
 SETTLED_SECONDS = 300.0
 """A lease of 90 s, eviction each 60 s and a list of half a minute ago are over by then, by any clock."""
@@ -45,7 +46,7 @@ class RenewerCheck:
                 return ""
             self._asked.add(place)
         try:
-            seen = is_renewed(peers.list_instances(), renewer, time.time() * 1000)
+            seen = is_renewed(LISTS.everything(peers), renewer, time.time() * 1000)
         except Exception:  # noqa: BLE001 - it is worth no failed registration
             return ""
         if seen is not False:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Outcome, Plan, Policy, plan
-from eurekube_provider.eureka import apply
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, name_of
 from eurekube_provider.registrations.draining import THREADS, unmarked
@@ -29,11 +29,10 @@ def carry_out(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bo
     :param is_fresh: whether it was made of what was read a moment ago.
     """
     with ThreadPoolExecutor(THREADS) as executor:
-        return apply.apply(
+        return Writer(peers).apply(
             planned,
             wanted.owner,
-            peers,
-            executor=executor,
+            executor,
             leases=len(wanted.registrations),
             is_fresh=is_fresh and len(planned.changes) <= THREADS,
         )
@@ -146,20 +145,21 @@ def _undo(sent: Instance, before: Instance, peers: Peers, *, is_ours: bool) -> s
 
 def restore(before: Instance, held: Instance, peers: Peers) -> None:
     """Have ``before`` stand again in place of ``held``; what a drain of ours had left out, in service."""
+    writer = Writer(peers)
     if before.is_leaving:
         before = replace(unmarked(before), status=Status.UP, overridden_status=Status.UNKNOWN)
     if held.is_overridden and not before.is_overridden:
-        peers.clear_status(held, before.status)
+        writer.clear_status(held, before.status)
         held = replace(held, status=before.status, overridden_status=Status.UNKNOWN)
     if before.overridden_status is not held.overridden_status:
         if held.status is before.overridden_status:
             # Setting the status that stands does nothing. Nobody calls what is STARTING.
-            held = apply.write(peers, replace(held, status=Status.STARTING), held)
-        peers.set_status(held, before.overridden_status)
+            held = writer.write(replace(held, status=Status.STARTING), held)
+        writer.set_status(held, before.overridden_status)
         held = replace(held, status=before.status, overridden_status=before.overridden_status)
     if before.is_overridden:
         before = replace(before, status=Status.UP)  # a server believes DOWN over an override
-    apply.write(peers, before, held)
+    writer.write(before, held)
 
 
 def left_over(peers: Peers, sent: Iterable[Instance]) -> str:

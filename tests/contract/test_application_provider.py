@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -24,6 +25,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.provider.native_resource import APPLICATION_KIND
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
@@ -149,12 +151,13 @@ class Refusing(Peers):
     def __init__(self, connection: Connection, beginning: str) -> None:
         super().__init__(connection)
         self._beginning = beginning
+        for peer in self.peers:
+            peer.register = partial(self._register, peer.register)  # type: ignore[method-assign]
 
-    def register(self, instance: Instance) -> None:
-        """Refuse one."""
+    def _register(self, register: Callable[[Instance], None], instance: Instance) -> None:
         if instance.instance_id.startswith(self._beginning):
             raise RegistryRejected("somebody refused it")
-        super().register(instance)
+        register(instance)
 
 
 class Losing(Peers):
@@ -162,13 +165,17 @@ class Losing(Peers):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._lost = {"old"}
+        self._lost = {(peer.url, "old") for peer in self.peers}
+        for peer in self.peers:
+            peer.register = partial(  # type: ignore[method-assign]
+                self._register, peer.url, peer.register
+            )
 
-    def register(self, instance: Instance) -> None:
+    def _register(self, url: str, register: Callable[[Instance], None], instance: Instance) -> None:
         """Do it, and do not say so."""
-        super().register(instance)
-        if instance.incarnation not in self._lost:
-            self._lost.add(instance.incarnation)
+        register(instance)
+        if (url, instance.incarnation) not in self._lost:
+            self._lost.add((url, instance.incarnation))
             raise RegistryUnreachable("no answer within 5 s")
 
 
@@ -306,9 +313,9 @@ def test_a_conflict_registers_nothing_and_names_each(
     """Neither what stands under the same id, nor the same address that registered itself."""
     application = news["application"]
     same_id = f"a.{application}.dev.shop:{application}:8080"
-    eureka.register(Instance(application, same_id, "192.0.2.99", "192.0.2.99", Port(1)))
+    Writer(eureka).register(Instance(application, same_id, "192.0.2.99", "192.0.2.99", Port(1)))
     itself = Instance(application, "itself", "192.0.2.2", "192.0.2.2", Port(8080))
-    eureka.register(itself)
+    Writer(eureka).register(itself)
     wait_everywhere(eureka, itself)
     news = with_instances(news, **news["instances"], c={"host_name": "192.0.2.3"})
     with pytest.raises(grpc.RpcError) as raised:
@@ -329,7 +336,7 @@ def test_adopting_takes_over_and_a_failure_gives_back(
     theirs = Instance(
         application, f"a.{application}.dev.shop:{application}:8080", "192.0.2.99", "192.0.2.99", Port(1)
     )
-    eureka.register(theirs)
+    Writer(eureka).register(theirs)
     adopting = {**news, "on_conflict": "adopt"}
     three = with_instances(adopting, **news["instances"], c={"host_name": "192.0.2.3"})
     wanted = DesiredState.from_properties(check_members({}, three).properties)
@@ -375,7 +382,7 @@ def test_a_failed_update_stays_and_the_next_one_finishes(
     state = plugin.create(inputs)
     application = news["application"]
     blocked = f"d.{application}.dev.shop:{application}:8080"
-    eureka.register(Instance(application, blocked, "192.0.2.99", "192.0.2.99", Port(1)))
+    Writer(eureka).register(Instance(application, blocked, "192.0.2.99", "192.0.2.99", Port(1)))
     more = with_instances(
         news, a={"host_name": "192.0.2.1"}, c={"host_name": "192.0.2.3"}, d={"host_name": "192.0.2.4"}
     )

@@ -16,6 +16,7 @@ from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.registry.restart_detection import running_seconds
+from eurekube_provider.eureka.writer import Writer
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND, SpringCloud
 from lab.listing import LISTED_WITHIN_SECONDS
@@ -137,7 +138,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
             """As a look at the syncer does."""
             for instance in ours:
                 if instance.key not in registry.renewals:
-                    peers.register(instance)
+                    Writer(peers).register(instance)
                     registry.instances.registered(instance)
 
         wait_until(
@@ -149,7 +150,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
             wait_until(lambda: registry.reachability.was_read, "the first reading", WAIT_SECONDS)
             began = time.monotonic()
             register()
-            peers.register(stacks)
+            Writer(peers).register(stacks)
             registry.instances.registered(stacks)
             wait_until(lambda: registry.restarts.servers_behind == 2, "both to have answered", WAIT_SECONDS)
             wait_until(lambda: servers[1].get(app, stacks.instance_id), "the copies", WAIT_SECONDS)

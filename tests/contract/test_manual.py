@@ -10,14 +10,15 @@ from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.status_override import (
+from eurekube_provider.eureka.overrides import (
     instances_named,
     out_since,
     put_back,
     read_statuses,
     take_out,
 )
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from tests.contract.conftest import rating, wait_everywhere
 from tests.eureka_servers import Servers
 
@@ -44,7 +45,7 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     again = out_since(peers, [found])
     assert again is not None
     assert abs(again - since) < 30  # as near as a busy server tells its time
-    peers.register(mine)
+    Writer(peers).register(mine)
     assert set(read_statuses(peers, [found])[0].statuses.values()) == {Status.OUT_OF_SERVICE}
     assert set(read_statuses(peers, [other])[0].statuses.values()) == {Status.UP}
 
@@ -73,7 +74,7 @@ def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Servers, app: s
 
 def test_what_is_not_there(peers: Peers, app: str) -> None:
     """The sentence names what comes near."""
-    peers.register(orders := rating(f"{app}-orders"))
+    Writer(peers).register(orders := rating(f"{app}-orders"))
     wait_everywhere(peers, orders)
     with pytest.raises(RegistryRejected, match=f"did you mean {app.upper()}-ORDERS"):
         instances_named(peers, f"{app}-order")
@@ -84,7 +85,7 @@ def test_servers_that_are_away(three: Servers, app: str) -> None:
     half = Peers(Connection((three.eureka_urls[0], "http://127.0.0.1:9/eureka")))
     nobody = Peers(Connection(("http://127.0.0.1:9/eureka",)))
     one = rating(app)
-    half.register(one)
+    Writer(half).register(one)
     (standing,) = take_out(half, [one])
     assert list(standing.failures) == ["http://127.0.0.1:9/eureka"]
     assert list(standing.statuses.values()) == [Status.OUT_OF_SERVICE]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -14,23 +15,23 @@ import pytest
 import requests
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
+from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
-from eurekube_provider.eureka import apply as module
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.apply import apply, remove, write
 from eurekube_provider.eureka.connection import BatchMode, Connection
-from eurekube_provider.eureka.instance_by_server import InstanceByServer
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.coalescing import Coalescer
-from eurekube_provider.eureka.registry.sweeper import Sweeper
+from eurekube_provider.eureka.removal_checks import RemovalChecks
+from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
 from lab import Lab
 from lab.listing import listed_now
 from lab.proxy import Proxy
 from lab.waiting import wait_until
 from tests.contract.conftest import WAIT_SECONDS, Server, document, rating
 from tests.eureka_servers import Servers, clock
-from tests.recording_observer import RecordingObserver
+from tests.recording_notes import RecordingNotes
 
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
 
@@ -60,27 +61,24 @@ def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
     clock.wait_until(is_level, f"{instance.instance_id} everywhere", WAIT_SECONDS)
 
 
-def register_until_seen(peers: Peers, instance: Instance) -> InstanceByServer:
-    """Register it, and again where a removal that a server still forwards took it out; what is seen then."""
-    answers: list[InstanceByServer] = []
+def register_until_seen(peers: Peers, instance: Instance) -> None:
+    """Register it, and again where a removal that a server still forwards took it out."""
 
     def is_seen() -> bool:
-        peers.register(instance)
-        answers.append(peers.read_everywhere(*instance.key))
-        return answers[-1].found is not None
+        Writer(peers).register(instance)
+        return peers.read_everywhere(*instance.key).found is not None
 
     clock.wait_until(is_seen, f"{instance.instance_id} on a server", WAIT_SECONDS)
-    return answers[-1]
 
 
 def synced(
     peers: Peers, desired: list[Instance], owner: str = OURS, policy: Policy = Policy.SYNC
-) -> RecordingObserver:
+) -> RecordingNotes:
     """Bring the servers to what is desired, by what they really hold; nothing may fail."""
-    record = RecordingObserver()
+    record = RecordingNotes()
     app = desired[0].application
     actual = listed_now(peers.peers[0].url, application=app)
-    outcome = apply(plan(desired, actual, owner, policy), owner, peers, record)
+    outcome = Writer(peers, record).apply(plan(desired, actual, owner, policy), owner)
     assert outcome.failures == ()
     return record
 
@@ -91,9 +89,9 @@ def test_what_was_applied_stands_on_every_server(peers: Peers, app: str) -> None
     record = synced(peers, [first])
     wait_level(peers, first, port=first.port)
     changed = replace(first, ip_address="10.0.0.2")
-    apply(plan([changed], [first], OURS), OURS, peers, record)
+    Writer(peers, record).apply(plan([changed], [first], OURS), OURS)
     wait_level(peers, first, ip_address="10.0.0.2")
-    outcome = apply(plan([], [changed], OURS), OURS, peers, record)
+    outcome = Writer(peers, record).apply(plan([], [changed], OURS), OURS)
     assert [change.action for change in outcome.done] == [Action.DEREGISTER]
     assert held(peers, first) == [None, None, None]
     assert [what for what, _ in record.told] == ["registered", "registered", "leaving", "gone"]
@@ -105,10 +103,10 @@ def test_any_status_is_reached(peers: Peers, app: str, start: Status, target: St
     """From any status of its own an instance comes to any other, contents changed or not, on every server."""
     for number, address in enumerate(("10.0.0.1", "10.0.0.2")):
         before = owned(app, f"{number}.{app}", status=start)
-        peers.register(before)
+        Writer(peers).register(before)
         wait_level(peers, before, status=start)
         after = replace(before, status=target, ip_address=address)
-        outcome = apply(plan([after], [before], OURS), OURS, peers)
+        outcome = Writer(peers).apply(plan([after], [before], OURS), OURS)
         assert outcome.failures == ()
         wait_level(peers, after, status=target, ip_address=address)
         now = peers.read(*after.key)
@@ -126,8 +124,8 @@ def test_a_removal_where_one_server_holds_it_only(peers: Peers, http: requests.S
             **{"x-netflix-discovery-replication": "true"},
         )
         assert status == 204
-        by_server = peers.deregister(*stray.key)
-        assert by_server.is_gone
+        Writer(peers).remove(stray)
+        assert held(peers, stray) == [None, None, None]
 
 
 def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
@@ -138,7 +136,7 @@ def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
     connection = Connection((three.eureka_urls[0], *single.eureka_urls), read_timeout_seconds=WAIT_SECONDS)
     instance = owned(app)
     with closing(Peers(connection)) as peers:
-        peers.register(instance)
+        Writer(peers).register(instance)
         near, far = held(peers, instance)
         assert near is not None
         assert far is None
@@ -147,79 +145,70 @@ def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
         for there in held(peers, instance):
             assert there is not None
             assert (there.status, there.last_dirty_timestamp_ms) == (Status.UP, near.last_dirty_timestamp_ms)
-        remove(peers, instance)
+        Writer(peers).remove(instance)
         assert held(peers, instance) == [None, None]
 
 
-def test_a_removal_looks_again(peers: Peers, app: str) -> None:
-    """What comes back once after its removal, as by a renewal under way, is removed once more."""
+def test_what_comes_back_after_its_removal_is_removed_again(peers: Peers, app: str) -> None:
+    """As by a renewal that was under way: it is looked for once that has arrived."""
     instance = owned(app)
-    peers.register(instance)
+    written = Writer(peers).write(instance, None)
     wait_level(peers, instance)
-    waits: list[float] = []
-    deregister = peers.deregister
-
-    def bring_back(application: str, instance_id: str) -> InstanceByServer:
-        left = deregister(application, instance_id)
-        attempts.append(instance_id)
-        return register_until_seen(peers, instance) if len(attempts) == 1 else left
-
-    attempts: list[str] = []
-    peers.deregister = bring_back  # type: ignore[method-assign]
-    remove(peers, instance, wait=waits.append)
-    assert len(attempts) > 1
-    assert len(waits) == len(attempts) - 1
+    checks = RemovalChecks(clock.sleep)
+    Writer(peers).remove(written)
+    checks.add(peers, written)
+    register_until_seen(peers, written)
+    checks.finish()
+    assert held(peers, instance) == [None, None, None]
 
 
 def test_an_instance_that_keeps_coming_back_is_an_error(peers: Peers, app: str) -> None:
     """Where somebody registers it again and again, the error says where and what may be the matter."""
-    instance = owned(app)
-    peers.register(instance)
-    deregister = peers.deregister
+    written = Writer(peers).write(owned(app), None)
 
-    def never(application: str, instance_id: str) -> InstanceByServer:
-        deregister(application, instance_id)
-        return register_until_seen(peers, instance)
+    def comes_back(_: float) -> None:
+        register_until_seen(peers, written)
 
-    peers.deregister = never  # type: ignore[method-assign]
+    checks = RemovalChecks(comes_back)
+    checks.add(peers, written)
     with pytest.raises(RegistryUnreachable, match=r"keeps holding it.*somebody else") as caught:
-        remove(peers, instance, wait=lambda _: None)
-    assert caught.value.url in ",".join(peer.url for peer in peers.peers)
+        checks.finish()
+    assert all(peer.url in caught.value.url for peer in peers.peers)
 
 
 def test_registered_and_removed_at_once(peers: Peers, app: str) -> None:
     """Servers may forward a registration after its removal: what comes back so is swept."""
     instances = [owned(app, f"{number}.{app}") for number in range(40)]
 
-    sweeper = Sweeper(peers, is_registered=lambda _: False)
+    repair = EurekaRegistry(peers, Cluster("another", "uid"), "operator", 600.0).repair
 
     def come_and_go(instance: Instance) -> None:
-        peers.register(instance)
-        remove(peers, instance)
-        sweeper.removed(instance)
+        Writer(peers).register(instance)
+        Writer(peers).remove(instance)
+        peers.table.removed(instance)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(come_and_go, instances))
-    sweeper.start()
+    repair.start()
     marker = owned(f"{app}-marker")
-    peers.register(marker)
+    Writer(peers).register(marker)
     wait_level(peers, marker)
     clock.wait_until(
         lambda: not any(any(held(peers, one)) for one in instances), "the end of all", WAIT_SECONDS
     )
-    sweeper.stop()
+    repair.stop()
 
 
 @pytest.mark.parametrize("owner", [THEIRS, ""], ids=["another cluster's", "nobody's"])
 def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) -> None:
     """Whoever came first keeps the id, even where the plan was made before: the read tells."""
     foreign = owned(app, owner=owner) if owner else rating(app)
-    peers.register(foreign)
+    Writer(peers).register(foreign)
     wait_level(peers, foreign)
     mine = owned(app, ip_address="10.0.0.9")
     for stale in (plan([mine], [], OURS), plan([mine], [owned(app)], OURS), plan([], [owned(app)], OURS)):
-        record = RecordingObserver()
-        outcome = apply(stale, OURS, peers, record)
+        record = RecordingNotes()
+        outcome = Writer(peers, record).apply(stale, OURS)
         assert outcome.done == ()
         (failure,) = outcome.failures
         assert isinstance(failure.error, OwnershipConflict)
@@ -233,40 +222,42 @@ def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) ->
 def test_a_registration_of_an_id_that_was_never_seen_gives_way(peers: Peers, app: str, owner: str) -> None:
     """Written before it was read: what somebody else registered a moment ago stays, on every server."""
     foreign = owned(app, owner=owner) if owner else rating(app)
-    peers.register(foreign)
+    Writer(peers).register(foreign)
     wait_level(peers, foreign)
-    assert peers.set_status(foreign, Status.OUT_OF_SERVICE)
+    assert Writer(peers).set_status(foreign, Status.OUT_OF_SERVICE)
     wait_level(peers, foreign, status=Status.OUT_OF_SERVICE)
     before = held(peers, foreign)
-    record = RecordingObserver(all_is_new=True)
+    record = RecordingNotes(all_is_new=True)
     mine = owned(app, ip_address="10.0.0.9", home_page_url="http://mine/")
-    (failure,) = apply(plan([mine], [], OURS), OURS, peers, record).failures
+    (failure,) = Writer(peers, record).apply(plan([mine], [], OURS), OURS).failures
     assert isinstance(failure.error, OwnershipConflict)
     assert record.told == [("found", foreign.instance_id)]
     last = owned(app, f"last.{app}")  # once this has been forwarded, so has what came before it
-    assert apply(plan([last], [], OURS), OURS, peers, record).failures == ()
+    assert Writer(peers, record).apply(plan([last], [], OURS), OURS).failures == ()
     wait_level(peers, last)
     now = [one and replace(one, last_updated_timestamp_ms=None) for one in held(peers, foreign)]
     assert now == [one and replace(one, last_updated_timestamp_ms=None) for one in before]
 
 
 def test_an_id_that_was_never_seen_takes_one_write(peers: Peers, app: str) -> None:
-    """It stands as wanted on every server, and every later write is newer than it."""
+    """It stands as wanted on every server, after a look at each, and every later write is newer than it."""
     instance = owned(app)
-    writes: list[Instance] = []
-    register = peers.register
 
-    def count(instance: Instance) -> None:
-        writes.append(instance)
-        register(instance)
+    def requests() -> Counter[str]:
+        asked: Counter[str] = Counter()
+        for peer in peers.peers:
+            for (method, _), count in peer.traffic.requests.items():
+                asked[method] += count
+        return asked
 
-    peers.register = count  # type: ignore[method-assign]
-    record = RecordingObserver(all_is_new=True)
-    assert apply(plan([instance], [], OURS), OURS, peers, record).failures == ()
-    assert (len(writes), record.told) == (1, [("registered", instance.instance_id)])
+    record = RecordingNotes(all_is_new=True)
+    before = requests()
+    assert Writer(peers, record).apply(plan([instance], [], OURS), OURS).failures == ()
+    assert requests() - before == {"GET": len(peers.peers), "POST": 1}
+    assert record.told == [("registered", instance.instance_id)]
     wait_level(peers, instance, status=Status.UP)
     changed = replace(instance, ip_address="10.0.0.2")
-    assert apply(plan([changed], [instance], OURS), OURS, peers, record).failures == ()
+    assert Writer(peers, record).apply(plan([changed], [instance], OURS), OURS).failures == ()
     wait_level(peers, instance, ip_address="10.0.0.2")
 
 
@@ -276,13 +267,13 @@ def test_a_persons_out_of_service_stays(peers: Peers, app: str, status: Status) 
     instance = owned(app)
     synced(peers, [instance])
     wait_level(peers, instance)
-    assert peers.set_status(instance, Status.OUT_OF_SERVICE)
+    assert Writer(peers).set_status(instance, Status.OUT_OF_SERVICE)
     wait_level(peers, instance, status=Status.OUT_OF_SERVICE)
     for number, wanted in enumerate((status, Status.UP)):
         now = peers.read(*instance.key)
         assert now is not None
         changed = replace(instance, status=wanted, ip_address="10.0.0.7", home_page_url=f"http://{number}/")
-        outcome = apply(plan([changed], [now], OURS), OURS, peers)
+        outcome = Writer(peers).apply(plan([changed], [now], OURS), OURS)
         assert outcome.failures == ()
         assert [change.action for change in outcome.done] == [Action.UPDATE]
         wait_level(peers, instance, home_page_url=changed.home_page_url)
@@ -302,13 +293,13 @@ def test_a_restarted_server_learns_of_a_persons_out_of_service(frail: Lab, app: 
     instance = owned(app)
     synced(peers, [instance])
     wait_level(peers, instance)
-    assert peers.set_status(instance, Status.OUT_OF_SERVICE)
+    assert Writer(peers).set_status(instance, Status.OUT_OF_SERVICE)
     wait_level(peers, instance, status=Status.OUT_OF_SERVICE)
     first = frail.eurekas[0]
     first.kill()
     first.start()
     assert peers.peers[0].read(*instance.key) is None
-    written = write(peers, replace(instance, ip_address="10.0.0.2"), peers.read(*instance.key))
+    written = Writer(peers).write(replace(instance, ip_address="10.0.0.2"), peers.read(*instance.key))
     assert (written.status, written.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
     wait_level(
         peers,
@@ -317,7 +308,7 @@ def test_a_restarted_server_learns_of_a_persons_out_of_service(frail: Lab, app: 
         overridden_status=Status.OUT_OF_SERVICE,
         ip_address="10.0.0.2",
     )
-    assert peers.clear_status(instance)
+    assert Writer(peers).clear_status(instance)
     wait_level(peers, instance, status=Status.UP, overridden_status=Status.UNKNOWN)
     peers.close()
 
@@ -327,8 +318,8 @@ def test_an_instance_that_stands_as_wanted_is_not_written(peers: Peers, app: str
     instance = owned(app)
     synced(peers, [instance])
     before = peers.read(*instance.key)
-    record = RecordingObserver()
-    apply(plan([instance], [], OURS), OURS, peers, record)
+    record = RecordingNotes()
+    Writer(peers, record).apply(plan([instance], [], OURS), OURS)
     after = peers.read(*instance.key)
     assert before is not None
     assert after is not None
@@ -345,7 +336,7 @@ def test_clocks_ten_minutes_apart_lose_no_update(
 
     def write_as(seconds: float, address: str) -> None:
         monkeypatch.setattr(time, "time", lambda: now() + seconds)
-        write(peers, owned(app, ip_address=address), peers.read(*owned(app).key))
+        Writer(peers).write(owned(app, ip_address=address), peers.read(*owned(app).key))
         monkeypatch.setattr(time, "time", now)
 
     for number in range(3):
@@ -360,9 +351,9 @@ def test_clocks_ten_minutes_apart_lose_no_update(
 
 def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
     """The timestamp that a write returns is the one that servers accept in renewals."""
-    written = write(peers, owned(app), None)
+    written = Writer(peers).write(owned(app), None)
     assert peers.renew(written)
-    again = write(peers, replace(owned(app), ip_address="10.0.0.2"), peers.read(*written.key))
+    again = Writer(peers).write(replace(owned(app), ip_address="10.0.0.2"), peers.read(*written.key))
     assert peers.renew(again)
     assert not peers.renew(replace(again, last_dirty_timestamp_ms=(again.last_dirty_timestamp_ms or 0) + 1))
 
@@ -371,23 +362,23 @@ def test_what_was_written_is_renewed(peers: Peers, app: str) -> None:
 def test_many_changes(three: Servers, app: str, mode: BatchMode) -> None:
     """Many come, change and go on every server, one by one or in batches; a foreign one among them stays."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=mode))
-    count = module.BULK_FROM_CHANGES + 10
+    count = BATCH_FROM_CHANGES + 10
     desired = [owned(app, f"{number:03}.{app}") for number in range(count)]
     foreign = owned(app, desired[0].instance_id, owner=THEIRS)
-    peers.register(foreign)
+    Writer(peers).register(foreign)
     wait_level(peers, foreign)
     with ThreadPoolExecutor(8) as pool:
-        record = RecordingObserver()
-        outcome = apply(plan(desired, [], OURS), OURS, peers, record, pool)
+        record = RecordingNotes()
+        outcome = Writer(peers, record).apply(plan(desired, [], OURS), OURS, pool)
         assert [failure.change.instance.key for failure in outcome.failures] == [foreign.key]
         assert len(outcome.done) == count - 1
         wait_level(peers, desired[-1])
         changed = [replace(one, status=Status.DOWN) for one in desired]
-        outcome = apply(plan(changed[1:], desired[1:], OURS), OURS, peers, record, pool)
+        outcome = Writer(peers, record).apply(plan(changed[1:], desired[1:], OURS), OURS, pool)
         assert outcome.failures == ()
         for one in changed[1:]:
             wait_level(peers, one, status=Status.DOWN)
-        outcome = apply(plan([], desired, OURS), OURS, peers, record, pool)
+        outcome = Writer(peers, record).apply(plan([], desired, OURS), OURS, pool)
         assert [failure.change.instance.key for failure in outcome.failures] == [foreign.key]
     assert [held(peers, one) for one in desired[1:]] == [[None, None, None]] * (count - 1)
     wait_level(peers, foreign, metadata=foreign.metadata)
@@ -399,14 +390,15 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
     that somebody else has stays as it is, and a person's status over an instance, too.
     """
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
-    coalescer, record, count = Coalescer(peers), RecordingObserver(all_is_new=True), 60
+    count = 60
     owners = [f"cluster/eks/shop/{app.lower()}-{number}" for number in range(count)]
     wanted = [owned(f"{app}-{number}", owner=owner) for number, owner in enumerate(owners)]
     foreign = owned(wanted[0].application, wanted[0].instance_id, owner=THEIRS)
-    peers.register(foreign)
+    Writer(peers).register(foreign)
     wait_level(peers, foreign)
 
-    def carry(desired: list[Instance], actual: list[Instance]) -> list[Outcome]:
+    def carry(record: RecordingNotes, desired: list[Instance], actual: list[Instance]) -> list[Outcome]:
+        coalescer = Coalescer(Writer(peers, record))
         plans = [
             plan(
                 [one for one in desired if one.owner == owner],
@@ -416,32 +408,28 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
             for owner in owners
         ]
         with ThreadPoolExecutor(16) as pool:
-            return list(
-                pool.map(
-                    lambda item: coalescer.apply(item[0], item[1], record), zip(plans, owners, strict=True)
-                )
-            )
+            return list(pool.map(coalescer.apply, plans, owners))
 
     def asked() -> int:
         return sum(peers.peers[0].traffic.requests.values())
 
     before = asked()
-    first, *others = carry(wanted, [])
+    first, *others = carry(RecordingNotes(all_is_new=True), wanted, [])
     assert [type(failure.error) for failure in first.failures] == [OwnershipConflict]
     assert [len(outcome.done) for outcome in others] == [1] * (count - 1)
     assert asked() - before < count
     wait_level(peers, wanted[-1])
     chosen = wanted[7]
-    peers.set_status(chosen, Status.OUT_OF_SERVICE)
+    Writer(peers).set_status(chosen, Status.OUT_OF_SERVICE)
     wait_level(peers, chosen, status=Status.OUT_OF_SERVICE)
-    record = RecordingObserver()
+    record = RecordingNotes()
     record.is_known = bool  # type: ignore[assignment, method-assign]
     changed = [replace(one, ip_address="10.0.0.2") for one in wanted[1:]]
-    assert all(outcome.failures == () for outcome in carry(changed, wanted[1:]))
+    assert all(outcome.failures == () for outcome in carry(record, changed, wanted[1:]))
     for one in changed:
         wait_level(peers, one, ip_address="10.0.0.2")
     wait_level(peers, chosen, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert all(outcome.failures == () for outcome in carry([], changed))
+    assert all(outcome.failures == () for outcome in carry(record, [], changed))
     assert [held(peers, one) for one in changed] == [[None, None, None]] * len(changed)
     wait_level(peers, foreign, metadata=foreign.metadata)
     peers.close()
@@ -450,13 +438,13 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
 def test_batches_keep_a_persons_out_of_service(three: Servers, app: str) -> None:
     """What a person set stands after an update in batches, override included, on every server."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
-    desired = [owned(app, f"{number:03}.{app}") for number in range(module.BULK_FROM_CHANGES)]
-    apply(plan(desired, [], OURS), OURS, peers)
+    desired = [owned(app, f"{number:03}.{app}") for number in range(BATCH_FROM_CHANGES)]
+    Writer(peers).apply(plan(desired, [], OURS), OURS)
     chosen = desired[3]
-    peers.set_status(chosen, Status.OUT_OF_SERVICE)
+    Writer(peers).set_status(chosen, Status.OUT_OF_SERVICE)
     wait_level(peers, chosen, status=Status.OUT_OF_SERVICE)
     changed = [replace(one, ip_address="10.0.0.2") for one in desired]
-    outcome = apply(plan(changed, desired, OURS), OURS, peers)
+    outcome = Writer(peers).apply(plan(changed, desired, OURS), OURS)
     assert outcome.failures == ()
     wait_level(
         peers,
@@ -465,7 +453,7 @@ def test_batches_keep_a_persons_out_of_service(three: Servers, app: str) -> None
         overridden_status=Status.OUT_OF_SERVICE,
         ip_address="10.0.0.2",
     )
-    apply(plan([], changed, OURS), OURS, peers)
+    Writer(peers).apply(plan([], changed, OURS), OURS)
     peers.close()
 
 
@@ -502,7 +490,7 @@ def test_a_paused_server_holds_up_nobody_for_long(frail: Lab, app: str) -> None:
     frail.eurekas[0].pause()
     started = time.monotonic()
     for number in range(10):
-        peers.register(owned(app, f"{number}.{app}"))
+        Writer(peers).register(owned(app, f"{number}.{app}"))
     elapsed = time.monotonic() - started
     frail.eurekas[0].resume()
     peers.close()
@@ -520,32 +508,36 @@ class Operator:
     def __init__(self, urls: list[str], leases: int) -> None:
         self.peers = Peers(Connection(tuple(urls)), waits_for_all=False)
         self.registered: dict[tuple[str, str], Instance] = {}
-        self.sweeper = Sweeper(self.peers, self.registered.__contains__, came_back=self._came_back)
-        self.sweeper.start()
+        registry = EurekaRegistry(self.peers, Cluster("another", "uid"), "operator", 600.0)
+        registry.renewals.renew_soon = self._came_back  # type: ignore[method-assign]
+        self.repair = registry.repair
+        self.repair.start()
         self._leases = leases
-        self._coalescer = Coalescer(self.peers)
-        self._record = RecordingObserver(all_is_new=True)
-        self._record.gone = self._gone  # type: ignore[method-assign]
+        record = RecordingNotes(all_is_new=True)
+        record.gone = self._gone  # type: ignore[method-assign]
+        self._coalescer = Coalescer(Writer(self.peers, record))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sweeper.stop()
+        self.repair.stop()
         self.peers.close()
 
     def _gone(self, instance: Instance) -> None:
         self.registered.pop(instance.key, None)
-        self.sweeper.removed(instance)
+        self.peers.table.removed(instance)
 
-    def _came_back(self, keys: Sequence[tuple[str, str]]) -> None:
+    def _came_back(self, keys: Iterable[tuple[str, str]]) -> None:
         for instance in filter(None, map(self.registered.get, keys)):
             if not self.peers.renew(instance):
-                self.peers.register(instance)
+                Writer(self.peers).register(instance)
 
     def register(self, *instances: Instance) -> None:
         """Have these stand on every server that answers."""
         self.registered.update({one.key: one for one in instances})
+        for one in instances:
+            self.peers.table.registered(one)
         self._carry([(plan([one], [], one.owner or ""), one.owner or "") for one in instances])
 
     def remove(self, *instances: Instance) -> float:
@@ -556,7 +548,7 @@ class Operator:
 
     def _carry(self, plans: list[tuple[Plan, str]]) -> None:
         def carry(steps: Plan, owner: str) -> Outcome:
-            return self._coalescer.apply(steps, owner, self._record, leases=self._leases)
+            return self._coalescer.apply(steps, owner, leases=self._leases)
 
         with ThreadPoolExecutor(16) as pool:
             outcomes = list(pool.map(carry, *zip(*plans, strict=True)))
@@ -625,7 +617,7 @@ def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytes
     monkeypatch.setattr(windows, "AVOIDED", 3.0)
     peers = Peers(Connection(tuple(frail.eureka_urls), connect_timeout_seconds=0.5))
     instance = owned(app)
-    peers.register(instance)
+    Writer(peers).register(instance)
     wait_level(peers, instance)
     asked: list[str] = []
     for peer in peers.peers:
@@ -649,7 +641,8 @@ def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytes
     assert by_server.failures.keys() == {urls[0]}
     assert not by_server.is_gone
 
-    left = peers.deregister(*instance.key)
+    Writer(peers).remove(instance)
+    left = peers.read_everywhere(*instance.key)
     assert left.found is None
     assert not left.is_gone
 
@@ -665,9 +658,9 @@ def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytes
     for server in frail.eurekas:
         server.kill()
     with pytest.raises(RegistryUnreachable, match=r"no connection to|did not answer"):
-        peers.register(instance)
+        Writer(peers).register(instance)
     plan_of_many = plan([owned(app, f"{number}.{app}") for number in range(5)], [], OURS)
-    outcome = apply(plan_of_many, OURS, peers)
+    outcome = Writer(peers).apply(plan_of_many, OURS)
     assert len(outcome.failures) == 5
     assert all(isinstance(failure.error, RegistryUnreachable) for failure in outcome.failures)
     peers.close()
@@ -683,10 +676,10 @@ def test_threads_share_one_client(peers: Peers, app: str) -> None:
             barrier.wait(WAIT_SECONDS)
             for round_ in range(5):
                 instance = owned(app, f"{number}-{round_}.{app}")
-                written = write(peers, instance, None)
+                written = Writer(peers).write(instance, None)
                 assert peers.renew(written)
                 assert peers.read(*instance.key) is not None
-                remove(peers, instance)
+                Writer(peers).remove(instance)
         except Exception as error:  # noqa: BLE001 - told by the test
             failures.append(error)
 

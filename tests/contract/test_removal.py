@@ -11,6 +11,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.desired import DesiredState, Registration
 from eurekube_provider.registrations.lifecycle import delete
 from eurekube_provider.registrations.values import OnConflict
@@ -33,7 +34,7 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
         metadata={OWNER_KEY: OWNER, RENEWER_KEY: "eurekube"},
         last_dirty_timestamp_ms=int(time.time() * 1000),
     )
-    peers.register(instance)
+    Writer(peers).register(instance)
     alone = {instance.instance_id: Registration(instance)}
     urls = peers.connection.service_urls
     registration = DesiredState(
@@ -56,6 +57,8 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
         nonlocal last
         clock.sleep(seconds)  # of the second look: until the removal itself was forwarded, too
         found, _ = peers.everywhere(lambda peer: peer.read(*instance.key))
+        if brought_back:
+            return
         standing = [one for one in found.values() if one is not None]
         if standing:  # in the drain
             last = standing[0]

@@ -271,7 +271,7 @@ class Clocks:
             start(thread)
 
         monkeypatch.setattr(threading.Thread, "start", inheriting)
-        monkeypatch.setattr("eurekube_provider.eureka.observer.time", self)
+        monkeypatch.setattr("eurekube_provider.eureka.notes.time", self)
 
     def time(self) -> float:
         """What the calling thread takes for the time."""

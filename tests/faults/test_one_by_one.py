@@ -26,6 +26,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.writer import Writer
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.peering import SERVERS, Peering
 from lab.ports import HOST
@@ -95,7 +96,7 @@ class Scene:
         try:
             for operator in self.operators:
                 for planted in (foreign(operator, CONFLICT), foreign(operator, FOREIGN)):
-                    anybody.register(planted)
+                    Writer(anybody).register(planted)
                     self.witness.expect_untouched(planted)
                     self._foreign.add(planted.key)
             for operator in self.operators:
@@ -103,7 +104,7 @@ class Scene:
             self.wait_level()
             for operator in self.operators:
                 chosen = operator.desired[OUT_OF_SERVICE]
-                assert anybody.set_status(chosen, Status.OUT_OF_SERVICE)
+                assert Writer(anybody).set_status(chosen, Status.OUT_OF_SERVICE)
             wait_until(self.is_out_of_service, "the person's wish on every server", LEVEL_SECONDS)
             for operator in self.operators:
                 self.witness.expect(self.expected(operator))

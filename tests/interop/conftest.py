@@ -12,11 +12,13 @@ from threading import Thread
 import pytest
 
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Action, Change
 from eurekube_provider.dev.eureka.serving import EurekaServers
-from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.notes import Order
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.writer import Writer
 from lab import Lab, LabError
 from lab.builds import find_tool
 from lab.eureka import find_java
@@ -85,7 +87,8 @@ def register(request: pytest.FixtureRequest, peer: Peer, batching: Peers) -> Reg
     """Both ways in which we register."""
 
     def in_a_batch(instance: Instance) -> None:
-        assert change_many(batching, [instance], (), {instance.key: OWNER}, None) == {}
+        order = Order(Change(Action.REGISTER, instance), OWNER)
+        assert Writer(batching).apply_together([order]) == [None]
 
     return peer.register if request.param == "plain" else in_a_batch
 

@@ -12,7 +12,7 @@ import pytest
 from eurekube_provider.core.identity import OWNER_KEY, metadata_key
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import RefusalReason, plan
-from eurekube_provider.eureka.observer import next_timestamp
+from eurekube_provider.eureka.notes import next_timestamp
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.ports import HOST
 from tests.interop.conftest import OWNER, Register

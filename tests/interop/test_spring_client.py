@@ -17,7 +17,7 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import RefusalReason, plan
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
-from eurekube_provider.eureka.observer import next_timestamp
+from eurekube_provider.eureka.notes import next_timestamp
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.ports import HOST
 from lab.spring import SpringClientMissing

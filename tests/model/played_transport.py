@@ -6,7 +6,6 @@ import functools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
@@ -36,17 +35,12 @@ class PlayedTransport(ABC):
         method: str,
         path: str,
         params: Mapping[str, str] | None = None,
-        document: Any = None,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> EurekaResponse:
         """Send one request; what is sent and what comes back share nothing."""
-        body = document
-        if data is not None:
-            body = json.loads(data)
-        elif document is not None:
-            body = json.loads(json.dumps(document))
+        body = json.loads(data) if data is not None else None
         answer = self.answer(
             ServerRequest(method, _segments(path), dict(params or {}), dict(headers or {}), body),
             min(self._longest_seconds, timeout_seconds or self._longest_seconds),

@@ -12,6 +12,7 @@ import pytest
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import EurekaLease, Status
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from lab import Lab
 from lab.listing import wait_listed
 from lab.workloads import Cluster, wait_for
@@ -47,7 +48,7 @@ def test_both_worlds_as_they_are(
     for name, replicas in ((good, 2), (taken, 1)):
         running(cluster, namespace, name, replicas)
     foreign = replace(of_a_machine(cluster, namespace, taken, CLUSTER), lease=EurekaLease(30, 300))
-    eureka.register(foreign)
+    Writer(eureka).register(foreign)
     operator = start_operator("--cluster-name", CLUSTER, "--web-address", "127.0.0.1:0")
     port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)
     for name in (good, taken):

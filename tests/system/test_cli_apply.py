@@ -13,6 +13,7 @@ import pytest
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import NAMESPACES, SYNCERS, ApiResource
 from lab import Lab
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
@@ -140,7 +141,7 @@ def test_somebody_elses_instance_stops_apply_with_a_sentence(
     cli: Cli, eureka: Peers, unique_name: str
 ) -> None:
     """And the plan says so before."""
-    eureka.register(
+    Writer(eureka).register(
         Instance(
             unique_name, f"{unique_name}.dev.eurekube:{unique_name}:8080", "10.0.0.1", "10.0.0.1", Port(1)
         )

@@ -19,6 +19,7 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
@@ -238,7 +239,7 @@ def test_the_guide_to_a_migration(
     ]
     machines = [stranger("orders", f"192.0.2.{number}", f"vm-{number}", age_seconds=0) for number in (1, 2)]
     for one in (*themselves, *machines):
-        registry.register(one)
+        Writer(registry).register(one)
 
     wait_agreed(registry)
     take(3)  # the pods, and a syncer that waits
@@ -253,7 +254,7 @@ def test_the_guide_to_a_migration(
     assert statuses("orders", ours=False) == ["OUT_OF_SERVICE", "OUT_OF_SERVICE"]
     assert statuses("orders", ours=True) == ["UP", "UP"]
     for one in machines:
-        registry.deregister(*one.key)
+        Writer(registry).remove(one)
 
     take(2)
     assert statuses("billing", ours=True) == []
@@ -264,7 +265,7 @@ def test_the_guide_to_a_migration(
     assert statuses("billing", ours=True) == ["UP", "UP"]
     take(1)
     for one in themselves:  # as their clients do when their process ends
-        registry.deregister(*one.key)
+        Writer(registry).remove(one)
     wait_served(cluster, STORE, "billing", "Synced")
     wait_for(lambda: statuses("billing", ours=True) == ["UP"] * 4, "the old pods, which still run", 60.0)
     wait_agreed(registry)
@@ -299,7 +300,7 @@ def test_each_fault_is_found_and_mended_by_what_is_printed(
     environment["PATH"] = f"{Path(str(find_kubectl())).parent}:{environment['PATH']}"
     subprocess.run(["bash", "-euc", said], env=environment, check=True, timeout=60, capture_output=True)
     for one in strangers:  # what registered itself ended with its pod; what was left over is taken out
-        registry.deregister(*one.key)
+        Writer(registry).remove(one)
     cluster.service(ILL, "nobody")
     cluster.deployment(ILL, "nobody", 0)
     passed_over = ("--ignore", "NoPreStop,NoReadinessProbe,MinReadyTooShort")
@@ -345,7 +346,7 @@ def planted(cluster: Cluster, registry: Peers) -> list[Instance]:
         *(stranger("gone", f"192.0.2.{number}") for number in range(10, 10 + UNRENEWED)),
     ]
     for one in others:
-        registry.register(one)
+        Writer(registry).register(one)
     lonely = stranger("lonely", "192.0.2.8")
     registry.peers[0].batch([batch.register(lonely)])  # which a server keeps to itself
 

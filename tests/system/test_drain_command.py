@@ -10,6 +10,7 @@ import pytest
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.listing import wait_listed
@@ -120,7 +121,7 @@ def test_what_is_not_there_is_told_in_one_sentence(unique_name: str, cli: Cli) -
 
 def test_a_server_that_is_away_leaves_it_unsafe(lab: Lab, eureka: Peers, unique_name: str, cli: Cli) -> None:
     """What can be set is set; what nobody knows is told, and the exit code says so."""
-    eureka.register(Instance(unique_name, f"it.{unique_name}", "192.0.2.1", "192.0.2.1", Port(8080)))
+    Writer(eureka).register(Instance(unique_name, f"it.{unique_name}", "192.0.2.1", "192.0.2.1", Port(8080)))
     away = f"{lab.eureka_urls[0]},http://127.0.0.1:9/eureka"
     code, said, complaints = cli("drain", f"it.{unique_name}", *FAST, url=away)
     assert code == 1

@@ -12,6 +12,7 @@ import pytest
 
 from eurekube_provider.automation import Outcome, Target, up
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from lab import Lab
 from lab.programs import find_kubectl
 from lab.workloads import Cluster, wait_for
@@ -119,7 +120,7 @@ def test_the_three_ways_from_a_clone(lab: Lab, cluster: Cluster, eureka: Peers, 
     cluster.namespace("shop")
     for service in ("rating", "cart"):
         for left in instances(eureka, service):  # by an attempt before this one
-            eureka.deregister(*left.key)
+            Writer(eureka).remove(left)
         cluster.deployment("shop", service, 2)
         cluster.service("shop", service)
         wait_for(lambda: cluster.is_settled("shop", service, 2), "endpoints")  # noqa: B023

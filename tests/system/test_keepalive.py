@@ -14,6 +14,7 @@ import pytest
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.lifecycle import create
 from eurekube_provider.registrations.property_check import check
@@ -82,7 +83,7 @@ def test_it_renews_what_names_it_and_removes_nothing(peers: Peers, tmp_path: Pat
     assert peers.read(*ours.key) is not None
     assert untouched == renewed_at(peers, theirs)
     for each in (ours, theirs, later):
-        peers.deregister(*each.key)
+        Writer(peers).remove(each)
 
 
 def test_it_does_not_start_without_a_url() -> None:

@@ -17,6 +17,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, SERVICE_NAME_LABEL
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import ENDPOINT_SLICES, EVENTS, MERGE_PATCH, MIRRORS, SERVICES
 from eurekube_provider.kube.rights import CLUSTER, MIRROR_CLUSTER, MIRROR_WORK, WORK, election
 from lab import Lab
@@ -172,9 +173,9 @@ def order(lab: Lab, cluster: Cluster, web_port: int, eureka: Peers) -> Scene:
     scene.mirror("order", application=ORDER, serviceName="order", holdSeconds=HOLD_SECONDS)
     wait_for(lambda: scene.cluster.get(SERVICES, "order", scene.namespace), "the Service")
     # One after the other: what changes while a server makes a list shows only once something else changes.
-    eureka.register(one)
+    Writer(eureka).register(one)
     scene.wait_shows("order", {"192.0.2.11": (8080, True)})
-    eureka.register(two)
+    Writer(eureka).register(two)
     scene.wait_shows("order", BOTH)
     (server,) = lab.eurekas
     before = scene.writes()
@@ -185,7 +186,7 @@ def order(lab: Lab, cluster: Cluster, web_port: int, eureka: Peers) -> Scene:
     assert service is not None
     assert service["metadata"]["annotations"][LAST_READ_ANNOTATION].startswith("20")
     server.restart()
-    eureka.register(one)
+    Writer(eureka).register(one)
     wait_for(lambda: scene.condition("order", "RemovalsHeld"), "RemovalsHeld", 30.0)
     assert scene.shows("order") == BOTH
     assert (scene.writes() - before).keys() <= {"patch services"}
@@ -208,23 +209,23 @@ def test_an_application_appears_changes_drains_and_vanishes(scene: Scene, eureka
     )
     assert "selector" not in service["spec"]
     assert [(each["name"], each["port"]) for each in service["spec"]["ports"]] == [("http", 80)]
-    eureka.register(one)
-    eureka.register(two)
+    Writer(eureka).register(one)
+    Writer(eureka).register(two)
     scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (8080, True)})
     wait_for(lambda: scene.condition("review", "Ready"), "Ready")
 
-    eureka.set_status(two, Status.OUT_OF_SERVICE)
+    Writer(eureka).set_status(two, Status.OUT_OF_SERVICE)
     scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (8080, False)})
     before = scene.writes()
-    eureka.clear_status(two)
+    Writer(eureka).clear_status(two)
     scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (8080, True)})
     assert scene.writes() - before == Counter({"update endpointslices": 1})
 
-    eureka.register(replace(two, port=Port(9090)))
+    Writer(eureka).register(replace(two, port=Port(9090)))
     scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (9090, True)})
 
     before = scene.writes()
-    eureka.deregister(*two.key)
+    Writer(eureka).remove(two)
     scene.wait_shows("review", {"192.0.2.1": (8080, True)})
     assert scene.writes() - before == Counter({"delete endpointslices": 1})
     assert scene.writes() <= scene.counted_writes()
@@ -243,7 +244,7 @@ def test_nothing_of_a_persons_is_touched_and_nothing_of_ours_comes_back(
     pods = running(cluster, scene.namespace, app, 1)
     cluster.syncer(scene.namespace, app)
     wait_for(lambda: addresses(eureka, app) == dict.fromkeys(pods, "UP"), "the pod in Eureka")
-    eureka.register(instance(app, 21))
+    Writer(eureka).register(instance(app, 21))
     owned = cluster.get(SERVICES, app, scene.namespace)
     scene.mirror("taken", application=app)
     wait_for(lambda: "left alone" in scene.condition("taken", "NameTaken"), "NameTaken")

@@ -12,6 +12,7 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import ENDPOINT_SLICES, MIRRORS
 from lab.peering import Peering
 from lab.waiting import wait_until
@@ -68,8 +69,8 @@ def test_what_one_side_of_a_split_holds_goes_on_to_be_called(
             for one in item.get("endpoints") or ()
         }
 
-    at[1].register(stays)
-    at[1].register(leaves)
+    Writer(at[1]).register(stays)
+    Writer(at[1]).register(leaves)
     ended = threading.Event()
 
     def renew() -> None:
@@ -89,7 +90,7 @@ def test_what_one_side_of_a_split_holds_goes_on_to_be_called(
         servers.split(0)
         wait_until(lambda: stays.key not in servers.listed(0), "its eviction", LEVEL_SECONDS)
         assert {stays.key, leaves.key} <= servers.listed(1).keys() & servers.listed(2).keys()
-        at[0].deregister(*leaves.key)
+        Writer(at[0]).remove(leaves)
         wait_until(lambda: shows() == {"192.0.2.1": True}, "the other one to leave", LEVEL_SECONDS)
         # That reading of the server that is cut off, and several more, lacked both.
         assert not ended.wait(10.0)

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import MIRRORS, REFRESHES
 from lab.programs import PROMTOOL, provide
 from lab.workloads import Cluster, wait_for
@@ -167,7 +168,7 @@ def test_every_panel_draws_what_an_operator_exports(
     cluster.deployment(namespace, app, 1)
     cluster.service(namespace, app)
     cluster.syncer(namespace, app)
-    eureka.register(Instance(machine, f"vm:{machine}", "192.0.2.77", "192.0.2.77", Port(8080)))
+    Writer(eureka).register(Instance(machine, f"vm:{machine}", "192.0.2.77", "192.0.2.77", Port(8080)))
     (tmp_path / "key").write_text("key")
     target = {
         "kind": "webhook",

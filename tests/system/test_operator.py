@@ -12,6 +12,7 @@ from eurekube_provider.core.brake import HOLD_SECONDS
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
 from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
@@ -168,7 +169,7 @@ def test_leaves_others_alone(
         port=Port(9000),
         metadata={"team": "legacy"},
     )
-    eureka.register(foreign)
+    Writer(eureka).register(foreign)
     before = eureka.read(*foreign.key)
     start_operator()
     pods = running(cluster, namespace, app, 2)
@@ -188,7 +189,7 @@ def test_conflict_is_shown(
     start_operator("--cluster-name", "lab")
     running(cluster, namespace, app, 1)
     foreign = of_a_machine(cluster, namespace, app, "lab")
-    eureka.register(foreign)
+    Writer(eureka).register(foreign)
     before = eureka.read(*foreign.key)
     cluster.syncer(namespace, app)
     wait_for(lambda: condition(cluster, namespace, app).get("reason") == "Conflict", "Conflict")
@@ -205,7 +206,7 @@ def self_registered(eureka: Peers, app: str, address: str) -> Instance:
         ip_address=address,
         port=Port(8080),
     )
-    eureka.register(itself)
+    Writer(eureka).register(itself)
     return itself
 
 
@@ -249,7 +250,7 @@ def test_two_clusters_share_an_application(
     east.stop()
     # A pod of another cluster cannot have the same address, so that this one's are on their way out.
     for one in instances(eureka, app):
-        eureka.register(
+        Writer(eureka).register(
             Instance(
                 application=one.application,
                 instance_id=one.instance_id,
@@ -282,7 +283,7 @@ def test_same_cluster_name_is_refused(eureka: Peers, namespace: str, start_opera
             "eurekube.cluster-uid": "another-uid",
         },
     )
-    eureka.register(twin)
+    Writer(eureka).register(twin)
     wait_listed(eureka.peers[0].url, [twin])
     operator = start_operator("--cluster-name", f"twin-{namespace[-4:]}", ready=False)
     assert operator.process.wait(timeout=60) == 1
@@ -370,10 +371,10 @@ def test_renews_for_a_stack(eureka: Peers, namespace: str, start_operator: Start
         port=Port(8080),
         metadata={"eurekube.owner": "stack/org/demo/dev/vm", "eurekube.renewer": f"op-{namespace}"},
     )
-    eureka.register(lent)
+    Writer(eureka).register(lent)
     operator = start_operator("--operator-name", f"op-{namespace}")
     wait_for(lambda: "renewing for a stack" in operator.text(), "the operator to renew it")
-    eureka.deregister(*lent.key)
+    Writer(eureka).remove(lent)
     wait_for(lambda: "was removed by somebody" in operator.text(), "the operator to drop it", 40.0)
     time.sleep(3.0)
     assert eureka.read(*lent.key) is None

@@ -11,6 +11,7 @@ import requests
 from prometheus_client.parser import text_string_to_metric_families
 
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import SYNCERS
 from lab import Lab
 from lab.ports import HOST
@@ -76,7 +77,7 @@ def test_tells_what_is_in_eureka(
     for name, replicas in ((good, 3), (taken, 1)):
         running(cluster, namespace, name, replicas)
     foreign = of_a_machine(cluster, namespace, taken, "lab")
-    eureka.register(foreign)
+    Writer(eureka).register(foreign)
     operator = start_operator("--cluster-name", "lab", "--web-address", "127.0.0.1:0")
     port = wait_for(lambda: listening_port(operator.text()), "the web's port", WAIT_SECONDS)
     assert (status(port, "/healthz"), status(port, "/readyz")) == (200, 200)

@@ -84,9 +84,9 @@ def test_a_mutant_is_killed_by_its_test_and_by_no_other(tmp_path: Path) -> None:
     """One that looks elsewhere lets it live, one that is not there says nothing; the code is as before."""
     one = next(each for each in mutants() if each.name == "timestamps-do-not-grow")
     elsewhere = replace(
-        one, tests=("tests/unit/eureka/test_apply.py::test_every_write_is_preceded_by_a_read",)
+        one, tests=("tests/unit/eureka/test_writer.py::test_every_write_is_preceded_by_a_read",)
     )
-    nowhere = replace(one, tests=("tests/unit/eureka/test_apply.py::test_that_is_not_there",))
+    nowhere = replace(one, tests=("tests/unit/eureka/test_writer.py::test_that_is_not_there",))
     place = Workplace(tmp_path)
     assert place.unchanged([one, elsewhere]) == ""
     verdicts = [place.trial(each).verdict for each in (one, elsewhere, nowhere)]

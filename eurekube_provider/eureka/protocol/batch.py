@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import Instance
-from eurekube_provider.eureka.protocol.codec import encode, instance_from_json, quoted, replica_to_text
+from eurekube_provider.eureka.protocol.codec import encode, instance_from_json, instance_to_text, quoted
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def register(instance: Instance) -> bytes:
     return (
         f'{{"action":"Register","appName":{quoted(instance.application)},"id":{quoted(instance.instance_id)},'
         f'"status":"{instance.status.value}","lastDirtyTimestamp":{"null" if stamp is None else stamp},'
-        f'"instanceInfo":{replica_to_text(instance)}}}'
+        f'"instanceInfo":{instance_to_text(instance, overridden=instance.overridden_status)}}}'
     ).encode()
 
 

@@ -39,33 +39,38 @@ _OWN_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
 
 
-def instance_to_json(instance: Instance) -> dict[str, Any]:
-    """The object under the root ``instance`` of a register request; without the root, a batch item's.
+def instance_to_text(
+    instance: Instance, *, overridden: Status = Status.UNKNOWN, unknown_fields: Json = EMPTY
+) -> str:
+    """Return the text of an ``InstanceInfo``, as a request to register and an item of a batch have it.
 
-    The overridden status is always UNKNOWN: anything else would create an override.
+    :param overridden: anything but UNKNOWN creates an override.
+    :param unknown_fields: fields that we do not know, handed back as they came. In a batch one in the wrong
+        place makes the server refuse all of it.
     """
-    lease = instance.lease
-    document: dict[str, Any] = {
-        **instance.unknown_fields,
-        "instanceId": instance.instance_id,
-        "app": instance.application,
-        "hostName": instance.host_name,
-        "ipAddr": instance.ip_address,
-        "status": instance.status.value,
-        "overriddenStatus": Status.UNKNOWN.value,
-        "port": _port_to_json(instance.port),
-        "securePort": _port_to_json(instance.secure_port),
-        "vipAddress": instance.vip_address,
-        "secureVipAddress": instance.secure_vip_address,
-        "countryId": 1,
-        "dataCenterInfo": _data_center_to_json(instance.data_center),
-        "leaseInfo": {
-            "renewalIntervalInSecs": lease.renewal_interval_seconds,
-            "durationInSecs": lease.duration_seconds,
-        },
-        "metadata": dict(instance.metadata),
-    }
-    return document | {name: value for name, value in _optional(instance).items() if value}
+    # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
+    unknown = f"{encode(dict(unknown_fields))[1:-1]}," if unknown_fields else ""
+    more = "".join([f'"{name}":{quoted(value)},' for name, value in _optional(instance).items() if value])
+    lease, port, secure_port = instance.lease, instance.port, instance.secure_port
+    return (
+        f'{{{unknown}"instanceId":{quoted(instance.instance_id)},"app":{quoted(instance.application)},'
+        f'"hostName":{quoted(instance.host_name)},"ipAddr":{quoted(instance.ip_address)},'
+        f'"status":"{instance.status.value}","overriddenStatus":"{overridden.value}",'
+        f'"port":{{"$":{port.number},"@enabled":"{_yes(port.enabled)}"}},'
+        f'"securePort":{{"$":{secure_port.number},"@enabled":"{_yes(secure_port.enabled)}"}},'
+        f'"vipAddress":{quoted(instance.vip_address)},'
+        f'"secureVipAddress":{quoted(instance.secure_vip_address)},"countryId":1,{more}'
+        f'"leaseInfo":{{"renewalIntervalInSecs":{lease.renewal_interval_seconds},'
+        f'"durationInSecs":{lease.duration_seconds}}},'
+        f'"dataCenterInfo":{encode(_data_center_to_json(instance.data_center))},'
+        f'"metadata":{encode(dict(instance.metadata))}}}'
+    )
+
+
+def instance_to_json(instance: Instance) -> dict[str, Any]:
+    """Return the object that a request to register has under the root ``instance``."""
+    document: dict[str, Any] = json.loads(instance_to_text(instance, unknown_fields=instance.unknown_fields))
+    return document
 
 
 def _optional(instance: Instance) -> dict[str, str]:
@@ -78,30 +83,6 @@ def _optional(instance: Instance) -> dict[str, str]:
         "secureHealthCheckUrl": instance.secure_health_check_url,
         "lastDirtyTimestamp": "" if stamp is None else str(stamp),
     }
-
-
-def replica_to_text(instance: Instance) -> str:
-    """The text that servers send each other in a batch: what one of them holds, nothing left out or added.
-
-    Unlike a plain register it carries the overridden status, and no field that we do not know: one in the
-    wrong place makes the server refuse the whole batch.
-    """
-    # Written by hand, since a cold start needs one of each instance and would wait for an encoder.
-    more = "".join([f'"{name}":{quoted(value)},' for name, value in _optional(instance).items() if value])
-    lease, port, secure_port = instance.lease, instance.port, instance.secure_port
-    return (
-        f'{{"instanceId":{quoted(instance.instance_id)},"app":{quoted(instance.application)},'
-        f'"hostName":{quoted(instance.host_name)},"ipAddr":{quoted(instance.ip_address)},'
-        f'"status":"{instance.status.value}","overriddenStatus":"{instance.overridden_status.value}",'
-        f'"port":{{"$":{port.number},"@enabled":"{_yes(port.enabled)}"}},'
-        f'"securePort":{{"$":{secure_port.number},"@enabled":"{_yes(secure_port.enabled)}"}},'
-        f'"vipAddress":{quoted(instance.vip_address)},'
-        f'"secureVipAddress":{quoted(instance.secure_vip_address)},"countryId":1,{more}'
-        f'"leaseInfo":{{"renewalIntervalInSecs":{lease.renewal_interval_seconds},'
-        f'"durationInSecs":{lease.duration_seconds}}},'
-        f'"dataCenterInfo":{encode(_data_center_to_json(instance.data_center))},'
-        f'"metadata":{encode(dict(instance.metadata))}}}'
-    )
 
 
 def instance_from_json(document: Json) -> Instance:
@@ -205,10 +186,6 @@ def listed(value: Any) -> Iterator[Any]:
         yield from value
     elif value not in (None, ""):
         yield value
-
-
-def _port_to_json(port: Port) -> dict[str, Any]:
-    return {"$": port.number, "@enabled": _yes(port.enabled)}
 
 
 def _yes(holds: bool) -> str:  # noqa: FBT001 - the only thing it is about

@@ -12,13 +12,12 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 from eurekube_provider.core.errors import (
     LeadershipLost,
     RegistryDenied,
-    RegistryError,
     RegistryRejected,
     RegistryUnreachable,
 )
@@ -26,7 +25,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol import batch, transport
 from eurekube_provider.eureka.protocol.batch import ItemResponse
-from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json, instances_from_text
+from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_text, instances_from_text
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
 from eurekube_provider.eureka.protocol.error_responses import refusal
 from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER, RequestStats
@@ -81,7 +80,7 @@ class Peer:
 
         The server keeps its own version, silently, where that has a newer ``lastDirtyTimestamp``.
         """
-        self._post("register", instance, instance_to_json(instance))
+        self._post("register", instance)
 
     def restore(self, instance: Instance) -> None:
         """Register ``instance`` where it was forgotten, together with the status that was set over its own.
@@ -89,15 +88,14 @@ class Peer:
         A plain :meth:`register` never carries an override, since it would create one anew that a person may
         have cleared meanwhile.
         """
-        document = {**instance_to_json(instance), "overriddenStatus": instance.overridden_status.value}
-        self._post("restore", instance, document)
+        self._post("restore", instance, overridden=instance.overridden_status)
 
     def tell(self, instance: Instance) -> None:
         """Register ``instance`` at this server alone, as another server would tell it.
 
         It keeps no status of its own where the timestamps are the same, and tells nobody.
         """
-        self._post("tell of", instance, instance_to_json(instance), _TELL)
+        self._post("tell of", instance, _TELL)
 
     def renew(self, instance: Instance) -> bool:
         """Renew the Eureka lease.
@@ -265,11 +263,16 @@ class Peer:
         return figures_from_page(response.text) if response.status_code == 200 else None
 
     def _post(
-        self, verb: str, instance: Instance, document: Any, headers: dict[str, str] | None = None
+        self,
+        verb: str,
+        instance: Instance,
+        headers: dict[str, str] | None = None,
+        overridden: Status = Status.UNKNOWN,
     ) -> None:
         path = f"/apps/{_segment(instance.application)}"
-        what = f"{verb} {_named(instance)}"
-        self._request("POST", path, what, json={"instance": document}, headers=headers, writes=True)
+        text = instance_to_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
+        data = f'{{"instance":{text}}}'.encode()
+        self._request("POST", path, f"{verb} {_named(instance)}", data=data, headers=headers, writes=True)
 
     def _is_there(
         self, method: str, path: str, what: str, params: dict[str, str] | None = None, *, writes: bool = False
@@ -284,7 +287,6 @@ class Peer:
         what: str,
         *,
         params: dict[str, str] | None = None,
-        json: Any = None,
         data: bytes | None = None,
         headers: dict[str, str] | None = None,
         missing: bool = False,
@@ -302,31 +304,29 @@ class Peer:
             method,
             path,
             params=params,
-            document=json,
             data=data,
-            headers=headers or (_ACCEPT if json is None and data is None else _SEND),
+            headers=headers or (_ACCEPT if data is None else _SEND),
             timeout_seconds=self.timeout_seconds,
         )
-        try:
-            response = self._exchange(method, what, send, missing=missing, writes=writes)
-        except RegistryError as error:
-            if optional and error.status_code is not None:
-                return None
-            if isinstance(error, (RegistryUnreachable, RegistryDenied)):
-                self.traffic.judge(str(error))
-            raise
-        self.traffic.judge()
-        return response
+        response = self._exchange(method, what, send, writes=writes)
+        code = response.status_code
+        if code < 300 or (code == 404 and missing):
+            self.traffic.judge()
+            return response if code < 300 else None
+        if optional:
+            return None
+        error = refusal(what, self.url, response)
+        if isinstance(error, (RegistryUnreachable, RegistryDenied)):
+            self.traffic.judge(str(error))
+        raise error
 
     def _exchange(
-        self,
-        method: str,
-        what: str,
-        send: Callable[[], transport.EurekaResponse],
-        *,
-        missing: bool,
-        writes: bool,
-    ) -> transport.EurekaResponse | None:
+        self, method: str, what: str, send: Callable[[], transport.EurekaResponse], *, writes: bool
+    ) -> transport.EurekaResponse:
+        """Return what comes back.
+
+        :raises RegistryUnreachable: nothing does.
+        """
         for attempt in (1, 2):
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
@@ -336,33 +336,23 @@ class Peer:
             try:
                 response = send()
                 code = str(response.status_code)
+                return response
             except TlsFailed as error:
-                raise RegistryUnreachable(
-                    f"{what}: the TLS connection to {self.url} failed ({error});"
-                    " check the CA file and the server's certificate, and the client certificate where the"
-                    " server asks for one",
-                    url=self.url,
-                ) from None
+                reason = (
+                    f"the TLS connection to {self.url} failed ({error}); check the CA file and the server's"
+                    " certificate, and the client certificate where the server asks for one"
+                )
             except TimedOut:
-                raise RegistryUnreachable(
-                    f"{what}: {self.url} did not answer within {time.monotonic() - started:.1f} s",
-                    url=self.url,
-                ) from None
+                reason = f"{self.url} did not answer within {time.monotonic() - started:.1f} s"
             except TransportError as error:
                 if attempt == 1 and isinstance(error, Broken):
                     continue  # a pooled connection that the server had closed; every request is repeatable
-                raise RegistryUnreachable(
-                    f"{what}: no connection to {self.url} ({error});"
-                    " check the URL and whether the server is up",
-                    url=self.url,
-                ) from None
+                reason = f"no connection to {self.url} ({error}); check the URL and whether the server is up"
             finally:
                 self.traffic.count(method, code, time.monotonic() - started)
-            if response.status_code < 300:
-                return response
-            if response.status_code == 404 and missing:
-                return None
-            raise refusal(what, self.url, response)
+            failure = RegistryUnreachable(f"{what}: {reason}", url=self.url)
+            self.traffic.judge(str(failure))
+            raise failure
         raise AssertionError("unreachable")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import gzip
 import http.client
-import json
 import logging
 import urllib.request
 import zlib
@@ -163,7 +162,6 @@ class Transport:
         method: str,
         path: str,
         params: Mapping[str, str] | None = None,
-        document: Any = None,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
@@ -171,7 +169,6 @@ class Transport:
         """Send one request; once more only where the credentials were refused, and their file has others.
 
         :param path: below the service URL; one that begins with ``//`` is the server's own.
-        :param document: sent as JSON; or ``data`` as it is.
         :param timeout_seconds: wait no longer than this, be it for a connection or for the answer; None for
             what the connection's settings say.
         :raises TransportError: no answer came.
@@ -179,15 +176,14 @@ class Transport:
         target = path[1:] if path.startswith("//") else self._base + path
         if params:
             target += f"?{urlencode(params)}"
-        body = data if document is None else json.dumps(document).encode()
         shown = self._authorization
-        answer = self._send(method, target, body, {**(headers or {}), **shown}, timeout_seconds)
+        answer = self._send(method, target, data, {**(headers or {}), **shown}, timeout_seconds)
         if answer.status_code not in _REFUSED:
             return answer
         others = self._credentials_anew()
         if others in (None, shown):
             return answer
-        again = self._send(method, target, body, {**(headers or {}), **others}, timeout_seconds)
+        again = self._send(method, target, data, {**(headers or {}), **others}, timeout_seconds)
         if again.status_code in _REFUSED:  # the file may be ahead of the server
             return answer
         self._authorization = others

@@ -7,42 +7,30 @@ longer than for what is under way and what it travels with.
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.plan import Action, Outcome, Plan
-from eurekube_provider.eureka.apply import BULK_FROM_CHANGES, apply
-from eurekube_provider.eureka.bulk import change_many
-from eurekube_provider.eureka.observer import Observer
-from eurekube_provider.eureka.peers import Peers
-
-AT_ONCE = 1
-"""How many plans, or groups of them, are under way to one registry before others gather."""
+from eurekube_provider.eureka.notes import Order
+from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
 
 ALONE_AT_ONCE = 4
-"""How many plans that never travel with others are: large ones, and all where batches are not used."""
+"""How many plans that never travel with others are under way: large ones, and all without batches."""
 
 MOST_CHANGES = 100
 """How many changes a group has at most."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _PendingPlan:
-    """A plan on its way.
-
-    :ivar apply_alone: what is called where nobody travels with it.
-    :ivar group: what it leads, itself included; empty while it waits, and for one that is led.
-    """
+    """A plan on its way."""
 
     plan: Plan
     owner: str
-    observer: Observer
-    apply_alone: Callable[[], Outcome]
-    go_on: threading.Event
-    group: list[_PendingPlan] = field(default_factory=list)
+    leases: int
     outcome: Future[Outcome] = field(default_factory=Future)
 
     @property
@@ -58,110 +46,84 @@ class Coalescer:
     :param executor: runs single changes in parallel.
     """
 
-    def __init__(self, peers: Peers, executor: Executor | None = None) -> None:
-        self._peers = peers
+    def __init__(self, writer: Writer, executor: Executor | None = None) -> None:
+        self._writer = writer
         self._executor = executor
         self._alone = threading.Semaphore(ALONE_AT_ONCE)
-        self._lock = threading.Lock()
-        self._under_way = 0
+        self._changed = threading.Condition()
+        self._is_busy = False
         self._waiting: list[_PendingPlan] = []
 
-    def apply(self, plan: Plan, owner: str, observer: Observer, *, leases: int = 0) -> Outcome:
-        """Carry out a plan, by itself or with others; see :func:`eurekube_provider.eureka.apply.apply`.
+    def apply(self, plan: Plan, owner: str, *, leases: int = 0) -> Outcome:
+        """Carry out a plan, by itself or with others; see :meth:`.Writer.apply`.
 
         :param leases: how many Eureka leases there are, or are about to be.
         :raises LeadershipLost: nothing may be written any more.
         """
         if not plan.changes:
             return Outcome()
-
-        def alone() -> Outcome:
-            return apply(plan, owner, self._peers, observer, self._executor, leases=leases)
-
-        if not _may_be_merged(plan, owner, observer) or not self._peers.uses_batches(leases):
+        pending = _PendingPlan(plan, owner, leases)
+        if not self._may_be_merged(pending) or not self._writer.peers.uses_batches(leases):
             with self._alone:
-                return alone()
-        return self._carry(_PendingPlan(plan, owner, observer, alone, threading.Event()))
+                return self._apply_alone(pending)
+        with self._changed:
+            self._waiting.append(pending)
+        while (group := self._next_group(pending)) is not None:
+            try:
+                self._run(group)
+            finally:
+                with self._changed:
+                    self._is_busy = False
+                    self._changed.notify_all()
+        return pending.outcome.result()
 
     @property
     def waiting(self) -> int:
         """How many plans wait for what is under way."""
-        with self._lock:
+        with self._changed:
             return len(self._waiting)
 
-    def _carry(self, pending: _PendingPlan) -> Outcome:
-        with self._lock:
-            if self._under_way < AT_ONCE:
-                self._under_way += 1
-                pending.group = [pending]
-            else:
-                self._waiting.append(pending)
-        if not pending.group:
-            pending.go_on.wait()
-        if pending.group:
-            try:
-                self._run(pending.group)
-            finally:
-                self._hand_over()
-        return pending.outcome.result()
+    def _may_be_merged(self, one: _PendingPlan) -> bool:
+        """Whether a plan may be part of a batch with others: an owner's first instances are looked at before,
+        and batches are no way to set a status.
+        """
+        is_small = len(one.plan.changes) < BATCH_FROM_CHANGES and not one.plan.of(Action.SET_STATUS)
+        return is_small and self._writer.notes.is_known(one.owner)
 
-    def _hand_over(self) -> None:
-        """Let those go on who wait."""
-        with self._lock:
-            group = self._gather()
-            if not group:
-                self._under_way -= 1
-                return
-        group[0].group = group
-        group[0].go_on.set()
+    def _next_group(self, pending: _PendingPlan) -> list[_PendingPlan] | None:
+        """Wait until the way is free; returns those who go next together, None once ``pending`` has ended.
 
-    def _gather(self) -> list[_PendingPlan]:
-        """Who goes next: each application once, since two owners may want the same id of it."""
-        group: list[_PendingPlan] = []
-        left: list[_PendingPlan] = []
-        applications: set[str] = set()
-        room = MOST_CHANGES
-        for one in self._waiting:
-            if applications.isdisjoint(one.applications) and len(one.plan.changes) <= room:
-                group.append(one)
-                applications |= one.applications
-                room -= len(one.plan.changes)
-            else:
-                left.append(one)
-        self._waiting = left
-        return group
+        An application is there once, since two owners may want the same id of it.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: pending.outcome.done() or not self._is_busy)
+            if pending.outcome.done():
+                return None
+            self._is_busy = True
+            group: list[_PendingPlan] = []
+            applications: set[str] = set()
+            room = MOST_CHANGES
+            for one in self._waiting:
+                if applications.isdisjoint(one.applications) and len(one.plan.changes) <= room:
+                    group.append(one)
+                    applications |= one.applications
+                    room -= len(one.plan.changes)
+            self._waiting = [one for one in self._waiting if one not in group]
+            return group
+
+    def _apply_alone(self, one: _PendingPlan) -> Outcome:
+        return self._writer.apply(one.plan, one.owner, self._executor, leases=one.leases)
 
     def _run(self, group: Sequence[_PendingPlan]) -> None:
         try:
             if len(group) == 1:
-                group[0].outcome.set_result(group[0].apply_alone())
-            else:
-                self._together(group)
+                group[0].outcome.set_result(self._apply_alone(group[0]))
+                return
+            orders = [Order(change, one.owner) for one in group for change in one.plan.changes]
+            errors = iter(self._writer.apply_together(orders))
+            for one in group:
+                mine = list(itertools.islice(errors, len(one.plan.changes)))
+                one.outcome.set_result(Outcome.of(one.plan.changes, mine))
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
             for one in group:
                 one.outcome.set_exception(error)
-        finally:
-            for one in group[1:]:
-                one.go_on.set()
-
-    def _together(self, group: Sequence[_PendingPlan]) -> None:
-        changes = [change for one in group for change in one.plan.changes]
-        owners = {change.instance.key: one.owner for one in group for change in one.plan.changes}
-        leaving = [change.instance for change in changes if change.action is Action.DEREGISTER]
-        wanted = [change.instance for change in changes if change.action is not Action.DEREGISTER]
-        try:
-            failures = change_many(self._peers, wanted, leaving, owners, group[0].observer)
-        except RegistryError as error:
-            failures = dict.fromkeys(owners, error)
-        for one in group:
-            errors = [failures.get(change.instance.key) for change in one.plan.changes]
-            one.outcome.set_result(Outcome.of(one.plan.changes, errors))
-
-
-def _may_be_merged(plan: Plan, owner: str, observer: Observer) -> bool:
-    """Whether a plan may be part of a batch with others: an owner's first instances are looked at before, and
-    batches are no way to set a status.
-    """
-    return (
-        len(plan.changes) < BULK_FROM_CHANGES and not plan.of(Action.SET_STATUS) and observer.is_known(owner)
-    )

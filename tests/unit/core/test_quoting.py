@@ -17,7 +17,7 @@ from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import Refusal, RefusalReason
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable, printable_json, printable_lines
-from eurekube_provider.eureka.observer import not_ours
+from eurekube_provider.eureka.notes import not_ours
 from eurekube_provider.operator.status import condition
 from eurekube_provider.runtime.logs import JsonFormatter, TextFormatter
 

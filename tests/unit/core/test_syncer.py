@@ -26,7 +26,7 @@ from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.sliding_window import RecentChanges
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
-from eurekube_provider.eureka.registry.view import View
+from eurekube_provider.eureka.table import Table
 from tests.unit import strategies
 from tests.unit.core.test_mapping import (
     CLUSTER,
@@ -436,7 +436,7 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
     """Without a ready endpoint it is DOWN at all nodes at once, as one: the brake does not doubt it."""
     nodes = [node(f"n-{number}", InternalIP=f"10.64.0.{number}") for number in range(9)]
     ready, unready = at_nodes(nodes), at_nodes(nodes, ready=False)
-    view = View()
+    view = Table()
     for instance in ready:
         view.registered(instance)
     steps = plan(unready, ready, OWNER)

@@ -1,15 +1,16 @@
-"""Three servers of the model that tell each other nothing, and what an observer is told of changes there."""
+"""Three servers of the model that tell each other nothing, and what is noted of changes there."""
 
 from __future__ import annotations
 
 from eurekube_provider.core.identity import OWNER_KEY
-from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import plan
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.plan import Plan, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.instance_registry import Info
-from eurekube_provider.eureka.apply import apply
-from eurekube_provider.eureka.bulk import change_many
+from eurekube_provider.eureka.notes import Notes, Order
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World
 from tests.unit.strategies import OURS
 
@@ -18,23 +19,22 @@ URLS = tuple(f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3))
 ONE = Instance("rating", "one", "10.0.0.1", "10.0.0.1", Port(8080), metadata={OWNER_KEY: OURS})
 
 
-class Servers:
-    """Three servers that tell each other nothing, and what an observer is told.
+class Servers(Notes):
+    """Three servers that tell each other nothing, and what is noted.
 
-    :ivar told: what it was told, and the requests between.
-    :ivar lost: the status that a person had set over what the servers forgot.
+    :ivar told: what was noted, and the requests between.
     """
 
     peers: Peers
 
     def __init__(self) -> None:
+        super().__init__(Table())
         self.cluster = EurekaCluster(URLS)
         self.cluster.cut = {(one, other) for one in URLS for other in URLS if one != other}
         self.cluster.clock.advance(3_600_000)
         self.world = World(self.cluster)
         self.world.watch = lambda what: self.told.append(what.partition(" ")[0])
         self.told: list[str] = []
-        self.lost = Status.UNKNOWN
 
     def everywhere(self, instance: Instance) -> None:
         """Each of them holds it."""
@@ -49,38 +49,28 @@ class Servers:
 
     def registered(self, instance: Instance) -> None:
         self.told.append(f"registered {instance.status}")
+        super().registered(instance)
 
     def leaving(self, _: Instance) -> None:
         self.told.append("leaving")
 
-    def found(self, _: Instance) -> None:
+    def found(self, instance: Instance) -> None:
         self.told.append("found")
+        super().found(instance)
 
-    def gone(self, _: Instance) -> None:
+    def gone(self, instance: Instance) -> None:
         self.told.append("gone")
+        super().gone(instance)
 
-    def is_of_another_cluster(self, _: Instance) -> bool:
-        """It is not."""
-        return False
-
-    def is_known(self, _: str) -> bool:
-        """It is not."""
-        return False
-
-    def holds(self, _: tuple[str, str]) -> bool:
-        """It does not."""
-        return False
-
-    def is_new(self, _: tuple[str, str]) -> bool:
-        """It is not."""
-        return False
-
-    def lost_override(self, _: tuple[str, str]) -> Status:
-        return self.lost
+    def carry_out(self, steps: Plan, *, in_a_batch: bool) -> list[Exception]:
+        """Carry out a plan of ours; returns what did not go well."""
+        writer = Writer(self.peers, self)
+        if in_a_batch:
+            errors = writer.apply_together([Order(change, OURS) for change in steps.changes])
+            return [error for error in errors if error is not None]
+        return [failure.error for failure in writer.apply(steps, OURS).failures]
 
 
-def removed(servers: Servers, *, in_a_batch: bool) -> object:
-    """Remove it; what did not go well."""
-    if in_a_batch:
-        return change_many(servers.peers, (), [ONE], {ONE.key: OURS}, servers)
-    return apply(plan([], [ONE], OURS), OURS, servers.peers, servers).failures
+def removed(servers: Servers, *, in_a_batch: bool) -> list[Exception]:
+    """Remove it; returns what did not go well."""
+    return servers.carry_out(plan([], [ONE], OURS), in_a_batch=in_a_batch)

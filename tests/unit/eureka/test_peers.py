@@ -1,12 +1,35 @@
-"""Several servers as one: who is asked to renew, and what is remembered of a status."""
+"""Several servers as one: who is asked to renew, who is told of it, and what is remembered of a status."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
-from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.eureka.accepted_renewals import AcceptedRenewals
+import pytest
+
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.writer import Writer
+from tests.explore.world import World, owned
+from tests.recording_notes import RecordingNotes
 from tests.unit.eureka.servers import Holding, instance, of_a_stack
+
+NEAR, FAR = URLS = ("http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka")
+ONE = Instance(
+    "rating",
+    "rating-0",
+    "10.0.0.1",
+    "10.0.0.1",
+    Port(8080),
+    metadata={OWNER_KEY: "cluster/eks/shop/rating"},
+    last_dirty_timestamp_ms=1,
+)
 
 
 def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
@@ -14,7 +37,12 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
     shared = instance("shared")
     servers = Holding(shared)
     told: list[str] = []
-    servers.overriding = lambda one: told.append(f"remember {one.instance_id}")
+
+    class Remembering(RecordingNotes):
+        def overriding(self, instance: Instance) -> None:
+            told.append(f"remember {instance.instance_id}")
+
+    writer = Writer(servers, Remembering())
 
     def asked(what: str, _: Instance, status: Status) -> bool:
         told.append(f"{what} {status}")
@@ -23,8 +51,8 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
     for peer in servers.peers:
         peer.set_status = partial(asked, "set")  # type: ignore[method-assign]
         peer.clear_status = partial(asked, "clear")  # type: ignore[method-assign]
-    servers.set_status(shared, Status.OUT_OF_SERVICE)
-    servers.clear_status(shared)
+    writer.set_status(shared, Status.OUT_OF_SERVICE)
+    writer.clear_status(shared)
     assert told == ["remember shared", "set OUT_OF_SERVICE", "remember shared", "clear UP"]
 
 
@@ -40,5 +68,84 @@ def test_a_renewal_ends_at_who_removed_it() -> None:
     assert not servers.renew(stacks, 2)  # asks it
     assert not servers.renew(stacks, 3)  # begins with the other one
     assert servers.renew(syncers, 2)
-    servers.accepted = AcceptedRenewals()
+    servers.table = Table()
     assert servers.renew(stacks, 2)
+
+
+class Split:
+    """Two servers that cannot reach each other, and somebody who reaches both."""
+
+    def __init__(self, cluster: EurekaCluster) -> None:
+        self.may_write = True
+        self.cluster = cluster
+        self.cluster.cut = {(NEAR, FAR), (FAR, NEAR)}
+        self.peers = Peers(Connection(URLS), lambda: self.may_write)
+
+    def renewed(self, one: Instance = ONE, turns: int = 4) -> bool:
+        """Whether it stands at the far side after so many renewals."""
+        for turn in range(turns):
+            assert self.peers.renew(one, turn)
+            self.cluster.clock.advance(25_000)
+        return self.cluster.servers[FAR].registry.get(*one.key) is not None
+
+
+@pytest.fixture
+def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
+    """What lacks once is told at once."""
+    monkeypatch.setattr(windows, "LACKING", 0.0)
+    cluster = EurekaCluster(URLS)
+    with owned(World(cluster)):
+        yield Split(cluster)
+
+
+def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(split: Split) -> None:
+    """Its callers would lose every pod that is replaced, since removals are sent to each server."""
+    Writer(split.peers).register(ONE)
+    assert split.renewed()
+    split.cluster.cut.clear()
+    split.cluster.clock.advance(60_000)
+    held = [server.registry.get(*ONE.key) for server in split.cluster.servers.values()]
+    assert all(held)
+
+
+def test_what_is_out_of_service_is_told_once_it_is_not(split: Split) -> None:
+    """Nobody calls it; and nobody would lift at the far side what is lifted at the near one."""
+    near, far = split.peers.peers
+    Writer(split.peers).register(ONE)
+    near.set_status(ONE, Status.OUT_OF_SERVICE)
+    assert not split.renewed()
+    near.clear_status(ONE)
+    near.register(ONE)
+    assert split.renewed()
+    there = far.read(*ONE.key)
+    assert there is not None
+    assert (there.status, there.overridden_status) == (Status.UP, Status.UNKNOWN)
+
+
+def test_what_is_out_of_service_there_stays_as_it_is(split: Split) -> None:
+    """It was before the servers lost each other: newer contents would take our mark from it."""
+    near, far = split.peers.peers
+    far.register(ONE)
+    far.set_status(ONE, Status.OUT_OF_SERVICE)
+    split.cluster.clock.advance(10_000)
+    near.register(replace(ONE, last_dirty_timestamp_ms=2))
+    split.renewed(replace(ONE, last_dirty_timestamp_ms=2))
+    there = far.read(*ONE.key)
+    assert there is not None
+    assert there.last_dirty_timestamp_ms == ONE.last_dirty_timestamp_ms
+
+
+def test_only_who_leads_tells_it(split: Split) -> None:
+    """A replica that lost the Lease goes on renewing, and changes nothing."""
+    Writer(split.peers).register(ONE)
+    split.may_write = False
+    assert not split.renewed()
+    split.may_write = True
+    assert split.renewed()
+
+
+def test_what_a_stack_registered_is_left_as_it_is(split: Split) -> None:
+    """It may have been removed there."""
+    stacks = replace(ONE, metadata={OWNER_KEY: "stack/o/p/s/billing"})
+    Writer(split.peers).register(stacks)
+    assert not split.renewed(stacks)

@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.errors import RegistryDenied
 from eurekube_provider.core.model import EurekaLease
 from eurekube_provider.core.registry import failure_of
-from eurekube_provider.eureka import observer
+from eurekube_provider.eureka import notes
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from lab.peering import SERVERS
 from lab.waiting import wait_until
@@ -110,7 +110,7 @@ def test_a_thread_has_the_clock_of_the_one_that_started_it(monkeypatch: pytest.M
     clocks, seen = Clocks(monkeypatch), []
 
     def started() -> None:
-        inner = threading.Thread(target=lambda: seen.append(observer.next_timestamp(None)))
+        inner = threading.Thread(target=lambda: seen.append(notes.next_timestamp(None)))
         inner.start()
         inner.join()
 

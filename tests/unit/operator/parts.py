@@ -177,7 +177,7 @@ class Told:
             for number in range(count)
         ]
         for instance in made if registered else ():
-            self.registry.view.registered(instance)
+            self.registry.table.registered(instance)
             self.registry.renewals.add(instance, just_registered=True)
         return made
 
@@ -193,7 +193,7 @@ class Told:
     def conflict(self, key: SyncerKey, why: str = "belongs to somebody else") -> None:
         """A reconcile that found one instance of two taken by somebody."""
         mine, taken = self.instances(key, 2, registered=False)
-        self.registry.view.registered(mine)
+        self.registry.table.registered(mine)
         other = replace(taken, status=Status.DOWN, metadata={"eurekube.owner": "stack/o/p/s/n"})
         steps = plan([mine, taken], [mine, other], mine.owner or "")
         assert len(steps.refusals) == 1

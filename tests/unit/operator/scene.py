@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan
-from eurekube_provider.eureka.apply import apply
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.reflector import ReflectorGroup
@@ -127,7 +126,7 @@ class Scene:
 
         def carry_out(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
             self.sent += steps.changes
-            return apply(steps, owner, registry.peers, registry.instances)
+            return registry.writer.apply(steps, owner)
 
         self.carry_out = carry_out
         return eureka

@@ -196,7 +196,7 @@ def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
     for key in (KEY, moved, other):
         queue.done(key)
     (left,) = scene.told.instances(moved, 1, registered=False)
-    scene.elsewhere.view.registered(left)
+    scene.elsewhere.table.registered(left)
     controller.registry_changed("elsewhere")
     assert (queue.get("default"), queue.get("elsewhere")) == (moved, other)
     assert queue.depth == 0

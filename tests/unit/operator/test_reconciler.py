@@ -121,9 +121,9 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     scene.edited(**KEEPS[keeps])
     assert scene.reconcile() == []
     scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
-    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    registry.recovery.missing(held, None)
-    assert registry.view.owned(held[0].owner or "") == []
+    held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    registry.repair.missing(held, None)
+    assert registry.table.owned(held[0].owner or "") == []
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == (
         [(Action.REGISTER, kept)] if is_restarted else []
@@ -143,10 +143,10 @@ def test_a_persons_status_comes_back_with_the_pod_that_it_was_set_over(
     scene.reconcile()
     held = sorted(eureka.held.values(), key=lambda one: one.instance_id)
     out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
-    registry.view.registered(replace(held[0], **out))  # type: ignore[arg-type]
+    registry.table.registered(replace(held[0], **out))  # type: ignore[arg-type]
     eureka.held.clear()
     monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.recovery.missing(held, None)
+    registry.repair.missing(held, None)
     if ends:
         scene.endpoints(WEB, b=READY)
         scene.reconcile()
@@ -162,9 +162,9 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     registry = scene.told.registry
-    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.recovery.missing(held, None)
+    registry.repair.missing(held, None)
     scene.edited(application="stars")
     scene.may(publish=frozenset({("shop", "stars")}))
     assert {one.instance.application for one in scene.reconcile()} == {"STARS"}
@@ -248,7 +248,7 @@ def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any], mana
     scene.reconcile()
     packed("one", [http], *"fa", f={"ready": False})
     assert [(change.action, change.instance.status) for change in scene.reconcile()] == []
-    states = {one.instance_id[0]: one.status for one in scene.told.registry.view.known()}
+    states = {one.instance_id[0]: one.status for one in scene.told.registry.table.known()}
     assert states == {**dict.fromkeys("abcdgh", Status.UP), "f": Status.DOWN}
 
 
@@ -290,7 +290,7 @@ def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
     scene.reconcile()
     assert (scene.renewed(), scene.renewed(scene.elsewhere)) == (set(), {"a"})
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    assert scene.told.registry.view.owned(owner)
+    assert scene.told.registry.table.owned(owner)
 
 
 RENAMED = ("shop", "ratings")
@@ -320,7 +320,7 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     scene.reconcile()
-    view = scene.told.registry.view
+    view = scene.told.registry.table
     old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
     held = {one.instance_id.partition(".")[0]: one for one in view.owned(old)}
     by_a_person = replace(held["b"], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
@@ -354,7 +354,7 @@ def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
     scene.may(publish=frozenset({("shop", "stars")}))
     found = scene.reconcile()
     assert [one.action for one in found] == [Action.UPDATE] * 2 + [Action.REGISTER] * 2
-    view = scene.told.registry.view
+    view = scene.told.registry.table
     assert {one.application for one in view.owned(old)} == {"STARS"}
     assert {one.instance_id.partition(".")[0] for one in view.owned(new)} == {"a", "b"}
     assert len(scene.told.registry.renewals) == 4
@@ -370,7 +370,7 @@ def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> N
     scene.edited(**{"mode": "service", **spec})
     assert scene.reconcile() == []
     owner = str(ClusterOwner(CLUSTER.name, *KEY))
-    assert len(scene.told.registry.view.owned(owner)) == 1
+    assert len(scene.told.registry.table.owned(owner)) == 1
 
 
 def test_a_dry_run_shows_what_passes_to_another_syncer(
@@ -407,7 +407,7 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
     scene = Scene()
     scene.serves(a=READY, b=READY)
     renamed(scene)
-    view = scene.told.registry.view
+    view = scene.told.registry.table
     (late,) = [one for one in view.application("rating") if one.instance_id.startswith("b.")]
     view.gone(late.key)
     if is_deleted:
@@ -470,7 +470,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     assert released == [True]
     assert scene.renewed() == {"a"}
     scene.reconcile(RENAMED)
-    (held,) = scene.told.registry.view.owned(str(ClusterOwner(CLUSTER.name, *RENAMED)))
+    (held,) = scene.told.registry.table.owned(str(ClusterOwner(CLUSTER.name, *RENAMED)))
     assert held.status is Status.UP
 
 
@@ -545,7 +545,7 @@ def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest
     scene.reconcile()
     for spec in ({}, {"metadata": {"color": "red"}}, {"eureka": "elsewhere"}, {"eureka": "default"}):
         for registry in both:
-            registry.resync.learn(list(eureka.held.values()), is_complete=True)
+            registry.reader.learn(list(eureka.held.values()), is_complete=True)
         scene.edited(**spec)
         assert all(change.action is not Action.DEREGISTER for change in scene.reconcile())
         assert {instance_id[0] for _, instance_id in eureka.held} == {"a", "b"}
@@ -560,13 +560,13 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
     scene = Scene()
     scene.serves(a=READY)
     registry, elsewhere = scene.told.registry, scene.elsewhere
-    (here,) = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    (here,) = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     now = int(time.time() * 1000)
-    elsewhere.view.registered(replace(here, last_dirty_timestamp_ms=now - 60_000))
+    elsewhere.table.registered(replace(here, last_dirty_timestamp_ms=now - 60_000))
 
     def written(seconds_ago: float) -> list[Action]:
         stamp = now - int(seconds_ago * 1000)
-        registry.view.registered(replace(here, last_dirty_timestamp_ms=stamp))
+        registry.table.registered(replace(here, last_dirty_timestamp_ms=stamp))
         return [change.action for change in scene.reconcile()]
 
     assert written(1.0) == []
@@ -592,9 +592,9 @@ def test_what_is_not_registered_yet_moves_nowhere() -> None:
     eureka = scene.real(*both)
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY, e=READY)
     scene.reconcile()
-    scene.elsewhere.resync.learn(list(eureka.held.values()), is_complete=True)
+    scene.elsewhere.reader.learn(list(eureka.held.values()), is_complete=True)
     for key in list(eureka.held):
-        scene.told.registry.view.gone(key)
+        scene.told.registry.table.gone(key)
     eureka.held.clear()
     for _ in range(3):
         scene.reconcile()
@@ -612,8 +612,8 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    for instance in scene.told.registry.view.owned(owner):
-        scene.elsewhere.view.registered(instance)
+    for instance in scene.told.registry.table.owned(owner):
+        scene.elsewhere.table.registered(instance)
     scene.sent.clear()
     renamed(scene)
     deleted(scene, monkeypatch)
@@ -627,8 +627,8 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     scene.carry_out = fails
     scene.reconcile()
     assert "away" in str(scene.result.error)
-    assert scene.elsewhere.view.owned(owner) == []
-    assert len(scene.told.registry.view.owned(owner)) == 1
+    assert scene.elsewhere.table.owned(owner) == []
+    assert len(scene.told.registry.table.owned(owner)) == 1
 
 
 def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -663,7 +663,7 @@ def others(scene: Scene) -> list[Instance]:
         replace(one, ip_address="10.1.0.1") for one in scene.told.instances(OTHERS, 1, registered=False)
     ]
     for one in theirs:
-        scene.told.registry.view.registered(one)
+        scene.told.registry.table.registered(one)
     return theirs
 
 
@@ -678,7 +678,7 @@ def test_a_namespace_does_not_take_the_name_of_another() -> None:
     assert "instances of other/rating" in found.problems["Conflict"].text
     assert "--reserve other=rating,shop=rating" in found.problems["Conflict"].text
     for one in theirs:
-        scene.told.registry.view.gone(one.key)
+        scene.told.registry.table.gone(one.key)
     assert len(scene.reconcile()) == 1
 
 
@@ -764,15 +764,15 @@ def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    for instance in scene.told.registry.view.owned(owner):
-        scene.elsewhere.view.registered(instance)
+    for instance in scene.told.registry.table.owned(owner):
+        scene.elsewhere.table.registered(instance)
     for _ in range(2):
         scene.told.registry.reachability.failed(RegistryUnreachable("hangs"))
     scene.told.removed(KEY)
     scene.reconcile(served="elsewhere")
     assert "hangs" in str(scene.result.error)
-    assert (len(scene.sent), scene.elsewhere.view.owned(owner)) == (2, [])
-    assert len(scene.told.registry.view.owned(owner)) == 2
+    assert (len(scene.sent), scene.elsewhere.table.owned(owner)) == (2, [])
+    assert len(scene.told.registry.table.owned(owner)) == 2
     assert scene.told.controller.worker_group_of(KEY) == "default"
 
 
@@ -844,11 +844,11 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     registry = scene.told.registry
-    held = registry.view.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
+    held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     scene.edited(paused=True, metadata={"color": "red"})
     scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
     monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.recovery.missing(held, None)
+    registry.repair.missing(held, None)
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]
     assert "1 changes wait" in scene.report.ready.text  # to register c
@@ -864,8 +864,8 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     scene.edited(eureka="elsewhere", policy="UpsertOnly")
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    (moved,) = scene.elsewhere.view.owned(owner)
-    scene.elsewhere.view.gone(moved.key)
+    (moved,) = scene.elsewhere.table.owned(owner)
+    scene.elsewhere.table.gone(moved.key)
     scene.edited(policy="Sync")
     carry_out = scene.carry_out
 
@@ -875,12 +875,12 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
 
     scene.carry_out = refused
     scene.reconcile()
-    assert len(scene.told.registry.view.owned(owner)) == 1
+    assert len(scene.told.registry.table.owned(owner)) == 1
     scene.carry_out = carry_out
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     assert scene.result.again_seconds == TOLD_WITHIN_SECONDS  # both may be the same one
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
-    assert scene.told.registry.view.owned(owner) == []
+    assert scene.told.registry.table.owned(owner) == []
 
 
 def test_what_is_left_at_another_eureka_is_under_the_brake() -> None:

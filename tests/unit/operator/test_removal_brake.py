@@ -15,7 +15,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, plan
-from eurekube_provider.eureka.registry.view import View
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION, Brake
 
 KEY = ("shop", "rating")
@@ -57,7 +57,7 @@ class Access:
 
 def brake(
     access: Access,
-    *views: View,
+    *tables: Table,
     clock: Callable[[], float] = time.monotonic,
     sources: Sources = NOBODY,
 ) -> Brake:
@@ -65,13 +65,13 @@ def brake(
     owner = parse_owner(OWNER)
     assert owner is not None
     cluster = Cluster(OWNER.split("/")[1], "uid")
-    access.brake = Brake(cluster, views, access, sources, clock)  # type: ignore[arg-type]
+    access.brake = Brake(cluster, tables, access, sources, clock)  # type: ignore[arg-type]
     return access.brake
 
 
-def view(count: int) -> View:
+def table(count: int) -> Table:
     """A registry with so many instances of the owner."""
-    result = View()
+    result = Table()
     for instance in instances(count):
         result.registered(instance)
     return result
@@ -92,7 +92,7 @@ def test_a_person_releases_it(error: KubernetesError | None) -> None:
     """The annotation lets the removals go at once and is taken off, with no lock held."""
     access = Access()
     access.error = error
-    checked = brake(access, view(3))
+    checked = brake(access, table(3))
     steps, hold = checked.check(KEY, syncer(), all_gone(3), OWNER)
     assert hold is not None
     assert (steps.changes, access.bodies) == ((), [])
@@ -106,14 +106,14 @@ def test_an_annotation_waits_for_a_hold() -> None:
     """Where nothing is held back it is left alone."""
     access = Access()
     released = syncer(**{RELEASE_ANNOTATION: "now"})
-    steps, hold = brake(access, view(3)).check(KEY, released, Plan(), OWNER)
+    steps, hold = brake(access, table(3)).check(KEY, released, Plan(), OWNER)
     assert (steps, hold, access.bodies) == (Plan(), None, [])
 
 
 def test_what_is_tried_again_counts_once() -> None:
     """One removal that Eureka does not take is not the whole operator's."""
     access = Access()
-    brakes, there = brake(access, view(13)), instances(13)
+    brakes, there = brake(access, table(13)), instances(13)
     for number in (0,) * 12 + (1, 2):
         steps = plan([one for one in there if one is not there[number]], there, OWNER)
         assert brakes.check(KEY, {"metadata": {}}, steps, OWNER)[1] is None
@@ -122,10 +122,10 @@ def test_what_is_tried_again_counts_once() -> None:
 def test_all_registries_count() -> None:
     """What an owner has elsewhere is left to callers: three of six are not all."""
     access = Access()
-    elsewhere = view(6)
+    elsewhere = table(6)
     for instance in instances(3):
         elsewhere.gone(instance.key)
-    steps, hold = brake(access, view(3), elsewhere).check(
+    steps, hold = brake(access, table(3), elsewhere).check(
         KEY,
         syncer(),
         all_gone(3),
@@ -139,14 +139,14 @@ class Crowd:
 
     def __init__(self, syncers: int) -> None:
         self.now = 0.0
-        self.view = View()
-        self.brake = brake(Access(), self.view, clock=lambda: self.now)
+        self.table = Table()
+        self.brake = brake(Access(), self.table, clock=lambda: self.now)
         self.made = 0
         self.there: dict[int, list[Instance]] = {}
         for number in range(syncers):
             self.there[number] = [self.instance(number) for _ in range(5)]
             for one in self.there[number]:
-                self.view.registered(one)
+                self.table.registered(one)
 
     def instance(self, number: int) -> Instance:
         """One more of a syncer."""
@@ -165,10 +165,10 @@ class Crowd:
         allowed, hold = self.brake.check(("shop", f"s-{number}"), syncer, steps, owner)
         for change in allowed.changes:
             if change.action is Action.DEREGISTER:
-                self.view.gone(change.instance.key)
+                self.table.gone(change.instance.key)
             else:
-                self.view.registered(change.instance)
-        self.there[number] = self.view.owned(owner) if hold else after
+                self.table.registered(change.instance)
+        self.there[number] = self.table.owned(owner) if hold else after
         return hold is None
 
 
@@ -221,5 +221,5 @@ def test_what_was_seen_terminating_is_not_held_back() -> None:
 
     there = instances(1)
     steps = plan([], there, OWNER)
-    found = brake(Access(), view(1), sources=Remembering()).check(KEY, {"metadata": {}}, steps, OWNER)
+    found = brake(Access(), table(1), sources=Remembering()).check(KEY, {"metadata": {}}, steps, OWNER)
     assert (found, asked) == ((steps, None), [there[0].instance_id])

@@ -13,6 +13,7 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.registrations.cancellation import Cancellation
 from eurekube_provider.registrations.draining import drain, put_all_back, put_back, was_left
 from eurekube_provider.registrations.properties import LEAVING
@@ -37,6 +38,7 @@ class Server:
         self.requests: list[str] = []
         self.peers = (self,)
         self.connection = Connection(("http://a/eureka",))
+        self.table = Table()
 
     @property
     def peer(self) -> Peers:
@@ -55,6 +57,10 @@ class Server:
     def read_everywhere(self, application: str, instance_id: str) -> InstanceByServer:
         """What is there, at every server."""
         return InstanceByServer({"http://a/eureka": self.read(application, instance_id)}, {})
+
+    def first(self, ask: Any, **_: Any) -> Any:
+        """It answers."""
+        return ask(self)
 
     def everywhere(self, ask: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """It answers."""

@@ -16,9 +16,9 @@ from eurekube_provider.core.model import EMPTY, DataCenter, EurekaLease, Instanc
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
     instance_to_json,
+    instance_to_text,
     instances_from_json,
     instances_from_text,
-    replica_to_text,
 )
 from tests.unit.strategies import instances, json_values, texts
 
@@ -286,7 +286,7 @@ def test_a_replica_says_what_a_registration_says(instance: Instance) -> None:
     """And the overridden status, but no field that we do not know."""
     plain = instance_to_json(replace(instance, unknown_fields=EMPTY))
     expected = {**plain, "overriddenStatus": instance.overridden_status.value}
-    assert json.loads(replica_to_text(instance)) == expected
+    assert json.loads(instance_to_text(instance, overridden=instance.overridden_status)) == expected
 
 
 def test_texts_are_shared_and_not_kept_for_ever() -> None:

@@ -29,6 +29,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import KubeAccess
 
 SECRET = "pa55-w0rd"
@@ -374,7 +375,7 @@ def test_only_a_server_that_is_away_has_a_deputy(answering: Answer) -> None:
     """A 5xx is asked of the next server; a refusal is an answer, and the next one would say the same."""
     away, refusing, unasked = answering(503), answering(400, "no"), answering(204)
     peers = Peers(Connection((away.url, refusing.url, unasked.url)))
-    said(RegistryRejected, lambda: peers.register(RATING), refusing.url)
+    said(RegistryRejected, lambda: Writer(peers).register(RATING), refusing.url)
     peers.close()
     assert [len(server.requests) for server in (away, refusing, unasked)] == [1, 1, 0]
 
@@ -393,7 +394,7 @@ def test_no_server_answers(answering: Answer) -> None:
     first, second = answering(503, "first"), answering(500, "second")
     peers = Peers(Connection((first.url, second.url)))
     said(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")
-    said(RegistryUnreachable, lambda: peers.deregister("A", "b"))
+    said(RegistryUnreachable, lambda: Writer(peers).remove(RATING))
     by_server = peers.read_everywhere("A", "b")
     peers.close()
     assert (by_server.found, by_server.is_gone) == (None, False)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from eurekube_provider.core.errors import LeadershipLost, RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, Outcome, Plan
-from eurekube_provider.eureka.apply import BULK_FROM_CHANGES
-from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.registry import coalescing as module
-from eurekube_provider.eureka.registry.coalescing import AT_ONCE, Coalescer
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
+from eurekube_provider.eureka.notes import Order
+from eurekube_provider.eureka.registry.coalescing import Coalescer
+from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
 from lab.waiting import wait_until
 
 SECONDS = 30.0
@@ -34,45 +34,32 @@ def registers(application: str, instance_id: str = "", count: int = 1) -> Plan:
     )
 
 
-class Servers:
-    """Peers and observer at once, for whom batches are used."""
-
-    def __init__(self, *, batches: bool = True, known: bool = True) -> None:
-        self.batches = batches
-        self.known = known
-
-    def uses_batches(self, _leases: int) -> bool:
-        """As told."""
-        return self.batches
-
-    def is_known(self, _owner: str) -> bool:
-        """As told."""
-        return self.known
-
-
 class Road:
-    """What went alone and what together; single plans are held up until the gate opens."""
+    """What went alone and what together; single plans are held up until the gate opens.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    :ivar batches: whether batches are used.
+    :ivar known: whether each owner has instances.
+    """
+
+    def __init__(self) -> None:
         self.gate = threading.Event()
         self.alone: list[str] = []
         self.together: list[set[str]] = []
-        self.fail: Callable[[Sequence[Instance]], dict[tuple[str, str], Any]] = lambda _: {}
+        self.fail: Callable[[Order], ChangeError | None] = lambda _: None
+        self.batches = self.known = True
+        self.peers = SimpleNamespace(uses_batches=lambda _: self.batches)
+        self.notes = SimpleNamespace(is_known=lambda _: self.known)
+        self.coalescer = Coalescer(cast("Writer", self))
         self._pool = ThreadPoolExecutor(32)
-        self.servers = Servers()
-        self.coalescer = Coalescer(cast("Peers", self.servers))
-        monkeypatch.setattr(module, "apply", self._apply)
-        monkeypatch.setattr(module, "change_many", self._change_many)
 
     def send(self, plan: Plan, owner: str = "owner") -> Future[Outcome]:
         """Have a plan carried out on a thread of its own."""
-        servers: Any = self.servers
-        return self._pool.submit(self.coalescer.apply, plan, owner, servers, leases=1000)
+        return self._pool.submit(self.coalescer.apply, plan, owner, leases=1000)
 
     def fill(self) -> list[Future[Outcome]]:
-        """As many as may be under way, held up."""
-        sent = [self.send(registers(f"first-{number}")) for number in range(AT_ONCE)]
-        wait_until(lambda: len(self.alone) == AT_ONCE, "all under way", SECONDS)
+        """One that is under way, held up."""
+        sent = [self.send(registers("first"))]
+        wait_until(lambda: len(self.alone) == 1, "it under way", SECONDS)
         return sent
 
     def gather(self, *plans: Plan) -> list[Future[Outcome]]:
@@ -83,28 +70,22 @@ class Road:
             wait_until(lambda: self.coalescer.waiting == number, "one more that waits", SECONDS)  # noqa: B023
         return sent
 
-    def _apply(self, plan: Plan, *_: object, **__: object) -> Outcome:
+    def apply(self, plan: Plan, *_: object, **__: object) -> Outcome:
+        """Plays :meth:`.Writer.apply`."""
         self.alone.append(plan.changes[0].instance.application)
         self.gate.wait(SECONDS)
         return Outcome(plan.changes, ())
 
-    def _change_many(
-        self,
-        _peers: object,
-        wanted: Sequence[Instance],
-        leaving: Sequence[Instance],
-        owners: Mapping[tuple[str, str], str],
-        _observer: object,
-    ) -> dict[tuple[str, str], Any]:
-        assert {one.key for one in (*wanted, *leaving)} == owners.keys()
-        self.together.append({one.application for one in wanted})
-        return self.fail(wanted)
+    def apply_together(self, orders: Sequence[Order]) -> list[ChangeError | None]:
+        """Plays :meth:`.Writer.apply_together`."""
+        self.together.append({order.change.instance.application for order in orders})
+        return [self.fail(order) for order in orders]
 
 
 @pytest.fixture
-def road(monkeypatch: pytest.MonkeyPatch) -> Road:
+def road() -> Road:
     """A road on which nobody is yet."""
-    return Road(monkeypatch)
+    return Road()
 
 
 def test_who_finds_the_way_free_goes_alone_and_at_once(road: Road) -> None:
@@ -122,9 +103,9 @@ def test_who_waits_goes_together(road: Road) -> None:
     sent += road.gather(*plans)
     road.gate.set()
     outcomes = [one.result(SECONDS) for one in sent]
-    assert [outcome.done for outcome in outcomes[AT_ONCE:]] == [plan.changes for plan in plans]
+    assert [outcome.done for outcome in outcomes[1:]] == [plan.changes for plan in plans]
     assert road.together == [{f"APP-{number}" for number in range(6)}]
-    assert len(road.alone) == AT_ONCE
+    assert len(road.alone) == 1
 
 
 def test_an_application_is_in_a_batch_once(road: Road) -> None:
@@ -134,7 +115,7 @@ def test_an_application_is_in_a_batch_once(road: Road) -> None:
     road.gate.set()
     assert all(one.result(SECONDS).failures == () for one in sent)
     assert {"A", "B"} in road.together
-    assert road.alone[AT_ONCE:] == ["A"]
+    assert road.alone[1:] == ["A"]
 
 
 def test_one_that_fails_fails_alone(road: Road) -> None:
@@ -142,29 +123,26 @@ def test_one_that_fails_fails_alone(road: Road) -> None:
     error = RegistryRejected("no")
     sent = road.fill()
     sent += road.gather(registers("a"), registers("b"))
-    road.fail = lambda wanted: {one.key: error for one in wanted if one.application == "A"}
+    road.fail = lambda order: error if order.change.instance.application == "A" else None
     road.gate.set()
-    first, second = (one.result(SECONDS) for one in sent[AT_ONCE:])
+    first, second = (one.result(SECONDS) for one in sent[1:])
     assert [failure.error for failure in first.failures] == [error]
     assert (second.failures, len(second.done)) == ((), 1)
 
 
-@pytest.mark.parametrize("error", [RegistryUnreachable("away"), LeadershipLost("not sent")], ids=str)
-def test_what_ends_a_batch_is_told_to_all_of_it(road: Road, error: Exception) -> None:
-    """No server answers: each change failed. Another replica leads: each plan is given up."""
+def test_what_ends_a_batch_is_told_to_all_of_it(road: Road) -> None:
+    """Another replica leads: each plan is given up."""
+    error = LeadershipLost("not sent")
 
-    def fail(_: Sequence[Instance]) -> dict[tuple[str, str], Any]:
+    def fail(_: Order) -> None:
         raise error
 
     sent = road.fill()
     sent += road.gather(registers("a"), registers("b"))
     road.fail = fail
     road.gate.set()
-    for one in sent[AT_ONCE:]:
-        if isinstance(error, LeadershipLost):
-            assert one.exception(SECONDS) is error
-        else:
-            assert [failure.error for failure in one.result(SECONDS).failures] == [error]
+    for one in sent[1:]:
+        assert one.exception(SECONDS) is error
     assert road.send(registers("c")).result(SECONDS).failures == ()
 
 
@@ -172,13 +150,13 @@ def test_who_never_travels_with_others(road: Road) -> None:
     """Large plans, a status, an owner's first instance, and all where batches are not used."""
     road.fill()
     status = Change(Action.SET_STATUS, Instance("s", "s", "h", "h", Port(80), status=Status.OUT_OF_SERVICE))
-    for plan in (registers("large", count=BULK_FROM_CHANGES), Plan((status,))):
+    for plan in (registers("large", count=BATCH_FROM_CHANGES), Plan((status,))):
         road.send(plan)
     wait_until(lambda: {"LARGE", "S"} <= set(road.alone), "both on their way", SECONDS)
-    road.servers.known = False
-    road.send(registers("first"))
-    wait_until(lambda: "FIRST" in road.alone, "the first instance", SECONDS)
-    road.servers.known, road.servers.batches = True, False
+    road.known = False
+    road.send(registers("another"))
+    wait_until(lambda: "ANOTHER" in road.alone, "the first instance", SECONDS)
+    road.known, road.batches = True, False
     road.send(registers("plain"))
     wait_until(lambda: "PLAIN" in road.alone, "one without batches", SECONDS)
     road.gate.set()

@@ -173,7 +173,7 @@ def test_every_key_of_the_document_is_documented() -> None:
     stacks = Instance("A", "b", "h", "10.0.0.1", Port(1), metadata={"eurekube.owner": "stack/o/p/s/n"})
     told.registry.renewals.add(stacks, just_registered=True)
     told.slice("rating", "10.0.0.1")
-    told.registry.view.registered(replace(stacks, application="RATING"))
+    told.registry.table.registered(replace(stacks, application="RATING"))
     told.mirror("review")
     found = keys_of(overview(told.parts), "document") | keys_of(
         overview(told.parts, PageRequest(application="rating")), "document"

@@ -107,8 +107,8 @@ def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
     told.conflict(told.syncer("rating"), HOSTILE)
     told.slice("rating", "10.0.0.1", HOSTILE)
     evil = Instance("RATING", HOSTILE.replace("/", ""), "h", HOSTILE, Port(1))
-    told.registry.view.registered(evil)
-    told.registry.view.registered(
+    told.registry.table.registered(evil)
+    told.registry.table.registered(
         replace(evil, instance_id="b", ip_address="x", metadata={"eurekube.owner": HOSTILE})
     )
     page = Page(html(seen(told, application="rating")))
@@ -435,7 +435,7 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
     key = told.syncer("rating")
     there = told.instances(key, 2)
     told.slice("rating", *(one.ip_address for one in there), "10.0.0.9")
-    told.registry.view.registered(replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={}))
+    told.registry.table.registered(replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={}))
     steps = plan(there, [], there[0].owner or "")
     told.controller.history.record(
         key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())

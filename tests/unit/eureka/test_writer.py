@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -20,15 +21,13 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest
-from eurekube_provider.eureka.apply import apply, set_status, write
-from eurekube_provider.eureka.bulk import change_many
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.instance_by_server import InstanceByServer
-from eurekube_provider.eureka.observer import next_timestamp
+from eurekube_provider.eureka.notes import next_timestamp, now_ms
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World, owned
 from tests.model.commands import DATA_CENTER
+from tests.recording_notes import RecordingNotes
 from tests.unit.eureka.model_servers import ONE, URLS, Servers, removed
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.strategies import OURS, THEIRS
@@ -45,31 +44,43 @@ class Registry(Peers):
     """One server in memory that fails when told to, and remembers what it was asked."""
 
     def __init__(self, *instances: Instance) -> None:
+        super().__init__(Connection(("http://one/eureka",)))
         self.held: dict[Key, Instance] = {one.key: one for one in instances}
         self.errors: dict[Key, RegistryError] = {}
         self.asked: list[tuple[str, str]] = []
-        self.may_write = lambda: True
+        for name in ("read", "register", "deregister", "set_status", "clear_status"):
+            setattr(self.peers[0], name, getattr(self, f"serve_{name}"))
 
     def uses_batches(self, leases: int) -> bool:
         """Never."""
         assert leases >= 0
         return False
 
-    def read(self, application: str, instance_id: str) -> Instance | None:
+    def serve_read(self, application: str, instance_id: str) -> Instance | None:
         """What is held."""
         self._ask("read", application, instance_id)
         return self.held.get((application, instance_id))
 
-    def register(self, instance: Instance) -> None:
+    def serve_register(self, instance: Instance) -> None:
         """Hold it."""
         self._ask("register", *instance.key)
         self.held[instance.key] = instance
 
-    def deregister(self, application: str, instance_id: str) -> InstanceByServer:
+    def serve_deregister(self, application: str, instance_id: str) -> bool:
         """Hold it no more."""
         self._ask("deregister", application, instance_id)
-        self.held.pop((application, instance_id), None)
-        return InstanceByServer({"http://one/eureka": None}, {})
+        return self.held.pop((application, instance_id), None) is not None
+
+    def serve_set_status(self, instance: Instance, status: Status) -> bool:
+        """Set it over the instance's own."""
+        self.held[instance.key] = replace(self.held[instance.key], status=status, overridden_status=status)
+        return True
+
+    def serve_clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
+        """Take the override away."""
+        have = self.held[instance.key]
+        self.held[instance.key] = replace(have, status=status, overridden_status=Status.UNKNOWN)
+        return True
 
     def _ask(self, what: str, application: str, instance_id: str) -> None:
         self.asked.append((what, instance_id))
@@ -84,7 +95,7 @@ A, B, C = instance("a"), instance("b"), instance("c")
 def test_every_write_is_preceded_by_a_read() -> None:
     """What a list said is not believed: whose the instance is now is read first."""
     registry = Registry(C)
-    outcome = apply(plan([A], [C], OURS), OURS, registry)
+    outcome = Writer(registry).apply(plan([A], [C], OURS), OURS)
     assert [change.action for change in outcome.done] == [Action.REGISTER, Action.DEREGISTER]
     assert registry.asked == [("read", "a"), ("register", "a"), ("read", "c"), ("deregister", "c")]
     assert registry.held.keys() == {A.key}
@@ -96,7 +107,7 @@ def test_one_refusal_stops_nothing_else(parallel: bool) -> None:
     registry = Registry(C)
     registry.errors = {A.key: RegistryRejected("no")}
     with ThreadPoolExecutor(2) as pool:
-        outcome = apply(plan([A, B], [C], OURS), OURS, registry, executor=pool if parallel else None)
+        outcome = Writer(registry).apply(plan([A, B], [C], OURS), OURS, pool if parallel else None)
     assert [(failure.change.instance, str(failure.error)) for failure in outcome.failures] == [(A, "no")]
     assert [change.instance for change in outcome.done] == [B, C]
 
@@ -109,14 +120,14 @@ class Interrupted(Registry):
         self.writes = writes
         self.seen = [held]
 
-    def register(self, instance: Instance) -> None:
+    def serve_register(self, instance: Instance) -> None:
         """Hold it, with the override that there is; a server believes DOWN all the same."""
         have = self.held[instance.key]
         override = have.overridden_status
         status = override if have.is_overridden and instance.status is not Status.DOWN else instance.status
         self._write(replace(instance, status=status, overridden_status=override))
 
-    def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
+    def serve_clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Take the override away."""
         have = self.held[instance.key]
         self._write(replace(have, status=status, overridden_status=Status.UNKNOWN))
@@ -143,7 +154,7 @@ def test_our_own_out_of_service_is_undone_however_often_that_is_interrupted(
     for allowed, status in ((writes, first), (3, first), (3, Status.UP)):
         registry.writes = allowed
         with suppress(LeadershipLost):
-            apply(plan([replace(A, status=status)], registry.held.values(), OURS), OURS, registry)
+            Writer(registry).apply(plan([replace(A, status=status)], registry.held.values(), OURS), OURS)
     assert plan([A], registry.held.values(), OURS).changes == ()
     found = registry.held[A.key]
     assert (found.status, found.is_overridden, found.metadata) == (Status.UP, False, A.metadata)
@@ -154,7 +165,7 @@ def test_with_no_server_the_rest_is_given_up() -> None:
     """Where the registry is away, later steps are not tried: each of them is told as failed."""
     registry = Registry(C)
     registry.errors = {A.key: RegistryUnreachable("away")}
-    outcome = apply(plan([A], [C], OURS), OURS, registry)
+    outcome = Writer(registry).apply(plan([A], [C], OURS), OURS)
     assert outcome.done == ()
     assert [failure.change.instance for failure in outcome.failures] == [A, C]
     assert registry.asked == [("read", "a")]
@@ -165,14 +176,16 @@ def test_changes_that_are_equal_are_told_apart() -> None:
     registry = Registry()
     registry.errors = {A.key: RegistryUnreachable("away")}
     twice = Plan((Change(Action.REGISTER, A), Change(Action.REGISTER, A), Change(Action.DEREGISTER, A, A)))
-    outcome = apply(twice, OURS, registry)
+    outcome = Writer(registry).apply(twice, OURS)
     assert len(outcome.done) + len(outcome.failures) == 3
 
 
 def test_a_foreign_instance_is_a_conflict() -> None:
     """An instance that came to belong to somebody else since the plan is left as it is."""
     registry = Registry(instance("a", THEIRS))
-    outcome = apply(Plan((Change(Action.UPDATE, A, A), Change(Action.DEREGISTER, A, A))), OURS, registry)
+    outcome = Writer(registry).apply(
+        Plan((Change(Action.UPDATE, A, A), Change(Action.DEREGISTER, A, A))), OURS
+    )
     assert [type(failure.error) for failure in outcome.failures] == [OwnershipConflict] * 2
     assert registry.held == {A.key: instance("a", THEIRS)}
     assert {what for what, _ in registry.asked} == {"read"}
@@ -184,7 +197,7 @@ def test_timestamps_only_grow(stored: int) -> None:
     have = replace(A, last_dirty_timestamp_ms=stored)
     assert next_timestamp(have) > stored
     assert next_timestamp(None) > 1_700_000_000_000
-    written = write(Registry(have), replace(A, ip_address="10.0.0.2"), have)
+    written = Writer(Registry(have)).write(replace(A, ip_address="10.0.0.2"), have)
     assert (written.last_dirty_timestamp_ms or 0) > stored
 
 
@@ -194,7 +207,7 @@ def test_what_is_not_ours_to_decide_survives_a_write() -> None:
         A, unknown_fields={"x": 1}, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE
     )
     registry = Registry(have)
-    written = write(registry, replace(A, ip_address="10.0.0.2"), have)
+    written = Writer(registry).write(replace(A, ip_address="10.0.0.2"), have)
     sent = registry.held[A.key]
     assert (sent.unknown_fields, sent.data_center) == ({"x": 1}, have.data_center)
     assert (written.status, written.overridden_status) == (Status.OUT_OF_SERVICE, Status.OUT_OF_SERVICE)
@@ -206,14 +219,14 @@ def test_a_change_that_may_not_be_made_ends_the_plan() -> None:
     steps = Plan((Change(Action.REGISTER, A), Change(Action.REGISTER, C), Change(Action.DEREGISTER, B)), ())
 
     class Stopped(Registry):
-        def register(self, instance: Instance) -> None:
+        def serve_register(self, instance: Instance) -> None:
             if instance.key == C.key:
                 raise LeadershipLost("not sent")
-            super().register(instance)
+            super().serve_register(instance)
 
     stopped = Stopped(*registry.held.values())
     with ThreadPoolExecutor(2) as executor, pytest.raises(LeadershipLost):
-        apply(steps, OURS, stopped, executor=executor)
+        Writer(stopped).apply(steps, OURS, executor)
     assert stopped.held.keys() == {A.key, B.key}
     assert ("deregister", "b") not in stopped.asked
 
@@ -225,80 +238,59 @@ def test_what_may_not_be_written_is_not_even_read(parallel: bool) -> None:
     registry.may_write = lambda: not registry.asked
     steps = Plan(tuple(Change(Action.DEREGISTER, one) for one in (B, A, C)), ())
     with ThreadPoolExecutor(1) as pool, pytest.raises(LeadershipLost, match="not begun"):
-        apply(steps, OURS, registry, executor=pool if parallel else None)
+        Writer(registry).apply(steps, OURS, pool if parallel else None)
     assert registry.asked == [("read", "b"), ("deregister", "b")]
-
-
-class _AllIsNew:
-    """An operator that has seen none of the instances, by a list that one server gave."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, Instance]] = []
-
-    def is_of_another_cluster(self, instance: Instance) -> bool:
-        """It knows of none."""
-        return not instance
-
-    def is_known(self, owner: str) -> bool:
-        """It has others."""
-        return bool(owner)
-
-    def holds(self, key: Key) -> bool:
-        """It holds nothing."""
-        return not key
-
-    def is_new(self, key: Key) -> bool:
-        """It was never seen."""
-        return bool(key)
-
-    def lost_override(self, key: Key) -> Status:
-        """Nothing was lost."""
-        assert key
-        return Status.UNKNOWN
-
-    def registered(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("registered", instance))
-
-    def found(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("found", instance))
-
-    def leaving(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("leaving", instance))
-
-    def gone(self, instance: Instance) -> None:
-        """Remember it."""
-        self.told.append(("gone", instance))
 
 
 class _OneServer(Registry):
     """A registry of one URL, which keeps what is newer, as a server does."""
 
-    peers = (Peer("http://one/eureka", Connection(("http://one/eureka",))),)
-
-    def register(self, instance: Instance) -> None:
+    def serve_register(self, instance: Instance) -> None:
         """Hold it unless a newer version is held."""
         before = self.held.get(instance.key)
-        super().register(instance)
+        super().serve_register(instance)
         if before is not None and before.written_at_ms > instance.written_at_ms:
             self.held[instance.key] = before
 
 
 def test_a_new_instance_costs_one_registration_and_one_read() -> None:
     """A second registration would be one more change that every client is told of."""
-    registry, seen = _OneServer(), _AllIsNew()
-    apply(plan([A], [], OURS), OURS, registry, seen)
+    registry, seen = _OneServer(), RecordingNotes(all_is_new=True)
+    Writer(registry, seen).apply(plan([A], [], OURS), OURS)
     assert registry.asked == [("register", "a"), ("read", "a")]
-    assert [(what, one.instance_id) for what, one in seen.told] == [("registered", "a")]
+    assert seen.told == [("registered", "a")]
+
+
+@pytest.mark.parametrize("answer", [True, False], ids=["all answer", "one is silent"])
+def test_a_new_instance_is_written_last_where_several_servers_are_asked_for_it(answer: bool) -> None:
+    """One that is silent may hold it: what is written gives way, and is read. Else nothing is asked again."""
+    urls = [f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3)]
+    cluster, asked = EurekaCluster(urls), list[str]()
+    world = World(cluster)
+    world.watch = lambda what: asked.append(what.partition(" ")[0])
+
+    def silent(*_: str) -> None:
+        raise RegistryUnreachable("it is frozen")
+
+    with owned(world):
+        peers, seen = Peers(Connection(tuple(urls))), RecordingNotes(all_is_new=True)
+        if not answer:
+            peers.peers[2].read = silent  # type: ignore[method-assign,assignment]
+        before_ms = now_ms()
+        assert Writer(peers, seen).apply(plan([instance("one")], [], OURS), OURS).failures == ()
+        cluster.clock.advance(5_000)
+        peers.close()
+    assert asked.count("POST") == 1
+    assert len(asked) == 4
+    for server in cluster.servers.values():
+        assert (server.registry.leases["RATING"]["one"].holder.dirty_ms >= before_ms) is answer
 
 
 def test_what_stood_there_before_we_registered_is_told_to_the_server_that_lacks_it() -> None:
     """Behind one URL another server may have answered the registration, and lack what this one holds."""
     stored = replace(A, last_dirty_timestamp_ms=next_timestamp(None))
     registry = _OneServer(stored)
-    apply(plan([A], [], OURS), OURS, registry, _AllIsNew())
+    Writer(registry, RecordingNotes(all_is_new=True)).apply(plan([A], [], OURS), OURS)
     assert registry.asked == [("register", "a"), ("read", "a"), ("register", "a")]
     assert registry.held[A.key] == stored
 
@@ -311,14 +303,26 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:
         overridden_status=Status.OUT_OF_SERVICE,
         metadata={**A.metadata, LEAVING_KEY: "true"},
     )
-    registry, seen = Registry(out), _AllIsNew()
-    apply(plan([replace(A, health_check_url="http://a/")], [A], OURS), OURS, registry, seen)
+    registry, seen = Registry(out), RecordingNotes()
+    Writer(registry, seen).apply(plan([replace(A, health_check_url="http://a/")], [A], OURS), OURS)
     assert registry.held[A.key].is_leaving
     assert registry.held[A.key].health_check_url
-    assert [one.is_leaving for _, one in seen.told] == [True]
-    enforced = Registry(out)
-    apply(plan([replace(A, health_check_url="http://a/")], [A], OURS), OURS, enforced)
-    assert not enforced.held[A.key].is_leaving  # a stack decides about its marks by itself
+    known = seen.table.get(A.key)
+    assert known is not None
+    assert known.is_leaving
+
+
+def test_a_stack_decides_about_our_mark_by_itself() -> None:
+    """What it planned is written as it is."""
+    stacks = "stack/o/p/s/n"
+    out = replace(
+        instance("a", stacks), status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE
+    )
+    registry = Registry(replace(out, metadata={**out.metadata, LEAVING_KEY: "true"}))
+    want = replace(instance("a", stacks), health_check_url="http://a/")
+    Writer(registry).apply(plan([want], [instance("a", stacks)], stacks), stacks)
+    assert registry.held[A.key].health_check_url
+    assert not registry.held[A.key].is_leaving
 
 
 def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None:
@@ -341,14 +345,14 @@ def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None
     cluster.request(second, ServerRequest("POST", ("apps", "RATING"), body={"instance": theirs}))
     cluster.clock.advance(300_000)
     with owned(World(cluster)):
-        peers, observer = Peers(Connection((first, second))), _AllIsNew()
-        outcome = apply(plan([instance("one")], [], OURS), OURS, peers, observer)
+        peers, seen = Peers(Connection((first, second))), RecordingNotes(all_is_new=True)
+        outcome = Writer(peers, seen).apply(plan([instance("one")], [], OURS), OURS)
         cluster.clock.advance(5_000)
         peers.close()
     held = cluster.servers[second].registry.leases["RATING"]["one"].holder
     assert held.fields["hostName"] == "10.9.9.9"
     assert isinstance(outcome.failures[0].error, OwnershipConflict)
-    assert [(what, one.ip_address) for what, one in observer.told] == [("found", "10.9.9.9")]
+    assert seen.told == [("found", "one")]
 
 
 def test_a_server_that_lacks_our_mark_is_told_of_it_before_our_status() -> None:
@@ -357,7 +361,7 @@ def test_a_server_that_lacks_our_mark_is_told_of_it_before_our_status() -> None:
     have = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": "x"})
     want = replace(have, status=Status.OUT_OF_SERVICE, metadata={**have.metadata, LEAVING_KEY: "true"})
     eureka = FakeEureka({have.key: have})
-    set_status(FakeServers({url: eureka})(Connection((url,))), want, have)
+    Writer(FakeServers({url: eureka})(Connection((url,)))).change_status(want, have)
     writes = [each for each in eureka.asked if each in ("register", "set_status")]
     assert writes == ["register", "set_status"]
     assert eureka.held[have.key].is_leaving
@@ -388,49 +392,54 @@ def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) ->
     assert servers.told[-2:] == ["leaving", "gone"]
 
 
-def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> None:
-    """There is time for that while a server is waited for that does not answer: the look finds theirs."""
+def test_what_only_one_server_shows_to_be_anothers_is_not_removed(servers: Servers) -> None:
+    """It registered there a moment ago, and no other one has heard of it: a removal goes to each server."""
     servers.everywhere(ONE)
-    servers.cluster.down.add(URLS[-1])
-    registry = servers.cluster.servers[URLS[0]].registry
-    held = servers.holding()[URLS[0]].copy()
-    theirs = replace(held, fields={**held.fields, "metadata": {OWNER_KEY: "stack/o/p/s/n"}})
-    comes = iter([True])
-
-    def registers(what: str) -> None:
-        if what.startswith("DELETE") and URLS[1] in what and next(comes, False):
-            registry.register(theirs, replicated=True)
-
-    servers.world.watch = registers
-    assert not removed(servers, in_a_batch=False)
-    assert registry.get(*ONE.key) is theirs
-    assert URLS[1] not in servers.holding()
+    last = servers.cluster.servers[URLS[-1]].registry
+    held = servers.holding()[URLS[-1]].copy()
+    fields = {**held.fields, "metadata": {OWNER_KEY: "stack/o/p/s/n"}}
+    theirs = replace(held, fields=fields, dirty_ms=held.dirty_ms + 1)
+    last.register(theirs, replicated=True)
+    (error,) = removed(servers, in_a_batch=False)
+    assert isinstance(error, OwnershipConflict)
+    assert servers.holding().keys() == set(URLS)
 
 
-def test_what_a_server_holds_again_is_removed_again(servers: Servers) -> None:
-    """A renewal that was forwarded came after the removal: only a look past the caches tells."""
-    servers.everywhere(ONE)
-    registry = servers.cluster.servers[URLS[0]].registry
-    kept, comes_back = servers.holding()[URLS[0]].copy(), iter([True])
+REQUESTS = {
+    "one more": (plan([ONE], [], OURS), {1: {"POST": 1, "GET": 1}, 3: {"POST": 1, "GET": 3}}),
+    "changed": (
+        plan([replace(ONE, ip_address="10.0.0.2")], [ONE], OURS),
+        {1: {"GET": 1, "POST": 1}, 3: {"GET": 1, "POST": 1}},
+    ),
+    "removed": (plan([], [ONE], OURS), {1: {"GET": 1, "DELETE": 1}, 3: {"GET": 3, "DELETE": 3}}),
+}
 
-    def forwarded(what: str) -> None:
-        if what.startswith("DELETE") and URLS[0] in what and next(comes_back, False):
-            registry.register(kept, replicated=True)
 
-    servers.world.watch = forwarded
-    assert not removed(servers, in_a_batch=False)
-    assert next(comes_back, None) is None
-    assert servers.holding() == {}
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("what", list(REQUESTS))
+def test_how_many_requests_one_pod_costs(what: str, count: int) -> None:
+    """One server answers by two what several do by four, and by six for a removal, which is sent to each."""
+    cluster, asked = EurekaCluster(URLS[:count]), Counter[str]()
+    cluster.clock.advance(3_600_000)
+    world = World(cluster)
+    steps, expected = REQUESTS[what]
+    with owned(world), closing(Peers(Connection(URLS[:count]))) as peers:
+        if steps.changes[0].action is not Action.REGISTER:
+            Writer(peers).register(replace(ONE, last_dirty_timestamp_ms=cluster.clock.now_ms))
+            cluster.clock.advance(5_000)
+        world.watch = lambda sent: asked.update([sent.partition(" ")[0]])
+        writer = Writer(peers, RecordingNotes(all_is_new=True))
+        assert writer.apply(steps, OURS).failures == ()
+    assert asked == expected[count]
 
 
 @WAYS
 def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bool, servers: Servers) -> None:
     """As an override, so that it is theirs to clear; nobody finds it UP in between."""
-    servers.lost = Status.OUT_OF_SERVICE
-    if in_a_batch:
-        change_many(servers.peers, [ONE], (), {ONE.key: OURS}, servers)
-    else:
-        apply(plan([ONE], [], OURS), OURS, servers.peers, servers)
+    out = Status.OUT_OF_SERVICE
+    servers.table.found(replace(ONE, status=out, overridden_status=out))
+    servers.table.gone(ONE.key, is_forgotten=True)
+    assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=in_a_batch)
     held = servers.holding().values()
     assert {(one.status, one.overridden) for one in held} == {("OUT_OF_SERVICE", "OUT_OF_SERVICE")}
     assert servers.told[-1] == "registered OUT_OF_SERVICE"
@@ -442,13 +451,8 @@ def test_what_registered_itself_under_our_id_is_left(in_a_batch: bool, servers: 
     itself = replace(ONE, metadata={}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(itself)
     changed = replace(ONE, port=Port(9090))
-    if in_a_batch:
-        for wanted, leaving in (([changed], []), ([], [ONE])):
-            failed = change_many(servers.peers, wanted, leaving, {ONE.key: OURS}, servers)
-            assert [type(error) for error in failed.values()] == [OwnershipConflict]
-    else:
-        for steps in (plan([changed], [ONE], OURS), plan([], [ONE], OURS)):
-            (failure,) = apply(steps, OURS, servers.peers, servers).failures
-            assert isinstance(failure.error, OwnershipConflict)
+    for steps in (plan([changed], [ONE], OURS), plan([], [ONE], OURS)):
+        errors = servers.carry_out(steps, in_a_batch=in_a_batch)
+        assert [type(error) for error in errors] == [OwnershipConflict]
     assert servers.holding().keys() == set(URLS)
     assert {held.dirty_ms for held in servers.holding().values()} == {itself.last_dirty_timestamp_ms}

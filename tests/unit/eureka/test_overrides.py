@@ -9,7 +9,7 @@ import pytest
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.text import MOST_NAME_LETTERS, name_problem
-from eurekube_provider.eureka.status_override import can_be_asked_for, put_back
+from eurekube_provider.eureka.overrides import can_be_asked_for, put_back
 from tests.unit.eureka.model_servers import ONE, Servers
 
 

@@ -17,6 +17,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
+from eurekube_provider.eureka.writer import Writer
 
 _ASKED_AT_ONCE = 20
 
@@ -130,7 +131,7 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     :raises RegistryError: no server can be asked.
     """
     for one in instances:
-        peers.everywhere(lambda peer: peer.set_status(one, Status.OUT_OF_SERVICE))  # noqa: B023 - used at once
+        Writer(peers).set_everywhere(one, Status.OUT_OF_SERVICE)
     return read_statuses(peers, instances)
 
 
@@ -164,16 +165,12 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
     :param again: it was cleared before, so that OUT_OF_SERVICE without an override is what is left of it.
     """
     held = [found for found in peers.read_everywhere(*instance.key).instances.values() if found]
-    is_leaving = any(found.is_leaving for found in held)
-    is_left = again and any(one.status is Status.OUT_OF_SERVICE and not one.is_overridden for one in held)
-    if is_leaving or not (is_left or any(found.is_overridden for found in held)):
+    out = [one for one in held if one.is_overridden or (again and one.status is Status.OUT_OF_SERVICE)]
+    if not out or any(found.is_leaving for found in held):
         return False
     # The one that holds when the override is gone, as far as that is known.
     said = (one.status for one in held if one.status not in (Status.OUT_OF_SERVICE, Status.UP))
-    status = next(said, Status.UP)
-    if is_left:  # clearing does nothing where there is no override
-        peers.everywhere(lambda peer: peer.set_status(instance, status))
-    peers.everywhere(lambda peer: peer.clear_status(instance, status))
+    Writer(peers).clear_everywhere(instance, out, next(said, Status.UP))
     return True
 
 

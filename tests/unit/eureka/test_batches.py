@@ -14,18 +14,20 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import Action, Change, plan
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.eureka import peers as peers_module
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.bulk import change_many
+from eurekube_provider.eureka.batches import Failures, change_many
 from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.notes import Notes, Order
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.waiting import wait_until
 from tests.explore.world import World, owned
-from tests.recording_observer import RecordingObserver
+from tests.recording_notes import RecordingNotes
 from tests.unit.eureka.model_servers import ONE, URLS, Servers, removed
 
 OURS, THEIRS = "cluster/eks/shop/rating", "cluster/other/shop/rating"
@@ -43,12 +45,13 @@ class InlineExecutor:
         return True
 
 
-class Known(RecordingObserver):
-    """An observer to which no id is new."""
-
-    def is_new(self, key: tuple[str, str]) -> bool:
-        """It is not."""
-        return not key
+def changed(
+    peers: Peers, wanted: Sequence[Instance], leaving: Sequence[Instance] = (), notes: Notes | None = None
+) -> Failures:
+    """Have these stand, and those removed, on our behalf; returns what was not done."""
+    changes = [Change(Action.REGISTER, one) for one in wanted]
+    changes += [Change(Action.DEREGISTER, one, one) for one in leaving]
+    return change_many(peers, notes or Notes(peers.table), [Order(change, OURS) for change in changes])
 
 
 def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +77,10 @@ def test_a_slow_server_is_written_to_as_well(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Peer, "batch", carry_out)
     monkeypatch.setattr(Peer, "read", lambda peer, _, name: one if name in held[peer.url] else None)
     peers = Peers(Connection(URLS, mode=BatchMode.BATCH), waits_for_all=False)
-    owners = {one.key: OURS}
-    assert change_many(peers, [one], (), owners, None) == {}
+    assert changed(peers, [one]) == {}
     assert one.instance_id in held[URLS[0]]
     wait_until(lambda: one.instance_id in held[slow], "the registration", 10.0)
-    assert change_many(peers, (), [one], owners, None) == {}
+    assert changed(peers, (), [one]) == {}
     assert one.instance_id not in held[URLS[0]]
     wait_until(lambda: one.instance_id not in held[slow], "the removal", 10.0)
     peers.close()
@@ -88,7 +90,7 @@ def test_what_may_not_be_written_in_a_batch_is_not_even_read() -> None:
     """A batch that waited for its turn asks nothing once this replica may lead no more."""
     peers = Peers(Connection(URLS, mode=BatchMode.BATCH), lambda: False)
     with mock.patch.object(Peer, "batch") as asked, pytest.raises(LeadershipLost, match="not begun"):
-        change_many(peers, [instance(OURS, 1)], [instance(OURS, 2)], {}, None)
+        changed(peers, [instance(OURS, 1)], [instance(OURS, 2)])
     asked.assert_not_called()
     peers.close()
 
@@ -125,13 +127,13 @@ def test_an_id_that_another_client_took_a_moment_ago(
     if is_split:
         cluster.cut = {(one, other) for one in URLS for other in URLS if at in (one, other)}
     before = cluster.clock.now_ms - age_seconds * 1000
-    world, seen, held = World(cluster), RecordingObserver(all_is_new=True), set[str | None]()
+    world, seen, held = World(cluster), RecordingNotes(all_is_new=True), set[str | None]()
     world.watch = lambda _: held.update(owner_on(cluster, url, number) for url in URLS)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         peers.peers[URLS.index(at)].register(instance(THEIRS, number, before))
         wanted = [instance(OURS, each) for each in (0, 1)]
-        failures = change_many(peers, wanted, (), {one.key: OURS for one in wanted}, seen)
+        failures = changed(peers, wanted, notes=seen)
         cluster.clock.advance(5_000)
     assert {key: type(error) for key, error in failures.items()} == {wanted[number].key: OwnershipConflict}
     assert seen.told == [("found", f"{number:04}"), ("registered", f"{1 - number:04}")]
@@ -144,7 +146,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
     """It comes after the look, to one server: theirs stays, the others hear of it, and so do we."""
     cluster = EurekaCluster(URLS)
     cluster.clock.advance(3_600_000)
-    world, seen = World(cluster), RecordingObserver(all_is_new=True)
+    world, seen = World(cluster), RecordingNotes(all_is_new=True)
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         theirs = instance(THEIRS, number, cluster.clock.now_ms)
@@ -159,7 +161,7 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
 
         wanted = [instance(OURS, each) for each in (0, 1)]
         with mock.patch.object(peers.peers[0], "batch", comes_between):
-            failures = change_many(peers, wanted, (), {one.key: OURS for one in wanted}, seen)
+            failures = changed(peers, wanted, notes=seen)
         cluster.clock.advance(5_000)
     assert list(failures) == [theirs.key]
     assert ("found", theirs.instance_id) in seen.told
@@ -172,13 +174,13 @@ def test_what_another_cluster_of_our_name_registered_is_left_in_a_batch() -> Non
     with owned(World(cluster)):
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
         both = [instance(OURS, number) for number in (0, 1)]
-        owners = {one.key: OURS for one in both}
-        assert not change_many(peers, both, (), owners, None)
-        seen = RecordingObserver()
-        seen.is_of_another_cluster = (  # type: ignore[method-assign]
-            lambda instance: instance.instance_id == "0000"
-        )
-        failures = change_many(peers, (), both, owners, seen)
+        assert not changed(peers, both)
+
+        class Two(RecordingNotes):
+            def is_of_another_cluster(self, instance: Instance) -> bool:
+                return instance.instance_id == "0000"
+
+        failures = changed(peers, (), both, notes=Two())
     assert list(failures) == [both[0].key]
     assert [owner_on(cluster, URLS[0], number) for number in (0, 1)] == [OURS, None]
 
@@ -191,12 +193,11 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
     with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
         peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
         wanted = [instance(OURS, each) for each in (0, 1)]
-        owners = {one.key: OURS for one in wanted}
-        assert not change_many(peers, wanted, (), owners, RecordingObserver(all_is_new=True))
+        assert not changed(peers, wanted, notes=RecordingNotes(all_is_new=True))
         cluster.cut = {(one, other) for one in URLS for other in URLS}
         peers.peers[2].deregister(*wanted[1].key)  # which one server alone heard of
         world.trace.clear()
-        assert not change_many(peers, wanted, (), owners, None)
+        assert not changed(peers, wanted)
     sent = [line for line in world.trace if "Register" in line]
     assert {line.split()[1] for line in sent} == set(URLS)
     assert all("0001" in line and "Register:0000" not in line for line in sent)
@@ -210,12 +211,11 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() ->
         peers = Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
         marked = replace(instance(OURS, 0), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
         standing = [marked, instance(OURS, 1)]
-        owners = {one.key: OURS for one in standing}
-        assert not change_many(peers, standing, (), owners, RecordingObserver(all_is_new=True))
+        assert not changed(peers, standing, notes=RecordingNotes(all_is_new=True))
         for one in standing:
             peers.peers[0].set_status(one, Status.OUT_OF_SERVICE)
         wanted = [replace(instance(OURS, each), health_check_url="http://a/") for each in (0, 1)]
-        assert not change_many(peers, wanted, (), owners, Known(all_is_new=True))
+        assert not changed(peers, wanted, notes=RecordingNotes())
         found = [peers.peers[0].read(*one.key) for one in standing]
     assert [one.is_leaving for one in found if one] == [True, False]
     assert all(one and one.health_check_url for one in found)
@@ -233,8 +233,9 @@ def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Peer, "batch", carry_out)
     monkeypatch.setattr(Peer, "register", lambda *_: None)
     peers = Peers(Connection(URLS[:2], mode=BatchMode.BATCH))
-    peers.unanswered_many = told.extend
-    change_many(peers, [one], (), {one.key: OURS}, None)
+    notes = RecordingNotes()
+    monkeypatch.setattr(notes, "unanswered_many", told.extend)
+    changed(peers, [one], notes=notes)
     peers.close()
     assert [(sent.key, sent.status) for sent in told] == [(one.key, Status.UP)]
 
@@ -246,7 +247,7 @@ def test_a_server_that_is_left_behind_is_told_nothing_that_was_undone(
     """Thousands take many batches: some are removed, or stand again, before it comes to the last of them."""
     monkeypatch.setattr(windows, "GRACE", 0.05)
     many = [instance(OURS, number) for number in range(batch.MOST_ITEMS // 2 + 1)]
-    last, owners = many[-1], {one.key: OURS for one in many}
+    last = many[-1]
     slow, held = URLS[1], {url: dict[str, None]() for url in URLS[:2]}
     is_slow, goes_on, lock = threading.Event(), threading.Event(), threading.Lock()
 
@@ -269,15 +270,15 @@ def test_a_server_that_is_left_behind_is_told_nothing_that_was_undone(
 
     monkeypatch.setattr(Peer, "batch", carry_out)
     monkeypatch.setattr(Peer, "read", read)
-    threads, seen = set(threading.enumerate()), RecordingObserver()
+    threads, seen = set(threading.enumerate()), RecordingNotes()
     peers = Peers(Connection(tuple(held), mode=BatchMode.BATCH), waits_for_all=False)
     if comes_back:
-        assert change_many(peers, many, (), owners, seen) == {}
+        assert changed(peers, many, notes=seen) == {}
     is_slow.set()
     wanted, leaving = ((), many) if comes_back else (many, ())
-    assert change_many(peers, wanted, leaving, owners, seen) == {}
+    assert changed(peers, wanted, leaving, notes=seen) == {}
     wanted, leaving = ([last], ()) if comes_back else ((), [last])
-    assert change_many(peers, wanted, leaving, {last.key: OURS}, seen) == {}
+    assert changed(peers, wanted, leaving, notes=seen) == {}
     goes_on.set()
     wait_until(lambda: ("0000" in held[slow]) is not comes_back, "the first batch", 30.0)
     peers.close()
@@ -302,6 +303,25 @@ def test_what_a_server_keeps_of_a_batch_is_removed_again(servers: Servers) -> No
     assert servers.holding() == {}
 
 
+def test_what_somebody_else_registers_in_its_place_stays(servers: Servers) -> None:
+    """It came between the removal and the look at what is left: what is theirs is not removed again."""
+    servers.everywhere(ONE)
+    first, comes = servers.peers.peers[0], iter([True])
+    theirs = replace(ONE, metadata={OWNER_KEY: THEIRS}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
+    send = first.batch
+
+    def batch(items: Sequence[bytes]) -> list[ItemResponse]:
+        if b'"Cancel"' not in items[0] or not next(comes, False):
+            return send(items)
+        answers = send(items[:1])
+        first.register(theirs)
+        return [*answers, *send(items[1:])]
+
+    with mock.patch.object(first, "batch", batch):
+        assert not removed(servers, in_a_batch=True)
+    assert servers.holding().keys() == {URLS[0]}
+
+
 def test_what_a_server_drops_of_a_batch_is_sent_by_itself(servers: Servers) -> None:
     """It says 200 all the same, and holds nothing."""
     first, drops = servers.peers.peers[0], iter([True])
@@ -313,6 +333,6 @@ def test_what_a_server_drops_of_a_batch_is_sent_by_itself(servers: Servers) -> N
         return send(items)
 
     with mock.patch.object(first, "batch", batch):
-        assert change_many(servers.peers, [ONE], (), {ONE.key: OURS}, servers) == {}
+        assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=True)
     assert next(drops, None) is None
     assert servers.holding().keys() == set(URLS)

@@ -1,0 +1,318 @@
+"""Many changes at once, in batches to every server, by the rules of :mod:`.writer`.
+
+Nothing in a batch is forwarded, and a register item answers 200 even when it was dropped. So every server is
+written to, and asked afterwards; what is missing there is repaired by a plain request, whose answer tells.
+One that did not answer in time lately is written to as well, though not waited for: nobody else tells it.
+What it is told when nobody waits any more may be undone by then: of that it is told what still holds.
+
+A server takes the items of a batch in their order, so that the read after a write costs no request.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from eurekube_provider.core.errors import (
+    LeadershipLost,
+    OwnershipConflict,
+    RegistryError,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.model import EMPTY, Instance, Key, newest
+from eurekube_provider.core.plan import Action, ChangeError, same_contents
+from eurekube_provider.eureka import rules
+from eurekube_provider.eureka.notes import Notes, Order, now_ms, yielding_timestamp
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.uncached_reads import UncachedReads
+
+_log = logging.getLogger(__name__)
+
+Failures = dict[Key, ChangeError]
+Held = Mapping[Key, Instance | None]
+
+_CANCEL_ATTEMPTS = 3
+
+
+def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance | None]:
+    """Read many instances from one server as it holds them now, past its caches, and renew them.
+
+    Only for what is ours to renew: whatever else is read so lives for as long as it is looked at. Everybody
+    else reads with :mod:`~eurekube_provider.eureka.uncached_reads`.
+    """
+    held: dict[Key, Instance | None] = {}
+    for chunk in batch.chunks(instances):
+        items = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
+        for instance, answer in zip(chunk, peer.batch(items), strict=True):
+            if answer.status_code == 404:
+                held[instance.key] = None
+            else:
+                # A server without this kind of answer (syncWhenTimestampDiffers off) is asked one by one.
+                held[instance.key] = answer.instance or peer.read(*instance.key)
+    return held
+
+
+def renew_and_read(peers: Peers, instances: Sequence[Instance]) -> UncachedReads:
+    """Read and renew many instances on every server.
+
+    :raises RegistryError: no server answered.
+    """
+    return UncachedReads(*peers.everywhere(lambda peer: read_many(peer, instances)))
+
+
+def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:
+    """Have one server hold the instances as another one holds them, overridden statuses included."""
+    for chunk in batch.chunks(instances):
+        peer.batch([batch.register(instance) for instance in chunk])
+
+
+def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures:
+    """Register, update or remove on every server, and read what became of it.
+
+    What may stand there is read first, with several servers also what was never seen: what another client
+    registered at one of them a moment ago, or behind a split, gives way to nothing on those that it has not
+    reached. What was never seen is registered so that it gives way to what may stand there after all, and
+    what does stand there is read then.
+
+    :param orders: no key is there twice.
+    :returns: what was not done, and why.
+    :raises LeadershipLost: ``peers`` may not write any more.
+    :raises RegistryError: no server answered.
+    """
+    if not peers.may_write():  # what waited for its turn ends at once, and asks nothing
+        raise LeadershipLost(f"{len(orders)} changes: not begun, since another replica may lead by now")
+    leaving = [order for order in orders if order.change.action is Action.DEREGISTER]
+    wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
+    new = {order.key for order in wanted if notes.is_new(order.key)}
+    are_several = len(peers.peers) > 1
+    looked_at = [order.change.instance for order in orders if are_several or order.key not in new]
+    reads = renew_and_read(peers, looked_at) if looked_at else UncachedReads({}, {})
+    held = {order.key: reads.newest(order.key) for order in orders}
+    failures = _conflicts(notes, orders, held)
+    new = {key for key in new if held[key] is None}
+    fresh = [order for order in wanted if order.key in new]
+    known = [order for order in wanted if order.key not in new and order.key not in failures]
+    if wanted:
+        failures |= _register(peers, notes, fresh, _replicas(notes, known, held), reads)
+    going = [order.change.instance for order in leaving if order.key not in failures]
+    there = [one for one in going if held[one.key] is not None]
+    if there:
+        failures |= _cancel(peers, notes, there)
+    for one in going:
+        if held[one.key] is None:  # a removal could only hit whoever registers it at this moment
+            notes.leaving(one)
+            notes.gone(one)
+    return failures
+
+
+def _conflicts(notes: Notes, orders: Sequence[Order], held: Held) -> Failures:
+    """Return an error for each order of which somebody else holds the instance."""
+    found: Failures = {}
+    for order in orders:
+        try:
+            notes.require_ours(held.get(order.key), order)
+        except OwnershipConflict as conflict:
+            found[order.key] = conflict
+    return found
+
+
+def _replicas(notes: Notes, orders: Sequence[Order], held: Held) -> list[Instance]:
+    """Return what every server shall hold."""
+    replicas = []
+    for order in orders:
+        have = held[order.key]
+        want = notes.wanted_over(order.change.instance, have)
+        sent = rules.next_write(want, have, now_ms=now_ms())
+        # A field that is unknown to a server has it refuse the whole batch.
+        replicas.append(rules.overridden(replace(sent, unknown_fields=EMPTY)) if sent else have or want)
+    return replicas
+
+
+def _register(
+    peers: Peers, notes: Notes, fresh: Sequence[Order], replicas: Sequence[Instance], reads: UncachedReads
+) -> Failures:
+    """Register what was never seen, giving way, and ``replicas`` where ``reads`` does not show them."""
+    stamp = yielding_timestamp()
+    yielding = [
+        replace(order.change.instance, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for order in fresh
+    ]
+    is_noted = threading.Event()
+    failures, held = _send(peers, notes, [*yielding, *replicas], reads, is_noted, shows_newer=bool(yielding))
+    failures |= _conflicts(notes, fresh, held)
+    # Ours, and not as wanted: to be written anew.
+    wrong = [
+        order
+        for order in fresh
+        if order.key not in failures and order.key in held
+        if held[order.key].last_dirty_timestamp_ms != stamp
+    ]
+    unsettled = failures.keys() | {order.key for order in wrong}
+    for one in (*yielding, *replicas):
+        if one.key not in unsettled:
+            notes.registered(one)
+    is_noted.set()
+    if wrong:
+        failures |= _register(peers, notes, (), _replicas(notes, wrong, held), UncachedReads({}, {}))
+    return failures
+
+
+def _send(
+    peers: Peers,
+    notes: Notes,
+    sent: Sequence[Instance],
+    reads: UncachedReads,
+    is_noted: threading.Event,
+    *,
+    shows_newer: bool,
+) -> tuple[Failures, dict[Key, Instance]]:
+    """Register on every server what was not seen to stand on all of them.
+
+    What is registered again as it stands begins a new Eureka lease, and travels to every client as a change.
+    Where a server is silent everything is sent: the others may still tell each other of a removal.
+
+    :param is_noted: set when it was noted: a server that others left behind gets what stands then.
+    :returns: what was refused, and what servers hold instead.
+    """
+
+    def stands(one: Instance) -> bool:
+        return all(_is_level(reads.by_url.get(peer.url, {}).get(one.key), one) for peer in peers.peers)
+
+    def is_due(one: Instance) -> bool:
+        return not is_noted.is_set() or notes.table.holds(one.key)
+
+    lacking = [one for one in sent if not stands(one)]
+    try:
+        answers, _ = peers.everywhere(
+            lambda peer: _register_on(peer, notes, lacking, is_due, shows_newer=shows_newer),
+            asks_avoided=True,
+        )
+    except LeadershipLost:
+        # What was sent before this must not lapse; of the rest, the first renewal tells that it is missing.
+        for one in sent:
+            notes.registered(one)
+        raise
+    refused: Failures = {}
+    newer: dict[Key, Instance] = {}
+    for failed, found in answers.values():
+        refused.update(failed)
+        for key, held in found.items():
+            # A server that holds nothing else says that it holds what it was just sent.
+            newer[key] = newest((newer.get(key), held)) or held
+    return refused, newer
+
+
+def _register_on(
+    peer: Peer,
+    notes: Notes,
+    instances: Sequence[Instance],
+    is_due: Callable[[Instance], bool],
+    *,
+    shows_newer: bool,
+) -> tuple[dict[Key, RegistryError], dict[Key, Instance]]:
+    """Register on one server; what a batch dropped is sent once more by itself, to hear why.
+
+    :param is_due: asked before each batch whether something is still to stand there.
+    :param shows_newer: have the server say where it holds something newer.
+    :returns: what it refused, and what it holds instead.
+    """
+    refused: dict[Key, RegistryError] = {}
+    newer: dict[Key, Instance] = {}
+    for chunk in _chunks(instances, is_due):
+        reads_back = [batch.heartbeat(instance) for instance in chunk]
+        if shows_newer:
+            reads_back[0] = batch.heartbeat(chunk[0], batch.OLDEST_TIMESTAMP_MS)
+        try:
+            answers = peer.batch([*map(batch.register, chunk), *reads_back])[len(chunk) :]
+        except RegistryUnreachable:
+            notes.unanswered_many(chunk)
+            raise
+        if shows_newer and answers[0].status_code != 404 and answers[0].instance is None:
+            # A server that does not say what it holds (syncWhenTimestampDiffers off).
+            held = read_many(peer, chunk)
+            answers = [batch.ItemResponse(200 if held[one.key] else 404, held[one.key]) for one in chunk]
+        for instance, answer in zip(chunk, answers, strict=True):
+            if answer.status_code == 404:
+                try:
+                    peer.register(instance)
+                except RegistryUnreachable:
+                    raise
+                except RegistryError as error:
+                    refused[instance.key] = error
+            elif answer.instance is not None:
+                newer[instance.key] = answer.instance
+    return refused, newer
+
+
+def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures:
+    """Remove from every server, and read whether it is gone."""
+    for instance in leaving:
+        notes.leaving(instance)
+    is_noted = threading.Event()
+
+    def is_due(one: Instance) -> bool:
+        return not is_noted.is_set() or not notes.table.holds(one.key)
+
+    left = leaving
+    for _ in range(_CANCEL_ATTEMPTS):
+        items = left
+        held, silent = peers.everywhere(
+            lambda peer: _cancel_on(peer, items, is_due),  # noqa: B023 - used at once
+            asks_avoided=True,
+        )
+        left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
+        if not left:
+            break
+    for url, error in silent.items():
+        _log.warning(
+            "removals not checked: the server does not answer", extra={"url": url, "error": str(error)}
+        )
+    failures: Failures = {
+        one.key: RegistryUnreachable(
+            f"deregister {one.application} {one.instance_id}: a server keeps holding it although it said that"
+            " it removed it; somebody else may be registering it again"
+        )
+        for one in left
+    }
+    for instance in leaving:
+        if instance.key not in failures:
+            notes.gone(instance)
+    is_noted.set()
+    return failures
+
+
+def _cancel_on(peer: Peer, instances: Sequence[Instance], is_due: Callable[[Instance], bool]) -> set[Key]:
+    """Remove from one server, and read; what it holds all the same, and nobody else has registered since.
+
+    :param is_due: asked before each batch whether something is still to be removed.
+    """
+    held: set[Key] = set()
+    for chunk in _chunks(instances, is_due):
+        reads_back = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
+        answers = peer.batch([*map(batch.cancel, chunk), *reads_back])[len(chunk) :]
+        for instance, answer in zip(chunk, answers, strict=True):
+            found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
+            if found is not None and rules.came_back(found, instance):
+                held.add(instance.key)
+    return held
+
+
+def _is_level(held: Instance | None, replica: Instance) -> bool:
+    """Whether a server that holds ``held`` has nothing to learn from ``replica``."""
+    return (
+        held is not None
+        and held.last_dirty_timestamp_ms == replica.last_dirty_timestamp_ms
+        and held.status is replica.status
+        and held.overridden_status is replica.overridden_status
+        and same_contents(held, replica)
+    )
+
+
+def _chunks(instances: Sequence[Instance], is_due: Callable[[Instance], bool]) -> Iterator[list[Instance]]:
+    """Half a batch at a time, since each item is read as well, without what is due no more at its turn."""
+    for some in batch.chunks(instances, batch.MOST_ITEMS // 2):
+        if chunk := [one for one in some if is_due(one)]:
+            yield chunk

@@ -1,0 +1,458 @@
+"""The one place that writes to Eureka: plans, single instances, statuses and removals, by single requests.
+
+Many changes go in batches (:mod:`.batches`), by the same rules: what is there is read past the servers'
+caches, :mod:`.rules` says what is to be sent over it, and what was sent is noted (:mod:`.notes`).
+
+Each read has one purpose:
+
+- Before an update one server tells whose the instance is now, and which timestamp it has: a list could be
+  half a minute old. A plan that was made a moment ago of such a read needs no other.
+- Before a removal every server tells it: what one of them alone holds may be somebody else's, and what none
+  of them holds is not removed, since that could only hit whoever registers it at this moment. Afterwards
+  nothing is read, but where several servers answer at one URL. A server answers a removal by whether it held
+  the instance; what a renewal that was on its way brings back comes a second later, and whoever removes looks
+  for it then (:mod:`.registry`, :mod:`.removal_checks`).
+- What is registered under an id that was never seen gives way to what may stand there after all. One server
+  is asked for it afterwards, several are before, and not again where all of them answer that it is free.
+- A status that a program enforces is read back: another server than the one that was told may still hold the
+  former one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+from eurekube_provider.core.enforcement import being_lifted, status_to_send
+from eurekube_provider.core.errors import (
+    LeadershipLost,
+    OwnershipConflict,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.model import EMPTY, Instance, Status, newest
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, same_contents
+from eurekube_provider.eureka import batches, rules, windows
+from eurekube_provider.eureka.notes import Notes, Order, next_timestamp, now_ms, yielding_timestamp
+from eurekube_provider.eureka.peers import MOST_TRIES, Peers
+from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
+
+_log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+BATCH_FROM_CHANGES = 20
+"""Fewer changes of one kind are sent one by one, and forwarded by the server."""
+
+REMOVAL_ATTEMPTS = 5
+"""How often what one of several servers behind one URL still shows is removed from them."""
+
+_IN_BATCHES = (Action.REGISTER, Action.UPDATE, Action.DEREGISTER)
+"""The changes that batches carry; a status is set by single requests."""
+
+_CLEAR_ATTEMPTS = 10
+_VERIFY_ATTEMPTS = 5
+
+
+class Writer:
+    """Writes to the servers of one Eureka; any number of threads may share it.
+
+    Each method raises :class:`LeadershipLost` where ``peers`` may not write any more.
+
+    :param notes: by default those of a run or a command, in the table of ``peers``.
+    """
+
+    def __init__(self, peers: Peers, notes: Notes | None = None) -> None:
+        self.peers = peers
+        self.notes = notes or Notes(peers.table)
+
+    def apply(
+        self,
+        plan: Plan,
+        owner: str,
+        executor: Executor | None = None,
+        *,
+        leases: int = 0,
+        is_fresh: bool = False,
+    ) -> Outcome:
+        """Carry out ``plan`` on behalf of ``owner``.
+
+        One change that fails does not stop the others. Where no server can be reached at all, the rest of the
+        plan would only wait for the same time-outs, and is given up.
+
+        :param executor: runs single changes of one kind in parallel; None for one after the other.
+        :param leases: how many Eureka leases the caller has or is about to have: with many, and many changes,
+            batches are used where the servers allow it.
+        :param is_fresh: whether the plan was made a moment ago of what was read past the caches.
+        :raises LeadershipLost: raised when nothing is under way any more.
+        """
+        outcome = Outcome()
+        many = len(plan.changes) >= BATCH_FROM_CHANGES and self.peers.uses_batches(
+            max(leases, len(plan.changes))
+        )
+        for action in Action:
+            changes = plan.of(action)
+            if action is Action.ENFORCE:
+                failed = {failure.change.instance.key for failure in outcome.failures}
+                changes = tuple(change for change in changes if change.instance.key not in failed)
+            if not changes:
+                continue
+            orders = [Order(change, owner) for change in changes]
+            if many and action in _IN_BATCHES:
+                errors = self.apply_together(orders)
+            else:
+                errors = self._one_by_one(orders, executor, is_fresh=is_fresh)
+            outcome += Outcome.of(changes, errors)
+            unreachable = next((one for one in errors if isinstance(one, RegistryUnreachable)), None)
+            if unreachable is not None:
+                settled = {id(change) for change in outcome.done}
+                settled |= {id(failure.change) for failure in outcome.failures}
+                rest = [change for change in plan.changes if id(change) not in settled]
+                return outcome + Outcome.of(rest, [unreachable] * len(rest))
+        return outcome
+
+    def apply_together(self, orders: Sequence[Order]) -> list[ChangeError | None]:
+        """Carry out changes in batches; returns an error or None for each.
+
+        :param orders: no key is there twice, and no change of a status.
+        """
+        try:
+            failed = batches.change_many(self.peers, self.notes, orders)
+        except RegistryError as error:
+            return [error] * len(orders)
+        return [failed.get(order.key) for order in orders]
+
+    def _one_by_one(
+        self, orders: Sequence[Order], executor: Executor | None, *, is_fresh: bool
+    ) -> list[ChangeError | None]:
+        """Carry out changes of one kind by single requests; returns an error or None for each."""
+        step = partial(self._step, is_fresh=is_fresh)
+        ended = list(executor.map(step, orders) if executor and len(orders) > 1 else map(step, orders))
+        errors: list[ChangeError | None] = []
+        for error in ended:
+            if isinstance(error, LeadershipLost):
+                raise error  # only now, when none goes on in the background
+            errors.append(error)
+        return errors
+
+    def _step(self, order: Order, *, is_fresh: bool) -> ChangeError | LeadershipLost | None:
+        """Carry out one change; returns the error instead of raising it."""
+        action = order.change.action
+        if not self.peers.may_write():  # what waits for its turn ends at once, and asks nothing
+            return LeadershipLost(f"{action}: not begun, since another replica may lead by now")
+        try:
+            if action is Action.DEREGISTER:
+                self._deregister(order, is_fresh=is_fresh)
+            elif action is Action.ENFORCE:
+                self._enforce(order.change)
+            elif action is Action.REGISTER and self._is_new(order):
+                self._register_new(order)
+            else:
+                self._write_over(order, order.change.actual if is_fresh else self._read(order))
+        except (RegistryError, OwnershipConflict, LeadershipLost) as error:
+            return error
+        return None
+
+    def _is_new(self, order: Order) -> bool:
+        """Whether it is one more instance of an owner that has some, under an id that was never seen.
+
+        An owner's first ones are read before, since an id that somebody else took is found out with them.
+        """
+        return self.notes.is_known(order.owner) and self.notes.is_new(order.key)
+
+    def _read(self, order: Order) -> Instance | None:
+        """Read what stands there: ours, or what the plan takes over from somebody else.
+
+        :raises OwnershipConflict: it is another's.
+        """
+        have = self.peers.read(*order.key)
+        self.notes.require_ours(have, order)
+        return have
+
+    def _register_new(self, order: Order) -> None:
+        """Register what was never seen, so that it gives way to what may stand there after all."""
+        # Lists of several servers are read from one, and may never agree.
+        seen = self.peers.read_everywhere(*order.key) if len(self.peers.peers) > 1 else None
+        if seen is not None and seen.is_gone:
+            self._write_over(order, None)
+            return
+        stamp = None
+        if seen is None or seen.found is None:
+            stamp = yielding_timestamp()
+            self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
+        self._write_over(order, self._read(order), stamp)
+
+    def _write_over(self, order: Order, have: Instance | None, stamp: int | None = None) -> None:
+        """Bring about what is wanted over what stands there.
+
+        :param stamp: the timestamp with which it was registered a moment ago.
+        """
+        want, action = order.change.instance, order.change.action
+        if action is Action.SET_STATUS and have is not None:
+            written = self.change_status(want, have)
+            if have.is_leaving and not want.is_leaving:
+                written = self.write(want, written)  # only now without our mark
+        else:
+            written = self.write(self.notes.wanted_over(want, have), have, order.change.actual)
+            is_as_found = have is not None and have.written_at_ms == written.written_at_ms != stamp
+            if have is not None and is_as_found and action is Action.REGISTER and not have.is_overridden:
+                self._tell_others_behind_one_url(have)
+        self.notes.registered(written)
+
+    def _tell_others_behind_one_url(self, have: Instance) -> None:
+        """Register again what one server holds: a renewal was missed by another one behind the same URL.
+
+        The server that takes it tells the others. A person's status would not be told with it.
+        """
+        if len(self.peers.peers) == 1:
+            self.register(have)
+
+    def _deregister(self, order: Order, *, is_fresh: bool) -> None:
+        instance, have = order.change.instance, order.change.actual
+        if not is_fresh:
+            seen, _ = self.peers.everywhere(lambda peer: peer.read(*order.key))
+            have = newest(seen.values())
+            self.notes.require_ours(have, order)
+        self.notes.leaving(instance)
+        if have is not None:  # else a removal could only hit whoever registers it at this moment
+            self.remove(instance)
+        self.notes.gone(have or instance)
+
+    def remove(self, instance: Instance) -> None:
+        """Remove ``instance`` from every server that can be reached.
+
+        A server that does not hold it answers 404 and tells none of its peers, so that asking one of them is
+        not enough. Nor is it behind one URL, where another server than the one that showed it may answer: it
+        is sent until one held it, and a server that is alone answers so at once.
+
+        Where several answer at one URL, the next one may show it for as long as it was not told, to whoever
+        is about to register in its place: it is removed until none does.
+
+        :raises RegistryError: no server could be asked.
+        """
+        tries = MOST_TRIES if len(self.peers.peers) == 1 else 1
+        for attempt in range(REMOVAL_ATTEMPTS):
+            _, failures = self.peers.everywhere(
+                lambda peer: any(peer.deregister(*instance.key) for _ in range(tries))
+            )
+            if self.notes.servers_behind <= len(self.peers.peers):
+                break
+            held = self.peers.read(*instance.key)
+            if held is None or not rules.came_back(held, instance):
+                break
+            time.sleep(windows.READ_AGAIN * (attempt + 1))
+        for url, error in failures.items():
+            _log.warning(
+                "not checked whether the instance is gone: the server does not answer",
+                extra={"url": url, "instance": instance.instance_id, "error": str(error)},
+            )
+
+    def write(self, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
+        """Register ``want`` over ``have``, see :func:`.rules.next_write`; returns it as it stands then."""
+        sent = rules.next_write(want, have, known, now_ms=now_ms())
+        if sent is None:
+            return replace(have or want, unknown_fields=EMPTY)
+        self.register(sent)
+        if have is not None and have.incarnation != sent.incarnation and sent.status is Status.UP:
+            # Another status, told the first server again, would stand over an override set meanwhile.
+            self._replace_everywhere(sent)
+        return rules.overridden(sent)
+
+    def restore(self, lost: Instance) -> None:
+        """Register what the servers forgot, and note it."""
+        self.notes.registered(self.write(lost, None))
+
+    def register(self, instance: Instance) -> None:
+        """Register ``instance`` at the first server that answers, which tells the others.
+
+        An override that ``instance`` carries is written only to a server that does not hold the instance: one
+        that was restarted would take it for UP, whatever a person had said to its peers.
+        """
+        self.peers.first(self._noting(instance, lambda peer: register_or_restore(peer, instance)))
+
+    def _replace_everywhere(self, instance: Instance) -> None:
+        """Register it at each server that holds another incarnation in its place.
+
+        A server that freezes before it told the others leaves them the old one: who is about to remove that
+        takes it for what stands, and its removal reaches the frozen server later.
+        """
+
+        def ask(peer: Peer) -> None:
+            held = peer.read(*instance.key)
+            if held is not None and held.incarnation != instance.incarnation:
+                peer.register(instance)
+
+        self.peers.each(self._noting(instance, ask))
+
+    def _noting(self, sent: Instance, ask: Callable[[Peer], _T]) -> Callable[[Peer], _T]:
+        """Return ``ask`` with a note where no answer comes: a frozen server may carry it out later."""
+
+        def asked(peer: Peer) -> _T:
+            try:
+                return ask(peer)
+            except RegistryUnreachable:
+                self.notes.unanswered(sent)
+                raise
+
+        return asked
+
+    # Statuses over the instance's own.
+
+    def change_status(self, want: Instance, have: Instance) -> Instance:
+        """Bring the status to OUT_OF_SERVICE or back, which registering again cannot do."""
+        if want.status is Status.OUT_OF_SERVICE:
+            if want.is_leaving and not have.is_leaving:
+                # The server that was told of our mark is frozen: here the status would pass for a person's.
+                have = self.write(want, have)
+            held = self.set_status(want, want.status)
+        else:
+            held = self._take_off(want, have, want.status)
+        if not held:
+            return self.write(want, None)
+        override = want.status if want.status is Status.OUT_OF_SERVICE else Status.UNKNOWN
+        return replace(have, status=want.status, overridden_status=override)
+
+    def set_status(self, instance: Instance, status: Status) -> bool:
+        """Set a status over the instance's own at the first server that answers and holds it.
+
+        Where our mark goes before our status, the first server has it; another one, to which this comes when
+        that does not answer, may not have heard of it yet.
+
+        :returns: False where no server holds the instance.
+        """
+        self.notes.overriding(instance)
+        is_first = True
+
+        def ask(peer: Peer) -> bool:
+            nonlocal is_first
+            if instance.is_leaving and not is_first:
+                held = peer.read(*instance.key)
+                if held is not None and held.owner == instance.owner and not held.is_leaving:
+                    peer.register(
+                        replace(instance, status=held.status, last_dirty_timestamp_ms=next_timestamp(held))
+                    )
+            is_first = False
+            return peer.set_status(instance, status)
+
+        sent = replace(instance, status=status, overridden_status=status)
+        return self.peers.first(self._noting(sent, ask), is_found=bool)
+
+    def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
+        """Remove the status that was set over the instance's own at the first server that holds it."""
+        self.notes.overriding(instance)
+        return self.peers.first(lambda peer: peer.clear_status(instance, status), is_found=bool)
+
+    def _take_off(self, instance: Instance, have: Instance, status: Status) -> bool:
+        """Have ``status`` stand where another one was set over it, or came with the registration."""
+        if not have.is_overridden:
+            # It was registered OUT_OF_SERVICE: clearing does nothing where there is no override.
+            self.set_status(instance, status)
+        return self.clear_status(instance, status)
+
+    def set_everywhere(self, instance: Instance, status: Status) -> None:
+        """Set a status over the instance's own at every server.
+
+        :raises RegistryError: no server answers.
+        """
+        self.notes.overriding(instance)
+        self.peers.everywhere(lambda peer: peer.set_status(instance, status))
+
+    def clear_everywhere(self, instance: Instance, held: Iterable[Instance], status: Status) -> None:
+        """Have ``status`` stand at each server where another one was set over it, or came with it.
+
+        :param held: what those hold that have another status.
+        :raises RegistryError: no server answers.
+        """
+        self.notes.overriding(instance)
+        if not all(one.is_overridden for one in held):  # clearing does nothing where there is no override
+            self.peers.everywhere(lambda peer: peer.set_status(instance, status))
+        self.peers.everywhere(lambda peer: peer.clear_status(instance, status))
+
+    def lift(self, instance: Instance, status: Status) -> bool:
+        """Have no server hold it in ``status`` any more, but UP.
+
+        :returns: whether every server said so.
+        :raises RegistryError: one still does, or none answers.
+        """
+        settle_seconds = windows.STATUS_REPLICATED if len(self.peers.peers) > 1 else 0.0
+        settled_at = time.monotonic() + settle_seconds
+        for _ in range(_CLEAR_ATTEMPTS):
+            held, failures = self.peers.everywhere(lambda peer: peer.read(*instance.key))
+            out = [one for one in held.values() if one is not None and one.status is status]
+            if out:
+                settled_at = time.monotonic() + settle_seconds
+                self.clear_everywhere(instance, out, Status.UP)
+            elif time.monotonic() >= settled_at:
+                return not failures
+            if settle_seconds:
+                time.sleep(settle_seconds / 3)
+        raise self._rejected(
+            f"put {instance.application} {instance.instance_id} back into service", f"keeps it {status}"
+        )
+
+    def _enforce(self, change: Change) -> None:
+        """Have a status stand over another one, between the marks that tell ours from a person's.
+
+        :raises RegistryError: Eureka did not do it, or said so and holds something else.
+        """
+        want, sent = change.instance, change.actual or change.instance
+        held = self._bring_about(want, sent)
+        if held is not None:
+            marked = replace(want, status=status_to_send(want.status, held))  # without the former one's mark
+            self.write(marked, held)
+            held = self._verified(marked, want.status)
+        self.notes.registered(held or sent)
+
+    def _bring_about(self, want: Instance, sent: Instance) -> Instance | None:
+        """Have ``want``'s status stand over another one.
+
+        :param sent: what was registered for that, with the marks of both statuses.
+        :returns: what stands there and still has to be written as ``want``, None where nothing has.
+        """
+        status = want.status
+        held = self._verified(sent)
+        former = being_lifted(held, status)
+        if held.status is status and former is None:
+            return None
+        if former is not None:
+            self.lift(held, former)  # where another server still holds it
+        elif status is Status.OUT_OF_SERVICE:
+            self.set_status(held, status)
+        elif status is Status.UP and held.is_enforced:
+            self.lift(held, held.status)
+        else:
+            self._take_off(held, held, status)
+        held = self._verified(sent, status)
+        if held.enforced == want.enforced:
+            return None
+        if being_lifted(held, status) and self.peers.read_everywhere(*held.key).failures:
+            # A server that is away may hold what was lifted: the mark has the next run read again.
+            return None
+        return held
+
+    def _verified(self, want: Instance, status: Status | None = None) -> Instance:
+        """Read back what was written; another server than the one written to may be half a second behind.
+
+        :param status: the status that it must have; None for any.
+        :raises RegistryRejected: somebody else writes or removes it at the same time.
+        """
+        for attempt in range(_VERIFY_ATTEMPTS):
+            held = self.peers.read(*want.key)
+            if held is not None and same_contents(want, held) and status in (None, held.status):
+                return held
+            time.sleep(windows.READ_AGAIN * (attempt + 1))
+        holds = "does not hold it" if held is None else "holds something else"
+        raise self._rejected(f"register {want.application} {want.instance_id}", holds)
+
+    def _rejected(self, what: str, and_then: str) -> RegistryRejected:
+        urls = ", ".join(self.peers.connection.service_urls)
+        return RegistryRejected(
+            f"{what}: {urls} accepted it and {and_then}; somebody else may be writing it at the same time",
+            url=urls,
+        )

@@ -1,0 +1,569 @@
+"""What follows from a record: each fault that a rule is for is a row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.identity import INCARNATION_KEY, Cluster
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka.record import Dropped, Look, Record, Sent
+from eurekube_provider.eureka.rules import Listed, Ownership, Servers, Verdict
+from tests.unit import strategies
+
+NOW = 1000.0
+ONE = Instance(
+    "rating",
+    "one",
+    "10.0.0.1",
+    "10.0.0.1",
+    Port(8080),
+    metadata={"eurekube.owner": "cluster/lab/shop/rating"},
+    last_dirty_timestamp_ms=1000,
+)
+NEWER = replace(ONE, last_dirty_timestamp_ms=2000)
+AHEAD = replace(ONE, last_dirty_timestamp_ms=9000)
+LOST = replace(ONE, overridden_status=Status.OUT_OF_SERVICE)
+ANEW = replace(ONE, metadata={**ONE.metadata, INCARNATION_KEY: "b"})
+OLDER = replace(ONE, last_dirty_timestamp_ms=500)
+MOVED = replace(ONE, ip_address="10.0.0.2")
+DOWN = replace(ONE, status=Status.DOWN)
+THEIRS = replace(ONE, metadata={"eurekube.owner": "stack/o/p/s/n"})
+OUT = replace(ONE, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+MARKED = rules.as_ours(OUT)
+UNDATED = replace(ONE, last_dirty_timestamp_ms=None)
+NOBODYS = replace(ONE, metadata={})
+FORMER = frozenset({"stack/o/p/s/n"})
+MAY_COME = Look(ONE, NOW, is_removed=False)
+
+
+def written(held: Instance | None = ONE) -> Record:
+    """Something that was written or read some time ago."""
+    return Record(ONE.key, held=held, is_firm=held is not None)
+
+
+def lately(held: Instance | None = ONE) -> Record:
+    """Something that was written, read or removed a moment ago."""
+    return Record(ONE.key, held=held, is_firm=held is not None, touched_at=NOW)
+
+
+def by_lists(held: Instance | None = ONE) -> Record:
+    """Something that only lists have shown."""
+    return Record(ONE.key, held=held)
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "listed", "said"),
+    [
+        ("a list of before a write lacks it", lately(), None, Listed.NOTHING),
+        ("a list of before an update shows what was", lately(MOVED), ONE, Listed.NOTHING),
+        ("a list of before a removal still has it", lately(None), ONE, Listed.NOTHING),
+        ("nobody knew better", by_lists(None), ONE, Listed.NEWS),
+        ("somebody changed what only lists have shown", by_lists(), MOVED, Listed.NEWS),
+        ("somebody took over what only lists have shown", by_lists(), THEIRS, Listed.NEWS),
+        ("what only lists have shown is listed no more", by_lists(), None, Listed.NEWS),
+        ("a list goes on to lack what was written", written(), None, Listed.DOUBT),
+        ("a list goes on to show other contents", written(), MOVED, Listed.DOUBT),
+        ("a list goes on to show another status", written(), DOWN, Listed.DOUBT),
+        ("a list goes on to show another owner", written(), THEIRS, Listed.DOUBT),
+        ("a list shows what was written", written(), replace(ONE), Listed.SAME),
+        ("a list shows it as written before, with the same contents", written(NEWER), ONE, Listed.NOTHING),
+    ],
+)
+def test_a_list_only_suggests(fault: str, record: Record, listed: Instance | None, said: Listed) -> None:
+    """Whatever was written, read or removed meanwhile counts more; after a while it is a reason to look."""
+    assert rules.judge_listed(record, listed) is said, fault
+
+
+@given(strategies.instances, st.none() | strategies.instances, st.booleans(), st.booleans())
+def test_no_list_takes_away_what_was_written(
+    held: Instance, listed: Instance | None, is_firm: bool, is_touched: bool
+) -> None:
+    """It is believed only against other lists, and never about the last moments."""
+    record = Record(held.key, held=held, is_firm=is_firm, touched_at=NOW if is_touched else None)
+    said = rules.judge_listed(record, listed)
+    assert said is not Listed.NEWS or not (is_firm or is_touched)
+    assert said is Listed.NOTHING or not is_touched
+    if said is Listed.NEWS and listed is not None:
+        record.held = listed
+        assert rules.judge_listed(record, listed) is Listed.NOTHING  # a second look finds nothing
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "seconds", "is_ours"),
+    [
+        ("a status of ours without an answer", Record(ONE.key, status_sent=Sent(OUT, NOW)), 0.0, True),
+        ("a registration as leaving without one", Record(ONE.key, sent=Sent(MARKED, NOW)), 0.0, True),
+        ("another registration without one", Record(ONE.key, sent=Sent(ONE, NOW)), 0.0, False),
+        ("a status so long ago that it has come", Record(ONE.key, status_sent=Sent(OUT, NOW)), 91.0, False),
+        ("nothing was sent", written(), 0.0, False),
+    ],
+)
+def test_an_out_of_service_that_comes_late_is_ours(
+    fault: str, record: Record, seconds: float, is_ours: bool
+) -> None:
+    """Where one was sent and not answered; what a person sets has no mark."""
+    assert rules.is_out_by_us(record, NOW + seconds) is is_ours, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "found", "seconds", "is_just_set", "may_be_told_again"),
+    [
+        ("ours goes to every server after the next pod came", OUT, 9.0, True, True),
+        ("a busy server is told again of what was taken off", OUT, 59.0, False, True),
+        ("a person sets one a minute later", OUT, 60.0, False, False),
+        ("it carries our mark and is known as ours", MARKED, 1.0, False, False),
+        ("it is in service", ONE, 1.0, False, False),
+    ],
+)
+def test_a_status_that_passes_for_a_persons(
+    fault: str, found: Instance, seconds: float, is_just_set: bool, may_be_told_again: bool
+) -> None:
+    """Just after ours it is none; for a minute only where it stands tells whose it is."""
+    record = Record(ONE.key, overridden_at=NOW)
+    assert rules.is_just_set(record, found, NOW + seconds) is is_just_set, fault
+    assert rules.may_be_told_again(record, found, NOW + seconds) is may_be_told_again, fault
+    assert not rules.may_be_told_again(Record(ONE.key), found, NOW)
+
+
+@pytest.mark.parametrize(
+    ("fault", "sent", "seconds", "newest"),
+    [
+        ("a registration without an answer comes after the removal", NEWER, 0.0, NEWER),
+        ("one that is older than what was removed", OLDER, 0.0, ONE),
+        ("somebody else's", replace(THEIRS, last_dirty_timestamp_ms=2000), 0.0, ONE),
+        ("so long ago that it has come", NEWER, 91.0, ONE),
+        ("nothing was sent", None, 0.0, ONE),
+    ],
+)
+def test_what_was_removed_is_swept_as_it_may_come_late(
+    fault: str, sent: Instance | None, seconds: float, newest: Instance
+) -> None:
+    """It is newer than what was removed, and would stay."""
+    record = Record(ONE.key, sent=Sent(sent, NOW) if sent else None)
+    assert rules.newest_sent(record, ONE, NOW + seconds) == newest, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "held", "ours", "urls"),
+    [
+        ("a status of before went ahead of its registration", {"a": DOWN, "b": ONE}, ONE, ("a",)),
+        ("no other server answers", {"a": DOWN, "b": None}, ONE, ()),
+        ("another one holds it as it was before", {"a": DOWN, "b": OLDER}, ONE, ()),
+        ("a person set it out of service", {"a": OUT, "b": ONE}, ONE, ()),
+        ("a person set it down", {"a": replace(DOWN, overridden_status=Status.DOWN), "b": ONE}, ONE, ()),
+        ("it was written anew", {"a": replace(DOWN, last_dirty_timestamp_ms=2000), "b": ONE}, ONE, ()),
+        ("it is somebody else's", {"a": replace(THEIRS, status=Status.DOWN), "b": ONE}, ONE, ()),
+        ("we wrote it as out of service", {"a": DOWN, "b": OUT}, OUT, ()),
+    ],
+)
+def test_a_status_is_told_again_only_where_another_server_holds_it_as_written(
+    fault: str, held: dict[str, Instance | None], ours: Instance, urls: tuple[str, ...]
+) -> None:
+    """What a person set over it, what is newer, and what somebody else holds is not ours to set right."""
+    assert rules.overtaken(held, ours) == urls, fault
+
+
+def test_what_is_too_old_is_forgotten() -> None:
+    """A record of which nothing is left is none."""
+    asked = Record(ONE.key, left_at=NOW, asked_at=NOW, waits_at=NOW, dropped=Dropped(ONE, NOW))
+    assert (asked.expire(NOW + windows.PROOF_TURN), asked.waits_at) == (True, None)
+    assert (asked.expire(NOW + windows.MEMORY_LOST), asked.dropped) == (True, None)
+    assert (asked.expire(NOW + windows.PROOF_KEPT), asked.is_blank()) == (True, False)
+    assert (asked.expire(NOW + windows.PROOF_KEPT + 0.1), asked.is_blank()) == (False, True)
+    record = Record(
+        ONE.key, touched_at=NOW, sent=Sent(ONE, NOW), status_sent=Sent(OUT, NOW), overridden_at=NOW
+    )
+    assert (record.expire(NOW + windows.STATUS_TOLD_AGAIN), record.overridden_at) == (True, None)
+    assert not record.is_blank()
+    assert (record.expire(NOW + windows.UNLISTED), record.touched_at) == (True, None)
+    assert (record.expire(NOW + windows.UNLISTED + 0.1), record.is_blank()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "url", "seconds", "is_lately"),
+    [
+        ("it was removed there a moment ago", "near", 20.0, True),
+        ("it may have been evicted there", "near", 90.0, False),
+        ("another server accepted it", "far", 20.0, False),
+    ],
+)
+def test_what_a_server_accepted_lately_it_has_not_evicted(
+    fault: str, url: str, seconds: float, is_lately: bool
+) -> None:
+    """What it does not hold any more was removed there."""
+    record = Record(ONE.key, accepted_at={"near": NOW})
+    assert rules.accepted_lately(record, url, ONE, NOW + seconds) is is_lately, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "instance", "seconds", "is_cut_off"),
+    [
+        ("servers cannot reach each other for long", ONE, 20.0, True),
+        ("a server was restarted, and others tell it soon", ONE, 19.0, False),
+        ("a stack's registration may have been removed there", THEIRS, 20.0, False),
+    ],
+)
+def test_who_is_cut_off_from_the_other_servers(
+    fault: str, instance: Instance, seconds: float, is_cut_off: bool
+) -> None:
+    """Nobody but whoever renews tells it."""
+    record = Record(ONE.key, lacking_since={"far": NOW})
+    assert rules.is_cut_off(record, "far", instance, NOW + seconds) is is_cut_off, fault
+    assert not rules.is_cut_off(record, "near", instance, NOW + seconds)
+
+
+@pytest.mark.parametrize(
+    ("fault", "held", "lacking", "may_be"),
+    [
+        ("nothing stands there", ONE, None, True),
+        ("older contents stand there", ONE, OLDER, True),
+        ("it is out of service where it stands", OUT, None, False),
+        ("it is out of service there", ONE, OUT, False),
+    ],
+)
+def test_what_is_out_of_service_is_not_told_to_who_is_cut_off(
+    fault: str, held: Instance, lacking: Instance | None, may_be: bool
+) -> None:
+    """Nobody would lift it again at the far side."""
+    assert rules.may_be_copied(held, lacking) is may_be, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "want", "have", "known", "timestamp_ms", "override"),
+    [
+        ("nothing stands there", ONE, None, None, 5000, Status.UNKNOWN),
+        ("the servers forgot a person's status", LOST, None, None, 5000, Status.OUT_OF_SERVICE),
+        ("a person's status stands over it", MOVED, OUT, None, 5000, Status.OUT_OF_SERVICE),
+        ("it was written by a clock ahead of ours", MOVED, AHEAD, None, 9001, Status.UNKNOWN),
+        ("a frozen server alone knows what was written last", ONE, OLDER, AHEAD, 9001, Status.UNKNOWN),
+        ("it stands as wanted", ONE, NEWER, None, None, Status.UNKNOWN),
+        ("it stands as wanted, and what was known is older", ONE, NEWER, OLDER, None, Status.UNKNOWN),
+    ],
+)
+def test_what_is_written_next(
+    fault: str,
+    want: Instance,
+    have: Instance | None,
+    known: Instance | None,
+    timestamp_ms: int | None,
+    override: Status,
+) -> None:
+    """It is newer than what any server holds, and undoes no person's status."""
+    sent = rules.next_write(want, have, known, now_ms=5000)
+    assert (sent.last_dirty_timestamp_ms if sent else None) == timestamp_ms, fault
+    assert sent is None or (sent.overridden_status, sent.ip_address) == (override, want.ip_address), fault
+
+
+@given(strategies.instances, st.none() | strategies.instances, st.none() | strategies.instances)
+def test_a_second_write_finds_nothing_to_do(
+    want: Instance, have: Instance | None, known: Instance | None
+) -> None:
+    """What was sent is newer than what stands and what was known, and is as wanted."""
+    sent = rules.next_write(want, have, known, now_ms=5000)
+    if sent is None:
+        assert have is not None
+        assert rules.next_write(want, have, known, now_ms=9000) is None
+        return
+    assert all(one is None or sent.written_at_ms > one.written_at_ms for one in (have, known))
+    assert rules.next_write(want, sent, known, now_ms=9000) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "held", "is_it"),
+    [
+        ("a renewal that was forwarded brought it back", ONE, True),
+        ("somebody else registered it meanwhile", THEIRS, False),
+        ("it was registered anew by another run", ANEW, False),
+    ],
+)
+def test_what_was_removed_is_told_from_what_came_in_its_place(
+    fault: str, held: Instance, is_it: bool
+) -> None:
+    """Only the first is removed again."""
+    assert rules.came_back(held, ONE) is is_it, fault
+
+
+def test_an_override_counts_unless_the_instance_says_that_it_is_not_up() -> None:
+    """As a server has it: DownOrStartingRule comes before the override."""
+    over = replace(ONE, overridden_status=Status.OUT_OF_SERVICE)
+    assert rules.overridden(over).status is Status.OUT_OF_SERVICE
+    assert rules.overridden(replace(over, status=Status.DOWN)).status is Status.DOWN
+    assert rules.overridden(ONE) is ONE
+
+
+@pytest.mark.parametrize(
+    ("fault", "look", "record", "found", "verdict"),
+    [
+        ("nothing came back", Look(ONE, NOW), by_lists(None), None, Verdict.GONE),
+        ("a server was away and holds it still", Look(ONE, NOW), lately(None), ONE, Verdict.LEFT),
+        ("a renewal brought back what nobody dated", Look(UNDATED, NOW), lately(None), ONE, Verdict.LEFT),
+        ("it was registered again since", Look(ONE, NOW), lately(), ONE, Verdict.LATE),
+        ("another replica registered it since", Look(ONE, NOW), lately(None), NEWER, Verdict.LATE),
+        ("somebody took the place over", Look(ONE, NOW), lately(None), THEIRS, Verdict.LATE),
+        ("an application registered itself there", Look(ONE, NOW), lately(None), NOBODYS, Verdict.THEIRS),
+        (
+            "a frozen server knows its former owner",
+            Look(ONE, NOW, former=FORMER),
+            lately(None),
+            THEIRS,
+            Verdict.LEFT,
+        ),
+        ("a registration without an answer came late", MAY_COME, lately(None), ONE, Verdict.LATE),
+    ],
+)
+def test_what_a_look_for_what_was_removed_finds(
+    fault: str, look: Look, record: Record, found: Instance | None, verdict: Verdict
+) -> None:
+    """Only what was removed is removed again; what somebody may want is his to judge."""
+    assert rules.judge_look(look, record, found, now_ms=5000) is verdict, fault
+
+
+@given(strategies.instances, strategies.instances, st.booleans(), st.booleans())
+def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
+    removed: Instance, found: Instance, is_removed: bool, is_registered: bool
+) -> None:
+    """Neither what is registered again, nor what is newer, nor what may only come."""
+    look = Look(removed, NOW, is_removed=is_removed)
+    record = Record(found.key, held=found if is_registered else None)
+    if rules.judge_look(look, record, found, now_ms=5000) is Verdict.LEFT:
+        assert (is_removed, is_registered, found.owner) == (True, False, removed.owner)
+        assert found.written_at_ms <= (removed.written_at_ms or 5000)
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "found", "verdict"),
+    [
+        ("a registration of ours came after the removal", lately(None), ONE, Verdict.LATE),
+        ("a status of ours came after it was taken off", lately(), MARKED, Verdict.LATE),
+        ("a status of ours is known", lately(MARKED), MARKED, Verdict.OURS),
+        ("a person's status stands", lately(), OUT, Verdict.OURS),
+    ],
+)
+def test_what_came_when_nobody_expected_it(
+    fault: str, record: Record, found: Instance, verdict: Verdict
+) -> None:
+    """Its owner looks at what he does not know of."""
+    assert rules.judge_late(record, found) is verdict, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "held", "are_all", "is_told_again"),
+    [
+        ("a busy server was told again of what was taken off", {"a": OUT, "b": ONE}, True, True),
+        ("a person set it", {"a": OUT, "b": OUT}, True, False),
+        ("it was taken off", {"a": ONE, "b": ONE}, True, False),
+        ("a server does not answer", {"a": OUT, "b": ONE}, False, False),
+    ],
+)
+def test_a_status_that_stands_at_some_servers_only_was_told_again(
+    fault: str, held: dict[str, Instance | None], are_all: bool, is_told_again: bool
+) -> None:
+    """A person's goes to every server."""
+    assert rules.is_told_again(Servers(held, are_all=are_all)) is is_told_again, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "held", "are_all", "have_settled", "verdict"),
+    [
+        ("a list has a gap", {"a": ONE, "b": None}, True, True, Verdict.OURS),
+        ("it left", {"a": None, "b": None}, True, True, Verdict.GONE),
+        ("a server does not answer", {"a": None}, False, True, Verdict.UNREAD),
+        ("a server has not heard of it yet", {"a": None, "b": None}, True, False, Verdict.UNREAD),
+    ],
+)
+def test_what_is_listed_no_more(
+    fault: str, held: dict[str, Instance | None], are_all: bool, have_settled: bool, verdict: Verdict
+) -> None:
+    """Absence proves something only at servers that would have heard of it."""
+    assert rules.judge_unlisted(Servers(held, are_all=are_all), have_settled=have_settled) is verdict, fault
+
+
+STACKS = replace(
+    ONE,
+    metadata={"eurekube.owner": "stack/o/p/s/n", "eurekube.renewer": "operator"},
+    last_dirty_timestamp_ms=500_000,
+    lease_ends_ms=2_000_000,
+)
+LAPSED = replace(STACKS, lease_ends_ms=900_000)
+FRESH = replace(STACKS, last_dirty_timestamp_ms=950_000)
+LATER = replace(STACKS, last_dirty_timestamp_ms=600_000)
+ANOTHER = replace(STACKS, metadata={**STACKS.metadata, INCARNATION_KEY: "b"}, last_dirty_timestamp_ms=100)
+ANOTHERS = replace(STACKS, metadata={**STACKS.metadata, "eurekube.renewer": "another"})
+LONG_UP = {"a": 1000, "b": 1000}
+"""Both servers were started long before it was written."""
+
+
+def dropped(instance: Instance = STACKS, *lacking: str) -> Record:
+    """What was removed before our eyes."""
+    return Record(STACKS.key, dropped=Dropped(instance, NOW, frozenset(lacking)))
+
+
+NEW = Record(STACKS.key)
+SPLIT = {"a": None, "b": STACKS}
+"""One server holds what the other one does not."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "servers", "shares", "verdict"),
+    [
+        ("an old list shows what was removed", NEW, Servers({"a": None}), True, Verdict.REMOVED),
+        ("who may hold it does not answer", NEW, Servers({"a": None}, are_all=False), True, Verdict.UNREAD),
+        ("it asks another operator by now", NEW, Servers({"a": ANOTHERS}), True, Verdict.REMOVED),
+        ("it stands", NEW, Servers({"a": STACKS, "b": STACKS}, started_ms=LONG_UP), True, Verdict.OURS),
+        ("a server missed its removal", NEW, Servers(SPLIT, started_ms=LONG_UP), True, Verdict.REMOVED),
+        ("servers do not tell each other", NEW, Servers(SPLIT, started_ms=LONG_UP), False, Verdict.OURS),
+        ("it is on its way", NEW, Servers({**SPLIT, "b": FRESH}, started_ms=LONG_UP), True, Verdict.OURS),
+        (
+            "nobody renewed it for long",
+            NEW,
+            Servers({**SPLIT, "b": LAPSED}, started_ms=LONG_UP),
+            True,
+            Verdict.OURS,
+        ),
+        ("a server does not say its start", NEW, Servers(SPLIT, started_ms={"b": 1000}), True, Verdict.OURS),
+        ("a server was started since", NEW, Servers(SPLIT, started_ms={"a": 600_000}), True, Verdict.OURS),
+        (
+            "a server lost its memory",
+            NEW,
+            Servers(SPLIT, started_ms=LONG_UP, lost_memory=True),
+            True,
+            Verdict.OURS,
+        ),
+        (
+            "it is another server's answer",
+            NEW,
+            Servers(SPLIT, started_ms=LONG_UP, behind=2),
+            True,
+            Verdict.OURS,
+        ),
+        (
+            "the server that missed the removal is listed",
+            dropped(),
+            Servers(SPLIT, started_ms=LONG_UP),
+            False,
+            Verdict.REMOVED,
+        ),
+        ("it alone answers", dropped(), Servers({"b": STACKS}, are_all=False), True, Verdict.REMOVED),
+        (
+            "a renewal had found it missing",
+            dropped(STACKS, "a"),
+            Servers({**SPLIT, "b": LAPSED}),
+            True,
+            Verdict.REMOVED,
+        ),
+        (
+            "another server was restarted since",
+            dropped(),
+            Servers(SPLIT, started_ms=LONG_UP, lost_memory=True, with_memory={"a"}),
+            False,
+            Verdict.REMOVED,
+        ),
+        ("it stands again as it was", dropped(), Servers({"a": STACKS, "b": STACKS}), True, Verdict.OURS),
+        ("its stack registered it anew", dropped(), Servers({"a": None, "b": LATER}), True, Verdict.OURS),
+        (
+            "by a clock that is behind",
+            dropped(STACKS, "a"),
+            Servers({"a": ANOTHER, "b": None}, started_ms=LONG_UP),
+            True,
+            Verdict.OURS,
+        ),
+    ],
+)
+def test_what_a_list_suggests_to_renew_for_a_stack(
+    fault: str, record: Record, servers: Servers, shares: bool, verdict: Verdict
+) -> None:
+    """What was removed at one server is renewed at no other one, which would bring it back everywhere."""
+    ours = Ownership(Cluster("lab", "u"), "operator")
+    assert rules.judge_listed_for_stack(record, servers, ours, 1000.0, lambda: shares) is verdict, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "servers", "lately", "removed_from", "told", "verdict"),
+    [
+        ("a server was restarted", Servers({"a": None}, lost_memory=True), set(), set(), {"a"}, Verdict.LOST),
+        (
+            "a person removed it",
+            Servers({"a": None}, started_ms=LONG_UP),
+            set(),
+            set(),
+            {"a"},
+            Verdict.REMOVED,
+        ),
+        (
+            "no server says its start any more",
+            Servers({"a": None}, started_ms=LONG_UP),
+            set(),
+            set(),
+            set(),
+            Verdict.UNREAD,
+        ),
+        ("no server has ever said its start", Servers({"a": None}), set(), set(), set(), Verdict.REMOVED),
+        ("a server missed its removal", Servers(SPLIT), {"a"}, set(), {"a", "b"}, Verdict.REMOVED),
+        (
+            "who removed it beside a restart",
+            Servers(SPLIT, lost_memory=True),
+            {"a"},
+            {"a"},
+            {"a"},
+            Verdict.REMOVED,
+        ),
+        (
+            "who lacks it may have forgotten it",
+            Servers(SPLIT, started_ms={"b": 1}),
+            {"a"},
+            set(),
+            {"b"},
+            Verdict.LOST,
+        ),
+        (
+            "who lacks it has run all the time",
+            Servers(SPLIT, started_ms=LONG_UP),
+            set(),
+            set(),
+            {"a"},
+            Verdict.REMOVED,
+        ),
+        (
+            "who lacks it was started since",
+            Servers(SPLIT, started_ms={"a": 600_000}),
+            set(),
+            set(),
+            {"a"},
+            Verdict.LOST,
+        ),
+        ("another server answers for it", Servers(SPLIT, behind=2), {"a"}, set(), {"a"}, Verdict.LOST),
+    ],
+)
+def test_what_a_renewal_misses_of_a_stack(
+    fault: str, servers: Servers, lately: set[str], removed_from: set[str], told: set[str], verdict: Verdict
+) -> None:
+    """What servers forgot is restored; what was removed stays away; what nobody knows is looked at again."""
+
+    def judged(*, is_restoring: bool) -> Verdict:
+        return rules.judge_missing_of_stack(
+            servers, lately, removed_from, told, 1000.0, lambda: True, is_restoring=is_restoring
+        )
+
+    assert judged(is_restoring=False) is verdict, fault
+    assert judged(is_restoring=True) is (Verdict.REMOVED if removed_from else Verdict.LOST), fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "listed", "seconds", "is_suggested"),
+    [
+        ("nobody knows it", NEW, STACKS, 0.0, True),
+        ("the list is older than its removal", dropped(), STACKS, 35.0, False),
+        ("the list shows it still", dropped(), STACKS, 35.1, True),
+        ("it was registered anew", dropped(), LATER, 0.0, True),
+    ],
+)
+def test_whether_a_list_suggests_what_was_removed(
+    fault: str, record: Record, listed: Instance, seconds: float, is_suggested: bool
+) -> None:
+    """Not before every list may show the removal."""
+    assert rules.is_suggested(record, listed, NOW + seconds) is is_suggested, fault

@@ -1,0 +1,417 @@
+"""What we believe is in the registry: lists suggest, and never overrule what was written meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka import table as module
+from eurekube_provider.eureka.record import Dropped
+from eurekube_provider.eureka.table import Table
+from tests.unit import held, strategies
+from tests.unit.strategies import OURS, THEIRS
+
+RATING = Instance("rating", "a", "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": OURS})
+ORDER = replace(RATING, application="order", instance_id="b")
+NEAR, FAR = URLS = ("http://near", "http://far")
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_first_list_is_believed() -> None:
+    """What nobody knew better is news, and is believed as listed."""
+    table = Table()
+    assert table.merge([RATING, ORDER]) == ([RATING, ORDER], [])
+    assert table.get(RATING.key) == RATING
+    assert table.merge([RATING, ORDER]) == ([], [])
+
+
+def test_a_list_that_agrees_is_kept_instead() -> None:
+    """What a list shows as it was written is held once, and still firm: a later contradiction is a doubt."""
+    clock = Clock()
+    table = Table(clock)
+    table.registered(RATING)
+    clock.now += windows.UNLISTED
+    listed = replace(RATING)
+    assert table.merge([listed]) == ([], [])
+    assert table.get(RATING.key) is listed
+    assert table.merge([listed]) == ([], [])
+    assert table.merge([]) == ([], [RATING.key])
+
+
+def test_an_old_list_does_not_hide_a_write() -> None:
+    """A list that lacks what was just registered changes nothing, and is no reason to look."""
+    table = Table()
+    table.registered(RATING)
+    assert table.merge([]) == ([], [])
+    assert table.get(RATING.key) == RATING
+
+
+def test_an_old_list_does_not_bring_back_what_was_removed() -> None:
+    """A list that still has what was just removed does not make it stand there again."""
+    table = Table()
+    table.registered(RATING)
+    table.gone(RATING.key)
+    assert table.merge([RATING]) == ([], [])
+    assert table.get(RATING.key) is None
+
+
+def test_an_old_list_does_not_undo_an_update() -> None:
+    """A list with the contents from before an update is not believed."""
+    table = Table()
+    newer = replace(RATING, ip_address="10.0.0.2")
+    table.registered(newer)
+    assert table.merge([RATING]) == ([], [])
+    assert table.get(RATING.key) == newer
+
+
+def test_a_list_that_goes_on_to_contradict_raises_a_doubt() -> None:
+    """Once caches must have caught up, a list against our knowledge is a reason to look, not to believe."""
+    clock = Clock()
+    table = Table(clock)
+    table.registered(RATING)
+    table.registered(ORDER)
+    clock.now += windows.UNLISTED
+    assert table.merge([replace(RATING, ip_address="10.0.0.2")]) == ([], [RATING.key, ORDER.key])
+    assert table.get(RATING.key) == RATING
+    assert table.get(ORDER.key) == ORDER
+
+
+def test_what_may_be_others_by_now_is_believed_as_listed() -> None:
+    """Another replica wrote meanwhile: neither what we wrote nor what we read counts against a list."""
+    table = Table()
+    for one in (RATING, ORDER):
+        table.registered(one)
+    table.doubt()
+    moved = replace(ORDER, ip_address="10.0.0.9")
+    assert table.merge([moved]) == ([moved], [])
+    assert (table.get(RATING.key), table.get(ORDER.key)) == (None, moved)
+
+
+def test_a_settled_doubt_is_knowledge() -> None:
+    """What an uncached read found after a doubt is firm, and lists may not overrule it for a while."""
+    clock = Clock()
+    table = Table(clock)
+    table.registered(RATING)
+    clock.now += windows.UNLISTED
+    assert table.merge([]) == ([], [RATING.key])
+    table.gone(RATING.key)
+    assert table.merge([RATING]) == ([], [])
+
+
+def test_a_change_of_owner_or_status_is_news() -> None:
+    """What is only known from lists follows them, and what changed is said."""
+    table = Table()
+    table.merge([RATING, ORDER])
+    taken = replace(RATING, metadata={"eurekube.owner": THEIRS})
+    down = replace(ORDER, status=Status.DOWN)
+    assert table.merge([taken, down]) == ([taken, down], [])
+    assert table.owned(OURS) == [down]
+    assert table.owned(THEIRS) == [taken]
+    assert table.owners() == {OURS, THEIRS}
+
+
+def test_what_is_only_listed_goes_with_its_list() -> None:
+    """An instance that nobody wrote or read, and that is listed no more, is forgotten."""
+    table = Table()
+    table.merge([RATING])
+    assert table.merge([], is_complete=False) == ([], [])
+    assert table.owned(OURS) == [RATING]
+    assert table.merge([]) == ([], [])
+    assert len(table) == 0
+    assert table.owners() == set()
+
+
+def test_applications_are_found_in_any_case() -> None:
+    """An application's instances are found by its name as people write it."""
+    table = Table()
+    table.merge([RATING, ORDER])
+    assert table.application("Rating") == [RATING]
+    assert table.application("none") == []
+
+
+_events = st.lists(
+    st.tuples(st.sampled_from(["registered", "gone", "list", "wait"]), strategies.registries()), max_size=8
+)
+
+
+@given(_events)
+def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]]) -> None:
+    """Whatever happens in whatever order, owners and applications lead to exactly what is held."""
+    clock = Clock()
+    table = Table(clock)
+    for kind, instances in events:
+        if kind == "list":
+            table.merge(instances)
+        elif kind == "wait":
+            clock.now += windows.UNLISTED
+        else:
+            for instance in instances:
+                if kind == "registered":
+                    table.registered(instance)
+                else:
+                    table.gone(instance.key)
+    keys = {(app, f"pod-{number}") for app in ("RATING", "ORDER") for number in range(1, 5)}
+    held = {key: found for key in keys if (found := table.get(key)) is not None}
+    by_application = [one for app in ("RATING", "ORDER") for one in table.application(app)]
+    assert {one.key: one for one in by_application} == held
+    assert len(by_application) == len(held) == len(table)
+    assert table.owners() == {one.owner for one in held.values() if one.owner}
+    for owner in table.owners():
+        assert {one.key for one in table.owned(owner)} == {k for k, one in held.items() if one.owner == owner}
+        assert table.up(owner=owner) == sum(one.status is Status.UP for one in table.owned(owner))
+    of_syncers = [one for one in held.values() if (one.owner or "").startswith("cluster/eks/")]
+    assert table.up(cluster="eks") == sum(one.status is Status.UP for one in of_syncers)
+
+
+def test_what_was_known_lately_is_not_new() -> None:
+    """Only an id that stands in no list, and was neither written nor removed of late, is new."""
+    clock = Clock()
+    table = Table(clock)
+    assert table.is_new(RATING.key)
+    table.registered(RATING)
+    assert not table.is_new(RATING.key)
+    table.gone(RATING.key)
+    assert not table.is_new(RATING.key)
+    clock.now += windows.UNLISTED
+    table.merge([])
+    assert table.is_new(RATING.key)
+    table.merge([RATING])
+    assert not table.is_new(RATING.key)
+
+
+def test_owners_by_the_names_that_callers_use() -> None:
+    """As instances come, change their VIP address or owner, and go."""
+    table = Table()
+
+    def put(instance_id: str, vip: str, owner: str) -> None:
+        metadata = {OWNER_KEY: owner}
+        table.registered(
+            Instance("RATING", instance_id, "h", "i", Port(1), vip_address=vip, metadata=metadata)
+        )
+
+    put("a", "stars", "one")
+    put("b", "stars,Best", "one")
+    put("b", "stars,Best", "one")
+    assert (table.owners_called("RATING"), table.owners_called("best")) == (["one"], ["one"])
+    put("b", "other", "one")
+    assert (table.owners_called("best"), table.owners_called("stars")) == ([], ["one"])
+    put("a", "stars", "two")
+    assert (table.owners_called("stars"), sorted(table.owners_called("rating"))) == (["two"], ["one", "two"])
+    for key in ("a", "b"):
+        table.gone(("RATING", key))
+    assert {"rating", "stars", "best", "other"}.isdisjoint(text for text, _ in held.texts(table))
+
+
+def test_removals_that_no_list_follows_are_forgotten() -> None:
+    """An Eureka may take what is written and give no list."""
+    now = 0.0
+    table = Table(lambda: now)
+    for number in range(20_000):
+        now += 1.0
+        table.gone(("RATING", f"pod-{number}"))
+    assert sum(text.startswith("pod-") for text, _ in held.texts(table)) < 3000
+
+
+def test_what_was_lost_is_forgotten_by_owner_and_where_something_stands() -> None:
+    """Of two owners who had the same, each one's is forgotten by itself; both's where something stands."""
+    table = Table()
+    theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
+    other = replace(RATING, instance_id="other")
+    for each in (RATING, other, theirs):
+        table.forgot(each)
+    table.found(RATING)
+    assert [*table.lost(OURS), *table.lost(THEIRS)] == [other]
+    table.gone(RATING.key)
+    table.forgot(theirs)
+    table.give_up(THEIRS, ())
+    assert (table.lost(THEIRS), table.lost(OURS)) == ([], [other])
+    table.removed(other)
+    assert table.lost(OURS) == []
+
+
+def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
+    """Until it was registered again, or removed, or its owner wants it no more; ours never."""
+    table = Table()
+    out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    ours = rules.as_ours(replace(out, instance_id="leaving"))
+    for one in (out, ours):
+        table.registered(one)
+        table.gone(one.key, is_forgotten=True)
+    assert table.lost_override(ours.key) is Status.UNKNOWN
+    assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
+    table.give_up(OURS, {out.key})
+    assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
+    table.give_up(OURS, ())
+    assert table.lost_override(out.key) is Status.UNKNOWN
+    table.doubt()
+    table.merge([out])
+    table.merge([], is_forgotten=True)
+    assert table.lost_override(out.key) is Status.OUT_OF_SERVICE
+    table.registered(RATING)
+    assert table.lost_override(out.key) is Status.UNKNOWN
+
+
+def test_who_leads_no_more_believes_the_next_list() -> None:
+    """What was lost, and whose it was before, holds only for who leads."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    table.registered(replace(RATING, metadata={"eurekube.owner": THEIRS}))
+    table.registered(RATING)
+    table.forgot(ORDER)
+    table.stand_by()
+    assert table.lost(ORDER.owner or "") == []
+    assert table.merge([]) == ([], [])
+    assert len(table) == 0
+    table.removed(RATING)
+    clock.now += windows.SWEEP[0]
+    assert [(look.instance, look.former) for look in table.due(NEAR)] == [(RATING, frozenset())]
+
+
+def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
+    """A server that is away may not know of a hand-over, and may carry out what it did not answer."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
+    table.registered(theirs)
+    table.found(RATING, former=THEIRS)
+    newer = replace(RATING, last_dirty_timestamp_ms=2)
+    table.unanswered(newer)
+    table.removed(rules.as_ours(RATING))
+    clock.now += windows.SWEEP[0]
+    for url in URLS:
+        (look,) = table.due(url)
+        assert (look.instance, look.former, look.is_removed) == (newer, frozenset({THEIRS}), True)
+    out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    assert rules.is_just_set(table.record(RATING.key), out, clock.now)
+
+
+def test_what_may_come_late_is_looked_for_where_no_other_look_is_planned() -> None:
+    """What was removed already goes on to be looked for as it was removed."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    table.unanswered(ORDER)
+    table.removed(RATING)
+    table.unanswered(RATING)
+    clock.now += windows.SWEEP[0]
+    assert [(look.instance, look.is_removed) for look in table.due(NEAR)] == [(ORDER, False), (RATING, True)]
+
+
+def test_each_server_is_looked_at_again_in_its_time() -> None:
+    """And anew, once another one answers again that may have told it of what it missed."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    table.removed(RATING)
+    assert table.due(NEAR) == []
+    clock.now += windows.SWEEP[0]
+    table.looked(NEAR, table.due(NEAR), windows.SWEEP)
+    assert (len(table.due(NEAR)), len(table.due(FAR))) == (0, 1)
+    clock.now += windows.SWEEP[1]
+    table.looked(NEAR, table.due(NEAR), windows.SWEEP)
+    table.looked(FAR, table.due(FAR), windows.SWEEP, was_away=True)
+    clock.now += windows.SWEEP[0]
+    assert [look.number for url in URLS for look in table.due(url)] == [0, 1]
+    for _ in windows.SWEEP:
+        clock.now += windows.SWEEP[1]
+        for url in URLS:
+            table.looked(url, table.due(url), windows.SWEEP)
+    clock.now += windows.UNLISTED
+    table.merge([])
+    assert RATING.instance_id not in {text for text, _ in held.texts(table)}
+
+
+def test_the_oldest_looks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many removals that a server was not asked for."""
+    monkeypatch.setattr(module, "MOST_LOOKED_FOR", 2)
+    clock = Clock()
+    table = Table(clock, URLS)
+    many = [replace(RATING, instance_id=name) for name in "abc"]
+    for one in many:
+        table.removed(one)
+    table.unanswered(ORDER)
+    clock.now += windows.SWEEP[0]
+    assert [look.instance for look in table.due(NEAR)] == many[1:]
+
+
+def test_what_was_dropped_is_remembered_until_it_is_renewed_again() -> None:
+    """With all servers that lacked it, as long as it is the same; for two minutes after the last look."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    table.drop(RATING, {NEAR})
+    table.drop(RATING, {FAR})
+    assert table.record(RATING.key).dropped == Dropped(RATING, clock.now, {NEAR, FAR})
+    newer = replace(RATING, last_dirty_timestamp_ms=2)
+    table.drop(newer)
+    assert table.record(RATING.key).dropped == Dropped(newer, clock.now)
+    table.drop_no_more(RATING.key)
+    assert table.record(RATING.key).dropped is None
+    table.drop(RATING)
+    clock.now += windows.MEMORY_LOST
+    table.merge([])
+    assert table.record(RATING.key).dropped is None
+
+
+def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
+    """A batch carries it along with the registration; of ours, only what is leaving is OUT_OF_SERVICE."""
+    table = Table()
+    out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    table.unanswered_many([out])
+    assert table.marked([out]) == [out]
+    table.unanswered_many([rules.as_ours(out)])
+    other = replace(out, instance_id="another")
+    assert table.marked([out, RATING, other]) == [rules.as_ours(out), RATING, other]
+
+
+def test_a_status_of_ours_is_remembered_for_as_long_as_it_may_be_told_again() -> None:
+    """A person's that is set later is a person's."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    assert not rules.may_be_told_again(table.record(out.key), out, clock.now)
+    table.overriding(RATING)
+    assert rules.may_be_told_again(table.record(out.key), out, clock.now)
+    clock.now += windows.STATUS_TOLD_AGAIN
+    assert not rules.may_be_told_again(table.record(out.key), out, clock.now)
+
+
+def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
+    """As nobody tells it; one that was restarted is told of it with the next renewal."""
+    clock = Clock()
+    table = Table(clock)
+    assert not table.lacks("http://far", RATING)
+    clock.now += windows.LACKING
+    table.lacks_no_more("http://far", RATING.key)
+    assert not table.lacks("http://far", RATING)
+    clock.now += windows.LACKING
+    assert table.lacks("http://far", RATING)
+    assert not table.lacks("http://another", RATING)
+
+
+def test_what_servers_answered_to_renewals_is_forgotten() -> None:
+    """After ten minutes, whatever became of it."""
+    clock = Clock()
+    table = Table(clock)
+    stacks = replace(RATING, metadata={OWNER_KEY: "stack/o/p/s/billing"})
+    table.accepted("http://near", [stacks, ORDER])
+    table.lacks("http://far", ORDER)
+    assert table.accepted_lately("http://near", stacks)
+    assert not table.accepted_lately("http://far", stacks)
+    assert not table.accepted_lately("http://near", ORDER)  # a syncer's
+    clock.now += windows.RENEWAL_REMEMBERED
+    table.merge([])
+    assert "billing" not in {text for text, _ in held.texts(table)}
+    assert RATING.instance_id not in {text for text, _ in held.texts(table)}

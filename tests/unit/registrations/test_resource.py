@@ -1,0 +1,62 @@
+"""How many requests a stack's registrations cost, at one server and at several."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.removal_checks import RemovalChecks
+from eurekube_provider.registrations import resource as module
+from eurekube_provider.registrations.renewer_check import RenewerCheck
+from eurekube_provider.registrations.resource import INSTANCE, Created, RegistrationResource
+from eurekube_provider.registrations.servers import PEERS
+from tests.explore.world import World, owned
+from tests.unit.eureka.model_servers import URLS
+from tests.unit.registrations.test_properties import LEAST
+
+
+@pytest.mark.parametrize(("count", "looks"), [(1, 1), (3, 3)])
+def test_a_creation_is_a_look_a_registration_and_a_look_and_all_of_a_run_share_a_list(
+    count: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each server is asked for an id that none of them holds; the list shows renewers and neighbours."""
+    cluster, asked = EurekaCluster(URLS[:count]), Counter[str]()
+    cluster.clock.advance(3_600_000)
+    world = World(cluster)
+    world.watch = lambda what: asked.update([_named(what)])
+    monkeypatch.setattr(module, "RENEWER_CHECK", RenewerCheck())
+    monkeypatch.setattr(module, "REMOVAL_CHECKS", RemovalChecks(lambda _: None))
+    with owned(world), closing(Peers(Connection(URLS[:count]))) as peers:
+        monkeypatch.setattr(PEERS, "of", lambda _: peers)
+        resource = RegistrationResource(INSTANCE, lambda _: None, lambda _: None)
+        _create(resource, count, "192.0.2.1")
+        assert asked == {"list": 1, "read": looks + 1, "POST": 1}
+        asked.clear()
+        made = _create(resource, count, "192.0.2.2")
+        assert asked == {"read": looks + 1, "POST": 1}
+        asked.clear()
+        resource.delete(made.properties)
+    # Several servers are asked once more: a renewal may have brought it back to one of them.
+    assert asked == {"read": looks * (1 if count == 1 else 2), "DELETE": count}
+
+
+def _create(resource: RegistrationResource, count: int, host: str) -> Created:
+    owner = f"{LEAST['owner']}-{host}"
+    urls = ",".join(URLS[:count])
+    asked: dict[str, Any] = {**LEAST, "owner": owner, "host_name": host, "service_url": urls}
+    checked = resource.check({}, asked, is_update=False)
+    assert not checked.problems
+    return resource.create(checked.properties)
+
+
+def _named(what: str) -> str:
+    method, _, rest = what.partition(" ")
+    if method != "GET":
+        return method
+    return "list" if rest.partition(" ")[2].startswith("/apps ") else "read"
