@@ -50,11 +50,6 @@ class BrakeMemory:
             reason = braked.held.problem.message.partition(": held back")[0]
             _log.warning("removals are held back", extra={"syncer": "/".join(key), "reason": reason})
 
-    def forget(self, key: SyncerKey) -> None:
-        """Forget since when removals of a syncer wait."""
-        with self._lock:
-            self._held.pop(key, None)
-
     def forget_all(self) -> None:
         """Forget what was counted: another replica held back and removed meanwhile."""
         with self._lock:

@@ -269,7 +269,6 @@ class Reconciler:
     def _release(self, decided: Decided) -> KubernetesError | None:
         """Forget a deleted syncer, and let it go; why that cannot be done yet."""
         key, item = decided.situation.key, decided.item
-        self._brake.forget(key)
         self._reader.forget(key)
         for registry in decided.registries.values():
             registry.give_up(decided.situation.owner)

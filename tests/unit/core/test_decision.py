@@ -26,7 +26,7 @@ from eurekube_provider.core.decision import (
     decide,
 )
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
-from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Key, Port, Status
 from eurekube_provider.core.plan import Action, Policy
@@ -66,13 +66,13 @@ def doubt(reason: str = ConditionType.NO_PORT) -> tuple[Problem, ...]:
     return (Problem(reason, "it cannot be told"),)
 
 
-def situation(held: str = "", wanted: str = "", state: State = State.SERVED, **more: Any) -> Situation:
+def situation(has: str = "", wanted: str = "", state: State = State.SERVED, **more: Any) -> Situation:
     """A syncer that has these pods at the registry that it names, and wants those.
 
     :param more: further fields; ``elsewhere`` is what it has at another registry, ``beside`` what others have
         at its own, ``passes`` what another syncer wants as well.
     """
-    here, there = pods(held), pods(more.pop("elsewhere", ""))
+    here, there = pods(has), pods(more.pop("elsewhere", ""))
     beside = more.pop("beside", [])
     problems = more.pop("problems", doubt() if state is State.DOUBTFUL else ())
     terminating = more.get("terminating", frozenset())
@@ -94,6 +94,11 @@ def situation(held: str = "", wanted: str = "", state: State = State.SERVED, **m
     }
     fields = {"held": {"home": here, "other": there}, **known, **more}
     return Situation(("shop", "rating"), OURS, state, **fields)
+
+
+def holding(*instances: Instance) -> dict[str, Any]:
+    """The fields of a situation in which these stand at the registry that the syncer names."""
+    return {"held": {"home": instances}, "neighbours": {"home": instances}}
 
 
 def told(steps: RegistrySteps) -> str:
@@ -139,7 +144,8 @@ UNREAD = (Problem(Reason.NAMESPACE_NOT_READ, "no answer yet"),)
 DOWN = Desired((pod("a"), pod("b", Status.DOWN), pod("c")))
 ALL_DOWN = Desired(tuple(pods("abc", status=Status.DOWN)))
 TAKEN_OUT = pod("a", Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-SHOWN = pod("c", Status.OUT_OF_SERVICE, metadata={OWNER_KEY: OURS, "eurekube.leaving": "true"})
+SHOWN = replace(pod("c", Status.OUT_OF_SERVICE), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
+SHOWN = replace(SHOWN, overridden_status=Status.OUT_OF_SERVICE)
 HELD = HeldRemovals(Problem("Braked", "held"), 100.0, "2026-01-01T00:01:00Z", 0.0, 0.0)
 
 ROWS: dict[str, Row] = {
@@ -166,10 +172,10 @@ ROWS: dict[str, Row] = {
         situation("ab", desired=Desired(tuple(pods("ab", home_page_url="http://x")))), "~a ~b"
     ),
     "a person's status stands": Row(
-        situation("ab", "ab", held={"home": [TAKEN_OUT, pod("b")]}, neighbours={"home": [TAKEN_OUT, pod("b")]})
+        situation("ab", "ab", **holding(TAKEN_OUT, pod("b")))
     ),
     "a person's status waits with a broken source": Row(
-        situation("abc", held={"home": [TAKEN_OUT, *pods("bc")]}, brake=BrakeHistory(2, 100)),
+        situation("abc", **holding(TAKEN_OUT, *pods("bc")), brake=BrakeHistory(2, 100)),
         holds="all 2 instances would go",
     ),
     "an instance of somebody else stands there": Row(
@@ -329,10 +335,10 @@ ROWS: dict[str, Row] = {
     "the Service is renamed": Row(situation("abc", "abc")),
     "a StatefulSet's pod is replaced": Row(situation("ab", "ab", desired=DOWN), "+c ~b"),
     "a StatefulSet's pod is replaced, shown until it is gone": Row(
-        situation("ab", "ab", held={"home": [*pods("ab"), SHOWN]}, neighbours={"home": [SHOWN]}, syncer=OUT), "-c"
+        situation("ab", "ab", **holding(*pods("ab"), SHOWN), syncer=OUT), "-c"
     ),
     BACK: Row(
-        situation("", "c", held={"home": [SHOWN]}, neighbours={"home": [SHOWN]}, syncer=OUT), "~c"
+        situation("", "c", **holding(SHOWN), syncer=OUT), "~c"
     ),
 }
 

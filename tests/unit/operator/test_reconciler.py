@@ -782,24 +782,21 @@ class Deletion:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scene, self.now, self.api_fails = Scene(), 0.0, False
+        self._taken = self.scene.carry_out
         self.scene.serves(a=READY)
         deleted(self.scene, monkeypatch)
         self.released: list[float] = []
         self.away(is_away=True)
         monkeypatch.setattr(reconciler, "elapsed_seconds", lambda: self.now)
-        monkeypatch.setattr(reconciler, "set_finalizer", self._release)
+        monkeypatch.setattr(reconciler, "set_finalizer", self.release)
 
     def away(self, *, is_away: bool) -> None:
         """No server answers from now on, or all do."""
-        scene = self.scene
-        taken = Scene._taken_as_done  # noqa: SLF001 - what a scene does by itself
 
-        def carry_out(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
-            if is_away:
-                return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
-            return taken(scene, steps, owner, registry)
+        def fails(steps: Plan, *_: object) -> Outcome:
+            return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
 
-        scene.carry_out = carry_out
+        self.scene.carry_out = fails if is_away else self._taken
 
     def reconcile(self, now: float) -> str:
         """Reconcile the syncer at this time; what it left behind."""
@@ -808,7 +805,8 @@ class Deletion:
         ended = self.scene.result.ended
         return ended.left_behind if ended else ""
 
-    def _release(self, *_: Any, **__: Any) -> None:
+    def release(self, *_: Any, **__: Any) -> None:
+        """Let the syncer go."""
         if self.api_fails:
             raise KubernetesError("busy", status_code=503)
         self.released.append(self.now)
@@ -854,7 +852,7 @@ def test_a_wait_is_over_with_its_syncer(is_away: bool, monkeypatch: pytest.Monke
     deletion.scene.serves(a=READY)
     deletion.away(is_away=True)
     deleted(deletion.scene, monkeypatch)
-    monkeypatch.setattr(reconciler, "set_finalizer", deletion._release)  # noqa: SLF001
+    monkeypatch.setattr(reconciler, "set_finalizer", deletion.release)
     assert deletion.reconcile(6000) == ""
     assert deletion.released == []
 
@@ -864,7 +862,8 @@ def test_a_person_lets_a_deleted_syncer_go(monkeypatch: pytest.MonkeyPatch) -> N
     deletion = Deletion(monkeypatch)
     scene = deletion.scene
     (syncers,) = scene.told.sources.syncers.reflectors
-    metadata = {**scene.syncer["metadata"], "deletionTimestamp": "x", "annotations": {FORCE_DELETE_ANNOTATION: ""}}
+    annotations = {FORCE_DELETE_ANNOTATION: ""}
+    metadata = {**scene.syncer["metadata"], "deletionTimestamp": "x", "annotations": annotations}
     syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
     assert "the annotation eurekube.io/force-delete asks for it" in deletion.reconcile(1)
     assert (deletion.released, scene.sent, scene.renewed()) == ([1], [], set())
@@ -945,17 +944,6 @@ def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
     assert scene.report.synced.reason == "NamespaceNotRead"
 
 
-def test_a_paused_syncer_changes_nothing() -> None:
-    """Neither what comes nor what is seen terminating; what stands there is renewed."""
-    scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.reconcile()
-    scene.edited(paused=True)
-    scene.endpoints(WEB, a=TERMINATING, b=READY, c=READY)
-    assert scene.reconcile() == []
-    assert scene.renewed() == {"a", "b"}
-
-
 def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Eureka forgot it: not as the syncer would have it now, nor what it never registered."""
     scene = Scene()
@@ -999,18 +987,6 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     assert scene.result.again_seconds == TOLD_WITHIN_SECONDS  # both may be the same one
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
     assert scene.told.registry.view.owned(owner) == []
-
-
-def test_what_is_left_at_another_eureka_is_under_the_brake() -> None:
-    """The syncer moved, and its source broke: what still stands at the first Eureka is held back, too."""
-    scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.reconcile()
-    scene.edited(eureka="elsewhere")
-    scene.endpoints(WEB)
-    assert scene.reconcile() == []
-    assert "Braked" in scene.report.problems
-    assert scene.renewed() == {"a", "b"}
 
 
 @pytest.mark.parametrize(
