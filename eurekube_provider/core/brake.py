@@ -36,6 +36,9 @@ RELEASE_ANNOTATION = "eurekube.io/release-brake"
 """With any value on a syncer: the removals are meant; go on at once. Taken off when it was obeyed."""
 
 
+_NOTHING_RECENT = RecentChanges()
+
+
 @dataclass(frozen=True, slots=True)
 class HeldRemovals:
     """Removals that wait.
@@ -66,7 +69,7 @@ class BrakeHistory:
 
     registered_up: int = 0
     operator_up: int = 0
-    recent: RecentChanges = RecentChanges()
+    recent: RecentChanges = _NOTHING_RECENT
     held: HeldRemovals | None = None
     is_released: bool = False
 

@@ -23,10 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from eurekube_provider.core.brake import BrakeHistory, Braked, judge
+from eurekube_provider.core.brake import Braked, BrakeHistory, judge
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.mapping import Desired
-from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, Plan, Policy, Refusal, handover, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import OnTermination, Syncer
@@ -225,6 +225,8 @@ class RegistrySteps:
 
 
 _NO_STEPS = RegistrySteps()
+_NOTHING = Plan()
+_NOT_BRAKED = Braked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +242,9 @@ class Decision:
     """
 
     at: Mapping[str, RegistrySteps]
-    differing: Plan = Plan()
+    differing: Plan = _NOTHING
     waiting: int = 0
-    brake: Braked = Braked()
+    brake: Braked = _NOT_BRAKED
     again_seconds: float | None = None
     error: RegistryError | None = None
 
@@ -260,7 +262,7 @@ def decide(situation: Situation) -> Decision:
     if situation.state is State.PAUSED and situation.syncer is not None:
         differing, waiting = _while_paused(situation, home.restores)
         at[situation.home] = replace(home, refusals=differing.refusals, doubled=differing.doubled)
-    brake = Braked()
+    brake = _NOT_BRAKED
     if rules.is_braked:
         brake = judge(
             Plan(tuple(change for steps in at.values() for change in steps.judged)),
@@ -329,7 +331,7 @@ class _Draft:
         if self.rules.restores and (lost := situation.forgotten.get(name, ())):
             back = [one for one in lost if not (self.rules.registers and one.key in self.wanted)]
             restores = plan(back, neighbours, situation.owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
-        registered = Plan()
+        registered = _NOTHING
         if self.rules.registers and is_home and situation.syncer is not None:
             registered = plan_of_syncer(
                 situation.syncer, situation.desired, situation.held[name], neighbours, situation.owner

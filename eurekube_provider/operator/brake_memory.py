@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Collection
 
-from eurekube_provider.core.brake import WINDOW_SECONDS, BrakeHistory, Braked, HeldRemovals
+from eurekube_provider.core.brake import WINDOW_SECONDS, Braked, BrakeHistory, HeldRemovals
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Key
 from eurekube_provider.core.registry import Registry

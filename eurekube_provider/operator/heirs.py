@@ -94,9 +94,10 @@ class Heirs:
                 continue
             with suppress(ConfigurationError, RegistryError):
                 syncer = self._sources.parsed(item)
-                if syncer.eureka == name and not syncer.is_paused:
-                    if self._permissions.refusal(syncer, claimed_names(item)) is None:
-                        yield other, syncer
+                if syncer.eureka != name or syncer.is_paused:
+                    continue
+                if self._permissions.refusal(syncer, claimed_names(item)) is None:
+                    yield other, syncer
 
     def _is_awaited(self, other: SyncerKey) -> bool:
         """Whether it is waited for what a syncer needs to be read: not for too long."""

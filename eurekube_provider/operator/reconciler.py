@@ -1,8 +1,8 @@
 """One reconcile of one syncer: read what there is, decide, carry that out.
 
 :class:`.situations.SituationReader` reads, :func:`.decision.decide` decides, and
-:meth:`Reconciler.carry_out` alone writes, to registries and to Kubernetes. No thread, no lock and nobody told:
-all that a reconcile comes to is in its :class:`SyncerResult`.
+:meth:`Reconciler.carry_out` alone writes, to registries and to Kubernetes. No thread, no lock and nobody
+told: all that a reconcile comes to is in its :class:`SyncerResult`.
 """
 
 from __future__ import annotations

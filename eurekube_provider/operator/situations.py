@@ -129,9 +129,7 @@ class SituationReader:
         situation = Situation(key, owner, State.REFUSED, held, refusal=refusal, policy=policy)
         return situation if spec.get("paused") else self._with_ends(situation, asks=True)
 
-    def _deleted(
-        self, key: SyncerKey, item: Object | None, owner: str, registries: Registries
-    ) -> Situation:
+    def _deleted(self, key: SyncerKey, item: Object | None, owner: str, registries: Registries) -> Situation:
         self._heirs.forget(key)
         is_forced = item is not None and has_finalizer(item) and has_annotation(item, FORCE_DELETE_ANNOTATION)
         syncer = self._sources.asked(item)

@@ -9,7 +9,7 @@ import pytest
 
 from bench.registry import OWNER, instances
 from eurekube_provider.core import brake
-from eurekube_provider.core.brake import HOLD_SECONDS, REPACK_SECONDS, BrakeHistory, Braked
+from eurekube_provider.core.brake import HOLD_SECONDS, REPACK_SECONDS, Braked, BrakeHistory
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Change, Plan, plan
 from eurekube_provider.core.sliding_window import RecentChanges, SlidingWindow
@@ -157,7 +157,9 @@ def test_the_window_counts_each_syncer_by_itself() -> None:
     window.note(2.0, "turned", range(10, 20), range(20, 28))
     assert window.recent(2.0, "other") == RecentChanges(7)
     assert window.recent(2.0, "shrank") == RecentChanges(2, frozenset(range(5)))
-    assert window.recent(2.0, "turned") == RecentChanges(5, frozenset(range(10, 20)), frozenset(range(20, 28)))
+    assert window.recent(2.0, "turned") == RecentChanges(
+        5, frozenset(range(10, 20)), frozenset(range(20, 28))
+    )
     assert window.recent(61.5, "other") == RecentChanges(2)
     assert window.recent(62.5, "other") == RecentChanges()
     assert len(window) == 0
