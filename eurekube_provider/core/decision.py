@@ -258,7 +258,7 @@ def decide(situation: Situation) -> Decision:
     names = sorted(situation.held, key=lambda name: name != situation.home)
     at = {name: draft.steps(name) for name in names}
     home = at.get(situation.home, _NO_STEPS)
-    differing, waiting = replace(home, handovers=()).plan, 0
+    differing, waiting = Plan(home.judged, home.refusals, home.doubled), 0
     if situation.state is State.PAUSED and situation.syncer is not None:
         differing, waiting = _while_paused(situation, home.restores)
         at[situation.home] = replace(home, refusals=differing.refusals, doubled=differing.doubled)
@@ -344,8 +344,8 @@ class _Draft:
             handover(given).changes,
             restores,
             tuple(change for change in registered.changes if change.action is not Action.DEREGISTER),
-            plan((), leaving, situation.owner).changes,
-            plan((), moved, situation.owner).changes,
+            plan((), leaving, situation.owner).changes if leaving else (),
+            plan((), moved, situation.owner).changes if moved else (),
             lapses,
             registered.refusals,
             registered.doubled,

@@ -166,6 +166,8 @@ class SituationReader:
         seen |= situation.desired.terminating & {one.instance_id for one in may_leave}
         held = [one for there in situation.held.values() for one in there]
         ended = self._pods.ids(situation.key, held) if asks else frozenset[str]()
+        if not (seen or ended):
+            return situation
         return replace(situation, terminating=frozenset(seen), ended=ended)
 
     def _with_heirs(self, situation: Situation) -> Situation:

@@ -23,8 +23,7 @@ from kubernetes import client
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import EurekaLease, Instance
 from eurekube_provider.core.registry import Well
-from eurekube_provider.core.syncer import FINALIZER
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, FINALIZER
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
