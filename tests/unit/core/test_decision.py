@@ -228,6 +228,15 @@ ROWS: dict[str, Row] = {
     "in doubt, what Eureka forgot comes back": Row(
         situation("a", "c", State.DOUBTFUL, forgotten={"home": pods("bc")}), "+c <b"
     ),
+    "in doubt, what ended leaves another Eureka as well": Row(
+        situation("a", "a", State.DOUBTFUL, elsewhere="bc", terminating=ids("c")), "", "-c"
+    ),
+    "in doubt, what ended lapses where nothing is removed": Row(
+        situation("ab", "", State.DOUBTFUL, terminating=ids("a"), **KEEPS), ".a"
+    ),
+    "paused, what another Eureka forgot comes back": Row(
+        situation("a", "a", State.PAUSED, forgotten={"other": pods("c")}), "", "<c"
+    ),
     "given-up-by-a-paused-syncer": Row(situation("a", "", State.DOUBTFUL, passes={"home": "a"})),
     # Paused.
     "paused-syncer": Row(situation("ab", "bc", State.PAUSED, terminating=ids("a")), waiting=2),
