@@ -212,9 +212,10 @@ class Reconciler:
         """
         item, situation, key = decided.item, decided.situation, decided.situation.key
         again_seconds, why = decided.decision.again_seconds, ""
+        is_ours = item is not None and has_finalizer(item)
         if situation.is_forced:
             why = f"the annotation {FORCE_DELETE_ANNOTATION} asks for it"
-        elif error is None or item is None or not has_finalizer(item):
+        elif error is None or not is_ours:
             self._undone.pop(key, None)
         else:
             now = elapsed_seconds()
@@ -226,17 +227,15 @@ class Reconciler:
                 why = f"Eureka could not be asked for {waited:.0f} s ({error})"
         failure: EurekubeError | None = error
         ended = None
-        if why:
-            ended, failure = self._left_behind(decided, why)
-        elif is_done:
-            ended, failure = self._gone(decided, outcome)
+        if why or is_done:
+            ended = self._left_behind(decided, why) if why else self._taken_out(decided, outcome)
+            failure = self._release(decided)
         said = None
         if failure is not None and item is not None:
             said = self.reports.ended_early(item, problem_of(failure), decided.registries)
         return SyncerResult(item, said, ended=ended, again_seconds=again_seconds, error=failure)
 
-    def _gone(self, decided: Decided, outcome: Outcome) -> tuple[Ended, KubernetesError | None]:
-        """Release a syncer whose instances are out of Eureka."""
+    def _taken_out(self, decided: Decided, outcome: Outcome) -> Ended:
         item, unlisted = decided.item, decided.situation.unlisted
         removed = [change.instance for steps in decided.decision.at.values() for change in steps.removals]
         instances = tuple(one for one in removed if one not in unlisted)
@@ -245,13 +244,13 @@ class Reconciler:
                 "syncer is gone, its instances were deregistered",
                 extra={"syncer": "/".join(decided.situation.key), "deregistered": len(instances)},
             )
-        was_held = item is not None and has_finalizer(item)
-        return Ended(instances, len(instances) if was_held else 0), self._release(decided)
+        is_ours = item is not None and has_finalizer(item)
+        return Ended(instances, deregistered=len(instances) if is_ours else 0)
 
-    def _left_behind(self, decided: Decided, why: str) -> tuple[Ended, KubernetesError | None]:
-        """Release a syncer whose instances could not be taken out.
+    def _left_behind(self, decided: Decided, why: str) -> Ended:
+        """Renew no more what could not be taken out.
 
-        They are renewed no more. The syncer's end is an event like any other, so that they are taken out as
+        The syncer's end is an event like any other, so that they are taken out as
         soon as Eureka answers, if they have not lapsed by then.
         """
         left = []
@@ -264,7 +263,7 @@ class Reconciler:
         note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
         extra = {"syncer": "/".join(decided.situation.key), "left": len(left), "reason": why}
         _log.warning("syncer released", extra=extra)
-        return Ended(tuple(left), left_behind=note), self._release(decided)
+        return Ended(tuple(left), left_behind=note)
 
     def _release(self, decided: Decided) -> KubernetesError | None:
         """Forget a deleted syncer, and let it go; why that cannot be done yet."""
