@@ -15,6 +15,8 @@ from typing import Any
 
 from bench.harness import measure, show
 from bench.reconciles import Reconciles
+from eurekube_provider.core.brake import judge
+from eurekube_provider.core.decision import Situation, State, decide
 from eurekube_provider.core.identity import OWNER_KEY, Cluster, endpoint_of, pod_instance_id
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.core.plan import plan
@@ -24,9 +26,9 @@ from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot, attributed
 from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.eureka.table import Table
 from eurekube_provider.kube.events import EventRecorder, EventType
+from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.removal_brake import Brake
-from eurekube_provider.operator.retention import Retention
+from eurekube_provider.operator.ended_pods import EndedPods
 from eurekube_provider.operator.status import StatusWriter
 
 TIMES_AS_MANY = 10
@@ -140,19 +142,22 @@ class Fleet:
         for there in self.instances.values():
             for one in there:
                 view.registered(one)
-        brake = Brake(CLUSTER, [view], _Api(), _Sources({}), time.monotonic)  # type: ignore[list-item,arg-type]
+        known = BrakeMemory(CLUSTER, [view])  # type: ignore[list-item]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
             there = self.instances[name]
-            steps = plan(there[1:], there, _owner(name))
-            brake.check(("shop", name), syncer, steps, _owner(name))
+            steps, now = plan(there[1:], there, _owner(name)), time.monotonic()
+            history = known.history(("shop", name), _owner(name), now, is_released=False)
+            known.note(("shop", name), now, judge(steps, history, lambda _: False, now, time.time()))
 
     def retention(self) -> None:
-        """Divide the instances of each syncer, as if it were refused."""
-        retention = Retention(CLUSTER, _Api(), _Sources(self.instances))  # type: ignore[arg-type]
+        """Decide what becomes of the instances of each syncer, as if it were refused."""
+        pods = EndedPods(CLUSTER, _Api(), _Sources(self.instances))  # type: ignore[arg-type]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
-            retention.of_refused(syncer, _owner(name), {"default": self.instances[name]})
+            held, key = self.instances[name], ("shop", name)
+            ended = pods.ids(key, held)
+            decide(Situation(key, _owner(name), State.REFUSED, {"default": held}, ended=ended))
 
     def doctor(self) -> None:
         """Find the workloads that run the pods, and check all of it."""

@@ -13,16 +13,16 @@ from kubernetes import client
 from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
+from eurekube_provider.core.syncer import FINALIZER
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.reflector import ReflectorGroup
-from eurekube_provider.operator.decision import Decision
-from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.reports import Decided
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 
@@ -71,8 +71,8 @@ class Reconciles:
             changed = {**first, "conditions": {"ready": self._is_ready}}
             slices.take("MODIFIED", {**item, "endpoints": [changed, *others]})
             decided = self._reconciler.decide(key, "default")
-            assert isinstance(decided, Decision)
-            assert len(decided.steps.changes) == (0 if self._is_ready else 1)
+            assert isinstance(decided, Decided)
+            assert len(decided.decision.differing.changes) == (0 if self._is_ready else 1)
 
 
 def _take(group: ReflectorGroup, items: list[Object]) -> None:

@@ -7,11 +7,14 @@ is seen terminating before it goes; of a broken source's pods nobody sees that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.identity import NODE_KEY
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.sliding_window import RecentChanges
 
 HOLD_SECONDS = 60.0
@@ -29,77 +32,125 @@ LARGEST_SHARE_OF_OPERATOR = 0.3
 FEWEST = 10
 """Shares mean nothing in small numbers: only so many removals can exceed one."""
 
+RELEASE_ANNOTATION = "eurekube.io/release-brake"
+"""With any value on a syncer: the removals are meant; go on at once. Taken off when it was obeyed."""
+
+
+_NOTHING_RECENT = RecentChanges()
+
 
 @dataclass(frozen=True, slots=True)
-class BrakeVerdict:
-    """The judgement of one plan: which removals are doubted, and why they must wait.
+class HeldRemovals:
+    """Removals that wait.
 
-    :ivar doubted: the changes after which an instance that is UP no longer is, not seen terminating.
-    :ivar reason: why they must wait; empty where they need not.
-    :ivar hold_seconds: for how long, at most.
-    :ivar others: what waits with them: removals, not seen terminating, of what callers do not use. With
-        one that a person took out of service, that wish would go, and a source that is back bring it up.
+    :ivar since: when they began to, by the clock of the decision.
+    :ivar until: when the wait ends, as people are told.
+    :ivar wait_seconds: when to decide again.
+    :ivar held_seconds: for how long they have waited.
     """
 
-    doubted: tuple[Change, ...]
-    reason: str = ""
-    others: tuple[Change, ...] = ()
-    hold_seconds: float = HOLD_SECONDS
+    problem: Problem
+    since: float
+    until: str
+    wait_seconds: float
+    held_seconds: float
 
-    def held_back(self, plan: Plan) -> Plan:
-        """Return ``plan`` without the changes that must wait."""
-        held = {id(change) for change in (*self.doubted, *self.others)}
-        return replace(plan, changes=tuple(change for change in plan.changes if id(change) not in held))
+
+@dataclass(frozen=True, slots=True)
+class BrakeHistory:
+    """The knowledge of the brake beside a plan.
+
+    :ivar registered_up: how many instances of the syncer are UP, at all registries.
+    :ivar operator_up: how many instances of all the operator's syncers are.
+    :ivar recent: what left, not seen terminating, within :data:`WINDOW_SECONDS`, and what came.
+    :ivar held: the removals that waited when it was decided last.
+    :ivar is_released: whether a person says that the removals are meant.
+    """
+
+    registered_up: int = 0
+    operator_up: int = 0
+    recent: RecentChanges = _NOTHING_RECENT
+    held: HeldRemovals | None = None
+    is_released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Braked:
+    """The judgement of one plan.
+
+    :ivar changes: those that must wait: after them an instance that is UP no longer is, not seen terminating.
+        With them wait removals of what callers do not use. With one that a person took out of service, that
+        wish would go, and a source that is back bring it up.
+    :ivar held: why they wait; None where none does.
+    :ivar left: the keys of what goes without having been seen terminating, and ``came`` of what comes.
+    :ivar is_released: whether removals go that a person released.
+    """
+
+    changes: tuple[Change, ...] = ()
+    held: HeldRemovals | None = None
+    left: frozenset[Key] = frozenset()
+    came: frozenset[Key] = frozenset()
+    is_released: bool = False
 
 
 def judge(
     plan: Plan,
-    registered_up: int,
-    operator_up: int,
-    recent: RecentChanges,
+    history: BrakeHistory,
     seen_terminating: Callable[[str], bool],
+    now: float,
+    unix_now: float,
     *,
     is_repacked: bool = False,
-) -> BrakeVerdict:
-    """Decide whether ``plan`` looks like the result of a broken source.
+) -> Braked:
+    """Decide whether ``plan`` looks like the result of a broken source, and which changes must wait then.
 
-    :param registered_up: how many instances of the syncer are UP now.
-    :param operator_up: how many instances of all the operator's syncers are UP now.
-    :param recent: what left, not seen terminating, within :data:`WINDOW_SECONDS`, and what came.
     :param seen_terminating: whether an instance id's endpoint was seen terminating.
+    :param now: seconds, of a clock that does not jump; ``unix_now`` is the time as people are told.
     :param is_repacked: whether the syncer's EndpointSlices are packed anew, see :class:`.mapping.Desired`.
     """
-    doubted = tuple(
-        change
-        for change in plan.changes
-        if takes_away(change) and not seen_terminating(change.instance.instance_id)
-    )
+    came = frozenset(change.instance.key for change in plan.changes if brings(change))
+    leaving = [change for change in plan.changes if takes_away(change)]
+    doubted = tuple(one for one in leaving if not seen_terminating(one.instance.instance_id))
     if not doubted:
-        return BrakeVerdict(())
-    arriving = sum(map(brings, plan.changes))
-    count, hold_seconds = len(doubted), HOLD_SECONDS
-    gone = count + recent.left + recent.elsewhere
-    lost = recent.elsewhere + max(0, count + recent.left - arriving - recent.came)
-    leaving = sum(map(takes_away, plan.changes))
-    if takes_all(registered_up, leaving, arriving):
-        reason = f"all {registered_up} instances would go"
-    elif takes_most(registered_up, count, arriving):
-        reason = f"{count} of {registered_up} instances would go"
-    elif gone >= FEWEST and lost > operator_up * LARGEST_SHARE_OF_OPERATOR:
-        reason = f"{gone} of this operator's {operator_up} instances would go within a minute"
-    elif is_repacked and (vanished := tuple(one for one in doubted if one.action is Action.DEREGISTER)):
-        doubted, count, hold_seconds = vanished, len(vanished), REPACK_SECONDS
-        reason = f"{count} of {registered_up} instances would go while EndpointSlices have different ports"
+        return Braked(came=came)
+    left = frozenset(change.instance.key for change in doubted)
+    count, up, recent, arriving = len(doubted), history.registered_up, history.recent, len(came)
+    # What is tried again counts once.
+    left_before, came_before = len(recent.left - left), len(recent.came - came)
+    gone = count + left_before + recent.elsewhere
+    lost = recent.elsewhere + max(0, count + left_before - arriving - came_before)
+    vanished = tuple(one for one in doubted if one.action is Action.DEREGISTER) if is_repacked else ()
+    seconds = HOLD_SECONDS
+    if takes_all(up, len(leaving), arriving):
+        reason = f"all {up} instances would go"
+    elif takes_most(up, count, arriving):
+        reason = f"{count} of {up} instances would go"
+    elif gone >= FEWEST and lost > history.operator_up * LARGEST_SHARE_OF_OPERATOR:
+        reason = f"{gone} of this operator's {history.operator_up} instances would go within a minute"
+    elif vanished:
+        doubted, count, seconds = vanished, len(vanished), REPACK_SECONDS
+        reason = f"{count} of {up} instances would go while EndpointSlices have different ports"
     else:
-        return BrakeVerdict(doubted)
+        return Braked(left=left, came=came)
+    ends = datetime.fromtimestamp(unix_now + seconds, UTC)
+    since, until = now, f"{ends:%Y-%m-%dT%H:%M:%SZ}"
+    if history.held is not None:
+        since, until = history.held.since, history.held.until
+    if history.is_released or now - since >= seconds:
+        return Braked(left=left, came=came, is_released=history.is_released)
     others = tuple(
         change
         for change in plan.of(Action.DEREGISTER)
         if not takes_away(change) and not seen_terminating(change.instance.instance_id)
     )
-    return BrakeVerdict(
-        doubted, f"{reason}, and {count} of them without having been seen terminating", others, hold_seconds
+    problem = Problem(
+        ConditionType.BRAKED,
+        f"{reason}, and {count} of them without having been seen terminating: held back until {until} in case"
+        " the source is broken",
+        f"if the removals are meant, annotate the syncer with {RELEASE_ANNOTATION}=now",
     )
+    held = HeldRemovals(problem, since, until, seconds - (now - since) + 0.1, now - since)
+    return Braked((*doubted, *others), held, came=came)
 
 
 def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> str:

@@ -31,6 +31,12 @@ from eurekube_provider.core.text import check_metadata, name_problem, text_probl
 DEFAULT_CONNECTION = "default"
 """The name of the connection that ``--eureka-url`` describes, and that a syncer means which names none."""
 
+FINALIZER = "eurekube.io/deregister"
+"""Keeps a deleted syncer until its instances are out of Eureka."""
+
+FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
+"""With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
+
 FAIL_OVER_SECONDS = 15 + 2
 """Until a standby replica writes in place of one that died: the duration of its Lease, and one retry."""
 
@@ -222,6 +228,26 @@ class Syncer:
     def shortest_lease_seconds(self) -> int:
         """The shortest ``durationSeconds`` with which its instances outlive a take-over."""
         return (FAIL_OVER_SECONDS + self.lease.renewal_interval_seconds) // 2 + 1
+
+
+def has_finalizer(syncer: Object) -> bool:
+    """Whether a custom resource, as it is known, has the operator's finalizer."""
+    return FINALIZER in (syncer["metadata"].get("finalizers") or ())
+
+
+def awaits_release(syncer: Object) -> bool:
+    """Whether a custom resource was deleted, and waits for the operator to let it go."""
+    return is_deleted(syncer) and has_finalizer(syncer)
+
+
+def has_annotation(syncer: Object, name: str) -> bool:
+    """Whether a custom resource has an annotation, with any value."""
+    return name in (syncer["metadata"].get("annotations") or {})
+
+
+def is_deleted(syncer: Object) -> bool:
+    """Whether a custom resource is being deleted."""
+    return bool(syncer["metadata"].get("deletionTimestamp"))
 
 
 def claimed_names(syncer: Object) -> frozenset[str]:

@@ -11,19 +11,18 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from functools import partial
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import Refused, Registry, failure_of
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
-from eurekube_provider.operator.decision import Decision, SyncerResult
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, is_deleted
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.history import ReconcileHistory
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.reports import Decided, SyncerResult
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusPublisher
@@ -139,7 +138,7 @@ class Controller:
         try:
             registry.take_over(wanted)
             for syncer in self._sources.syncers.objects():
-                if not syncer["metadata"].get("deletionTimestamp"):
+                if not is_deleted(syncer):
                     for instance in registry.known(owner=self._owner(key_of(syncer))):
                         registry.keep(instance)
         except Exception:  # noqa: BLE001 - its syncers must be reconciled all the same
@@ -250,10 +249,15 @@ class Controller:
 
     def _reconcile(self, key: SyncerKey, group: str, started: float) -> bool:
         """Reconcile one syncer, and let everybody know; returns whether it must be tried again."""
-        decided = self._reconciler.decide(key, group)
-        if isinstance(decided, Decision):
-            waits = partial(self._changes_wait, decided) if decided.steps else None
-            with self._unresponsive.watched(key, decided.registry, waits):
+        reports = self._reconciler.reports
+        with self._unresponsive.watched(
+            key, [group], lambda error: self._say(key, reports.unresponsive(key, group, error))
+        ):
+            decided = self._reconciler.decide(key, group)
+        if isinstance(decided, Decided):
+            with self._unresponsive.watched(
+                key, decided.asked, lambda error: self._say(key, reports.waiting(decided, error))
+            ):
                 result = self._reconciler.carry_out(decided)
         else:
             result = decided
@@ -274,21 +278,17 @@ class Controller:
             self._queue.add(other)
         if result.again_seconds is not None:
             self._queue.add_after(key, result.again_seconds)
-        if result.deleted is not None and result.syncer is not None:
-            self._publisher.publish_deletion(result.syncer, result.deleted)
-        if result.deleted is not None and result.deleted.is_gone:
+        if result.ended is not None:
+            if result.syncer is not None:
+                self._publisher.publish_end(result.syncer, result.ended)
             self._publisher.forget(key)
             self.drain_check.forget(key)
-            self.history.forget(key, result.deleted.instances)
+            self.history.forget(key, result.ended.instances)
         if result.report is not None and result.syncer is not None:
             self._publisher.publish_reconcile(result.syncer, result.report, result.outcome, seconds)
             self.history.record(key, result.report, result.differing, result.outcome, result.held_back)
         if result.asked is not None:
             self.drain_check.check_soon(result.asked)
-
-    def _changes_wait(self, decided: Decision, error: RegistryError) -> None:
-        """A registry does not answer while a syncer's changes are being made."""
-        self._say(decided.wanted.key, self._reconciler.reports.waiting(decided, error))
 
     def _hangs(self, name: str, error: RegistryError) -> None:
         """An Eureka is silent: while it is being taken over nobody reconciles its syncers, so they say so."""

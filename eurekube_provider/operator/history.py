@@ -20,12 +20,12 @@ from eurekube_provider.comparison.discrepancy import (
     status_and_address,
     without_names,
 )
+from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan, differences
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey
-from eurekube_provider.operator.removal_brake import HeldRemovals
 from eurekube_provider.runtime.histogram import Histogram
 
 MOST_DIFFERENCES = 50

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pkgutil import resolve_name
 
+from eurekube_provider.core.decision import TOLD_WITHIN_SECONDS
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
@@ -16,9 +17,6 @@ _log = logging.getLogger(__name__)
 
 MOST_COMPARED = 3
 """How many instances are read at two connections to find out whether they lead to one Eureka."""
-
-TOLD_WITHIN_SECONDS = 5.0
-"""Servers tell each other of a change within half a second, unless they are busy."""
 
 KINDS: dict[str, Callable[..., Registry]] = {
     name: resolve_name(factory)
@@ -62,11 +60,6 @@ class Registries(dict[str, Registry]):
         if failure is not None:
             return Outcome.of(steps.changes, [failure] * len(steps.changes))
         return self[name].apply(steps, owner)
-
-    def holds(self, name: str, key: tuple[str, str], owner: str) -> bool:
-        """Whether an owner's instance stands at one of them."""
-        there = self[name].get(key)
-        return there is not None and there.owner == owner
 
     def alike_to(
         self, home: str, owner: str, wanted: Collection[Key]
@@ -127,12 +120,6 @@ class Registries(dict[str, Registry]):
     def _failure_of(self, name: str) -> RegistryError | None:
         """Why one of the others is not asked; None for whoever is."""
         return failure_of(self[name].condition()) if self._served not in ("", name) else None
-
-    def keep(self, owner: str) -> None:
-        """Renew what an owner has, wherever."""
-        for name, instances in self.owned(owner).items():
-            for instance in instances:
-                self[name].keep(instance)
 
     def require_read(self, name: str) -> None:
         """Refuse to go on before a registry has been read once.

@@ -22,13 +22,13 @@ from eurekube_provider.core.errors import EurekubeError, KubernetesError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, check_cluster_name, default_cluster_name
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.registry import Refused, Registry, Unread, failure_of
+from eurekube_provider.core.syncer import awaits_release
 from eurekube_provider.kube.access import NAMESPACES, KubeAccess
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.kube.rate_limiter import STOP_SECONDS
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.controller import Controller
-from eurekube_provider.operator.deletion import awaiting_release
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.dry_run import (
     PATIENCE_SECONDS,
@@ -38,7 +38,7 @@ from eurekube_provider.operator.dry_run import (
     RecordedRegistry,
 )
 from eurekube_provider.operator.duties import LeaderDuties
-from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
@@ -364,7 +364,7 @@ def _reconcile_once(
     give_up_at: float,
 ) -> None:
     """Reconcile everything once and print the plans."""
-    deleted = awaiting_release(sources.syncers.objects())
+    deleted = frozenset(key_of(one) for one in sources.syncers.objects() if awaits_release(one))
     controller.take_over()
     controller.lead()
     mirror_keys = mirrors.lead_once(stop, give_up_at) if mirrors else []

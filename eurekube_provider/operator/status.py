@@ -28,8 +28,8 @@ from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.deletion import Deleted
 from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.reports import Ended
 
 _log = logging.getLogger(__name__)
 
@@ -362,14 +362,13 @@ class StatusPublisher:
             )
         self._statuses.report(syncer, found)
 
-    def publish_deletion(self, syncer: Mapping[str, Any], deleted: Deleted) -> None:
+    def publish_end(self, syncer: Mapping[str, Any], ended: Ended) -> None:
         """What became of a deleted syncer."""
-        if deleted.deregistered:
-            self._events.aggregate(
-                syncer, SyncerEvent.DEREGISTERED, deleted.deregistered, "taken out of Eureka"
-            )
-        if deleted.left_behind:
-            self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, deleted.left_behind)
+        if ended.deregistered:
+            taken_out = ended.deregistered
+            self._events.aggregate(syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka")
+        if ended.left_behind:
+            self._events.record(syncer, EventType.WARNING, SyncerEvent.LEFT_BEHIND, ended.left_behind)
 
     def forget(self, key: SyncerKey) -> None:
         """The syncer is gone."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from eurekube_provider.operator.index import SyncerKey
 _log = logging.getLogger(__name__)
 
 TELL_AFTER_SECONDS = 1.0
-"""So long a syncer's changes may wait for an Eureka that does not answer before the syncer says so."""
+"""So long a syncer may wait for an Eureka that does not answer before it says so."""
 
 TICK_SECONDS = 0.25
 LONGEST_ROUND_SECONDS = 60.0
@@ -32,7 +32,7 @@ TellAll = Callable[[str, RegistryError], None]
 
 @dataclass(frozen=True, slots=True)
 class _PendingReconcile:
-    registry: Registry
+    names: Collection[str]
     since: float
     tell: Tell
 
@@ -74,16 +74,13 @@ class UnresponsiveWatch:
         return liveness_of([self._thread], time.monotonic() - self._went_round_at, LONGEST_ROUND_SECONDS)
 
     @contextmanager
-    def watched(self, key: SyncerKey, registry: Registry, tell: Tell | None) -> Iterator[None]:
-        """Watch a syncer while its changes are being made at ``registry``.
+    def watched(self, key: SyncerKey, names: Collection[str], tell: Tell) -> Iterator[None]:
+        """Watch a syncer while it is read, or changed, at the Eurekas of these names.
 
-        :param tell: called once if it does not answer meanwhile; never after the end. None: nothing waits.
+        :param tell: called once if one of them does not answer meanwhile; never after the end.
         """
-        if tell is None:
-            yield
-            return
         with self._lock:
-            self._pending[key] = _PendingReconcile(registry, time.monotonic(), tell)
+            self._pending[key] = _PendingReconcile(names, time.monotonic(), tell)
         try:
             yield
         finally:
@@ -103,13 +100,13 @@ class UnresponsiveWatch:
             if error is not None and (lasts or isinstance(condition, Unread)):
                 self._hangs(name, error)
             if error is not None:
-                self._tell_waiting(registry, error, now)
+                self._tell_waiting(name, error, now)
 
-    def _tell_waiting(self, registry: Registry, error: RegistryError, now: float) -> None:
-        """Tell the syncers whose changes have waited for this registry for long enough."""
+    def _tell_waiting(self, name: str, error: RegistryError, now: float) -> None:
+        """Tell the syncers that have waited for this Eureka for long enough."""
         with self._lock:
             for key, one in list(self._pending.items()):
-                if one.registry is registry and now - one.since >= TELL_AFTER_SECONDS:
+                if name in one.names and now - one.since >= TELL_AFTER_SECONDS:
                     del self._pending[key]
                     one.tell(error)
 

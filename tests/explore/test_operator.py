@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eurekube_provider.core.brake import BrakeVerdict
+from eurekube_provider.core.brake import Braked
 from eurekube_provider.dev.eureka.cluster import EurekaCluster
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import BatchMode
@@ -217,7 +217,7 @@ def test_a_sequence_is_replayed() -> None:
 
 def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Endpoints that vanish for some seconds would take the application with them."""
-    monkeypatch.setattr("eurekube_provider.operator.removal_brake.judge", lambda *_, **__: BrakeVerdict(()))
+    monkeypatch.setattr("eurekube_provider.core.decision.judge", lambda *_, **__: Braked())
     outcome = Explored(edit("all endpoints vanish and come back"), {}).run()
     assert any("serves, and is gone" in line for line in outcome.violations)
 

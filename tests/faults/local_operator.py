@@ -23,14 +23,13 @@ from kubernetes import client
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import EurekaLease, Instance
 from eurekube_provider.core.registry import Well
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, FINALIZER
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.operator.controller import Controller
-from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue

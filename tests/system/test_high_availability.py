@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from eurekube_provider.core.model import Instance
+from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NAMESPACES, SYNCERS, ApiResource
-from eurekube_provider.operator.deletion import FINALIZER, FORCE_DELETE_ANNOTATION
 from lab import Lab
 from lab.proxy import Proxy
 from lab.workloads import Cluster, Object, wait_for

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.brake import HOLD_SECONDS
+from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
-from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from lab import EUREKA_PASSWORD, EUREKA_USER, Lab
 from lab.listing import wait_listed
 from lab.workloads import Cluster, wait_for

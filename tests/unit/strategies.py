@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from hypothesis import settings
@@ -11,8 +12,11 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 
+EXAMPLES = int(os.environ.get("EUREKUBE_EXAMPLES", "100"))
+"""How many examples each property is tried with."""
+
 # The machine is shared: how long one example takes says nothing.
-settings.register_profile("shared-machine", deadline=None, max_examples=100)
+settings.register_profile("shared-machine", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("shared-machine")
 
 OURS = "cluster/eks/shop/rating"

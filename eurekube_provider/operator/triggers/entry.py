@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.brake import HOLD_SECONDS, doubt_of_source
+from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION, doubt_of_source
 from eurekube_provider.core.condition_types import RefreshReason
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.schedule import Pace, Schedule
@@ -20,7 +20,6 @@ from eurekube_provider.core.stack_refresh import (
 )
 from eurekube_provider.core.syncer import Selector
 from eurekube_provider.operator.index import Object
-from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.trigger_state import TriggerState
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from eurekube_provider.core.brake import RELEASE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.kube.access import MERGE_PATCH, REFRESHES, KubeAccess
-from eurekube_provider.operator.removal_brake import RELEASE_ANNOTATION
 from eurekube_provider.operator.triggers.trigger_state import TriggerState, status_of
 
 _log = logging.getLogger(__name__)

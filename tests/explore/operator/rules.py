@@ -12,12 +12,11 @@ from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import is_terminating
 from eurekube_provider.core.plan import Policy, same_contents
-from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.syncer import FINALIZER, Syncer
 from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.instance_registry import Info
 from eurekube_provider.eureka.protocol.codec import instance_from_json
-from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.watches import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change

@@ -38,7 +38,6 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import (
     controller,
     leadership,
-    removal_brake,
     run,
     selfcheck,
     status,
@@ -471,7 +470,7 @@ def owned() -> Iterator[None]:
                         elif thing in INSTEAD:
                             replace(module, word, INSTEAD[thing])
                 own_defaults(module, replace)
-        for one in (status, events, elector, removal_brake):
+        for one in (status, events, elector):
             replace(one, "datetime", threads.Datetime)
         replace(peer, "Transport", _Wire)
         replace(KubeAccess, "_send", _send)

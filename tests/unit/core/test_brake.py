@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from bench.registry import OWNER, instances
-from eurekube_provider.core.brake import HOLD_SECONDS, REPACK_SECONDS, judge
+from eurekube_provider.core import brake
+from eurekube_provider.core.brake import HOLD_SECONDS, REPACK_SECONDS, Braked, BrakeHistory
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Plan, plan
+from eurekube_provider.core.plan import Change, Plan, plan
 from eurekube_provider.core.sliding_window import RecentChanges, SlidingWindow
 
 NOTHING = RecentChanges()
+
+
+def judge(
+    steps: Plan,
+    up: int,
+    of_all: int,
+    recent: RecentChanges,
+    seen_terminating: Callable[[str], bool],
+    *,
+    is_repacked: bool = False,
+) -> Braked:
+    """What the brake makes of a plan that nobody has seen before."""
+    history = BrakeHistory(up, of_all, recent)
+    return brake.judge(steps, history, seen_terminating, 0.0, 0.0, is_repacked=is_repacked)
+
+
+def going(steps: Plan, judgement: Braked) -> list[Change]:
+    """The changes that need not wait."""
+    held = set(map(id, judgement.changes))
+    return [change for change in steps.changes if id(change) not in held]
 
 
 def taking_away(there: int, gone: int, arriving: int = 0) -> Plan:
@@ -43,15 +65,14 @@ def never(_: str) -> bool:
 def test_limits_of_a_syncer(there: int, gone: int, arriving: int, trips: bool) -> None:
     """All of two or more trip it, or more than half and at least ten; what arrives makes up for it."""
     judgement = judge(taking_away(there, gone, arriving), there, 10_000, NOTHING, never)
-    assert trips == bool(judgement.reason)
+    assert trips == bool(judgement.held)
 
 
 def test_seen_terminating() -> None:
     """Endpoints that were seen terminating never trip it."""
     steps = taking_away(30, 30)
     judgement = judge(steps, 30, 30, NOTHING, lambda _: True)
-    assert judgement.reason == ""
-    assert judgement.held_back(steps) == steps
+    assert (judgement.held, judgement.changes) == (None, ())
 
 
 def test_what_may_be_packed_anew_waits_for_seconds() -> None:
@@ -59,9 +80,10 @@ def test_what_may_be_packed_anew_waits_for_seconds() -> None:
     for there, gone, seconds in ((30, 1, REPACK_SECONDS), (30, 30, HOLD_SECONDS)):
         steps = taking_away(there, gone)
         judgement = judge(steps, there, 10_000, NOTHING, never, is_repacked=True)
-        assert (bool(judgement.reason), judgement.hold_seconds) == (True, seconds)
-        assert not judgement.held_back(steps).changes
-    assert not judge(taking_away(30, 1), 30, 10_000, NOTHING, never).reason
+        assert judgement.held is not None
+        assert judgement.held.wait_seconds == seconds + 0.1
+        assert not going(steps, judgement)
+    assert judge(taking_away(30, 1), 30, 10_000, NOTHING, never).held is None
 
 
 def test_unready_counts_like_gone() -> None:
@@ -70,14 +92,14 @@ def test_unready_counts_like_gone() -> None:
     desired = [replace(one, status=Status.DOWN) for one in actual]
     steps = plan(desired, actual, OWNER)
     judgement = judge(steps, 3, 3, NOTHING, never)
-    assert judgement.reason
-    assert judgement.held_back(steps).changes == ()
+    assert judgement.held
+    assert going(steps, judgement) == []
 
 
 def test_down_already() -> None:
     """Taking out what callers do not use anyway is never doubted."""
     actual = [replace(one, status=Status.DOWN) for one in instances(30)]
-    assert judge(plan([], actual, OWNER), 0, 100, NOTHING, never).doubted == ()
+    assert judge(plan([], actual, OWNER), 0, 100, NOTHING, never) == Braked()
 
 
 def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
@@ -86,17 +108,17 @@ def test_who_was_taken_out_of_service_waits_with_the_others() -> None:
     out = replace(up[0], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     steps = plan([], [out, *up[1:]], OWNER)
     judgement = judge(steps, 2, 2, NOTHING, never)
-    assert (len(judgement.doubted), judgement.held_back(steps).changes) == (2, ())
-    leaves = judge(steps, 2, 2, NOTHING, lambda instance_id: instance_id == out.instance_id).held_back(steps)
-    assert [change.instance.instance_id for change in leaves.changes] == [out.instance_id]
+    assert (len(judgement.changes), going(steps, judgement)) == (3, [])
+    of_others = judge(steps, 2, 2, NOTHING, lambda instance_id: instance_id == out.instance_id)
+    assert [change.instance.instance_id for change in going(steps, of_others)] == [out.instance_id]
 
 
 def test_share_of_the_operator() -> None:
     """Small removals in many syncers add up: more than 30 % within a minute trip it, from ten on."""
     steps = taking_away(10, 4)
-    assert judge(steps, 10, 30, RecentChanges(5), never).reason == ""
-    assert judge(steps, 10, 30, RecentChanges(6), never).reason
-    assert judge(steps, 10, 40, RecentChanges(6), never).reason == ""
+    assert not judge(steps, 10, 30, RecentChanges(5), never).held
+    assert judge(steps, 10, 30, RecentChanges(6), never).held
+    assert not judge(steps, 10, 40, RecentChanges(6), never).held
 
 
 def test_held_back_keeps_the_rest() -> None:
@@ -104,16 +126,26 @@ def test_held_back_keeps_the_rest() -> None:
     actual: list[Instance] = instances(12)
     new = replace(actual[0], instance_id="new", status=Status.DOWN)
     steps = plan([new], actual, OWNER)
-    kept = judge(steps, 12, 12, NOTHING, never).held_back(steps)
-    assert [change.instance.instance_id for change in kept.changes] == ["new"]
+    kept = going(steps, judge(steps, 12, 12, NOTHING, never))
+    assert [change.instance.instance_id for change in kept] == ["new"]
 
 
 def test_what_came_is_set_against_what_left_there() -> None:
     """Of the same syncer within the minute, and never more than left."""
     steps = taking_away(10, 4)
-    assert judge(steps, 10, 30, RecentChanges(elsewhere=6, came=1), never).reason == ""
-    assert judge(steps, 10, 30, RecentChanges(elsewhere=6, left=1, came=1), never).reason
-    assert judge(steps, 10, 30, RecentChanges(elsewhere=10, came=9), never).reason  # ten are gone elsewhere
+    one, nine = frozenset("x"), frozenset(range(9))
+    assert not judge(steps, 10, 30, RecentChanges(6, came=one), never).held
+    assert judge(steps, 10, 30, RecentChanges(6, left=one, came=one), never).held
+    assert judge(steps, 10, 30, RecentChanges(10, came=nine), never).held  # ten are gone elsewhere
+
+
+def test_what_is_tried_again_counts_once() -> None:
+    """One removal that Eureka does not take is not the whole operator's."""
+    steps = taking_away(13, 1)
+    (gone,) = (change.instance.key for change in steps.changes)
+    others = frozenset(range(8))
+    assert not judge(steps, 13, 13, RecentChanges(left=others | {gone}), never).held
+    assert judge(steps, 13, 13, RecentChanges(left=others | {"another"}), never).held
 
 
 def test_the_window_counts_each_syncer_by_itself() -> None:
@@ -123,9 +155,11 @@ def test_the_window_counts_each_syncer_by_itself() -> None:
     window.note(0.0, "shrank", range(5), ())
     window.note(1.0, "shrank", range(5), ())
     window.note(2.0, "turned", range(10, 20), range(20, 28))
-    assert window.recent(2.0, "other", (), ()) == RecentChanges(elsewhere=7)
-    assert window.recent(2.0, "shrank", {3, 4, 5}, {6}) == RecentChanges(elsewhere=2, left=3, came=0)
-    assert window.recent(2.0, "turned", {10}, {20, 21}) == RecentChanges(elsewhere=5, left=9, came=6)
-    assert window.recent(61.5, "other", (), ()) == RecentChanges(elsewhere=2)
-    assert window.recent(62.5, "other", (), ()) == RecentChanges()
+    assert window.recent(2.0, "other") == RecentChanges(7)
+    assert window.recent(2.0, "shrank") == RecentChanges(2, frozenset(range(5)))
+    assert window.recent(2.0, "turned") == RecentChanges(
+        5, frozenset(range(10, 20)), frozenset(range(20, 28))
+    )
+    assert window.recent(61.5, "other") == RecentChanges(2)
+    assert window.recent(62.5, "other") == RecentChanges()
     assert len(window) == 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
-from eurekube_provider.core.brake import judge
+from eurekube_provider.core.brake import BrakeHistory, judge
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
     LEAVING_KEY,
@@ -24,7 +24,6 @@ from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.sliding_window import RecentChanges
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
 from eurekube_provider.eureka.table import Table
 from tests.unit import strategies
@@ -441,7 +440,7 @@ def test_a_service_at_several_nodes_is_no_mass() -> None:
         view.registered(instance)
     steps = plan(unready, ready, OWNER)
     assert (len(steps.changes), view.up(owner=OWNER)) == (3, 1)
-    assert judge(steps, view.up(owner=OWNER), 1, RecentChanges(), lambda _: False).reason == ""
+    assert judge(steps, BrakeHistory(view.up(owner=OWNER), 1), lambda _: False, 0.0, 0.0).held is None
 
 
 def test_a_node_port_waits_for_the_nodes() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kubernetes import client
 
+from eurekube_provider.core.brake import HeldRemovals
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.mirror_conditions import MirroredService, MirrorReport
 from eurekube_provider.core.model import Instance, Port, Status
@@ -26,7 +27,6 @@ from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
-from eurekube_provider.operator.removal_brake import HeldRemovals
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
@@ -210,7 +210,7 @@ class Told:
         steps = plan([], there, there[0].owner or "")
         up, braked = Problem("InstancesUp", "all would vanish"), Problem("Braked", "all would vanish")
         report = saying(True, up, braked, application=key[1].upper(), problems={"Braked": braked})
-        held = HeldRemovals(Problem("Braked", "held back"), 0.0, seconds)
+        held = HeldRemovals(Problem("Braked", "held back"), 0.0, "", 0.0, seconds)
         self.controller.history.record(key, report, steps, Outcome((), ()), held)
         self.controller.history.count(key, 0.02, failed=False)
 

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from eurekube_provider.core.plan import Action, Change, Outcome, Plan
+from eurekube_provider.core.syncer import FINALIZER
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.kube.reflector import ReflectorGroup
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.decision import SyncerResult
-from eurekube_provider.operator.deletion import FINALIZER
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.reports import SyncerResult
 from tests.unit.fake_eureka import FakeEureka, FakeServers
 from tests.unit.operator.parts import Told
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from eurekube_provider.eureka.registry import renewals
-from eurekube_provider.operator import reconciler, watches
+from eurekube_provider.operator import situations, watches
 from tests.unit import held
 from tests.unit.operator.scene import READY, TERMINATING, WEB, Scene
 
@@ -37,7 +37,7 @@ def remembered(gone: set[str], *roots: object) -> Counter[str]:
 def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """After twice as many replaced endpoints, seen terminating or not, it is no more."""
     clock = Clock()
-    for module in (watches, reconciler):
+    for module in (watches, situations):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
     scene = Scene()

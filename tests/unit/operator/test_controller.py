@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
-from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.registry import Failing
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.registry.reachability import Reachability
-from eurekube_provider.operator import unresponsive
+from eurekube_provider.operator import reconciler, unresponsive
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.controller import WORKERS
-from eurekube_provider.operator.decision import SyncerResult
 from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.reports import SyncerResult
 from lab.waiting import wait_until
 from tests.unit.operator.parts import Told
-from tests.unit.operator.scene import KEY, READY, WEB, Scene
+from tests.unit.operator.scene import KEY, READY, TERMINATING, WEB, Scene
 
 
 class Running:
@@ -49,6 +49,11 @@ class Running:
         """Whether that is the reason of Ready now."""
         said = self.report()
         return said is not None and said.ready.reason == reason
+
+    def has(self, reason: str) -> bool:
+        """Whether that is among what is wrong."""
+        said = self.report()
+        return said is not None and reason in said.problems
 
 
 @pytest.fixture
@@ -93,6 +98,86 @@ def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
     wait_until(lambda: running.says("Synced"), "its end", 10)
     wait_until(lambda: running.controller.is_idle, "no more", 10)
     assert running.says("Synced")
+
+
+def _refused(scene: Scene) -> None:
+    """It names no Eureka any more, and a pod ends: that is taken out."""
+    scene.edited(eureka="nowhere")
+    scene.endpoints(WEB, a=TERMINATING)
+
+
+def _deleted(scene: Scene) -> None:
+    """What it has is taken out."""
+    (syncers,) = scene.told.sources.syncers.reflectors
+    metadata = {**scene.syncer["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
+
+
+def _moved(scene: Scene) -> None:
+    """It selects nothing any more, and what another Eureka has is taken out."""
+    (left,) = scene.told.instances(KEY, 1, registered=False)
+    scene.elsewhere.view.registered(left)
+    scene.endpoints(WEB, a=READY)
+    scene.edited(metadata={"color": "red"})
+
+
+@pytest.mark.parametrize("change", [_refused, _deleted, _moved])
+def test_an_eureka_that_hangs_is_said_whatever_is_changed(
+    change: Callable[[Scene], None], running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for a syncer that is refused, is being deleted, or has something left at another Eureka."""
+    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SILENT", 0.05)
+    monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: True)
+    scene, hangs = running.scene, threading.Event()
+    scene.endpoints(WEB, a=READY)
+    running.start()
+    running.controller.lead()
+    wait_until(lambda: running.says("Synced") and running.controller.is_idle, "the first", 10)
+    carry_out = scene.carry_out
+
+    def hang(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
+        if steps.of(Action.DEREGISTER):
+            (peer,) = registry.peers.peers
+            peer.traffic.begin()
+            assert hangs.wait(20)
+            peer.traffic.count("GET", "200", 0.0)
+        return carry_out(steps, owner, registry)
+
+    scene.carry_out = hang
+    change(scene)
+    try:
+        wait_until(lambda: running.has("EurekaUnreachable"), "it", 10)
+    finally:
+        hangs.set()
+    wait_until(lambda: not running.has("EurekaUnreachable") and running.controller.is_idle, "its end", 10)
+
+
+def test_an_eureka_that_hangs_is_said_while_it_is_read(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is known what is to be changed there."""
+    monkeypatch.setattr(unresponsive, "TELL_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(windows, "SILENT", 0.05)
+    scene, answers = running.scene, threading.Event()
+    scene.endpoints(WEB, a=READY)
+    running.start()
+    running.controller.lead()
+    wait_until(lambda: running.says("Synced") and running.controller.is_idle, "the first", 10)
+    (peer,) = running.registry.peers.peers
+
+    def refresh(*_: object, **__: object) -> None:
+        peer.traffic.begin()
+        assert answers.wait(20)
+        peer.traffic.count("GET", "200", 0.0)
+
+    monkeypatch.setattr(running.registry, "refresh", refresh)
+    scene.endpoints(WEB, a=READY, b=READY)
+    try:
+        wait_until(lambda: running.says("EurekaUnreachable"), "it", 10)
+    finally:
+        answers.set()
+    wait_until(lambda: running.says("Synced"), "its end", 10)
 
 
 def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.decision import HEIR_POLL_SECONDS, TOLD_WITHIN_SECONDS
 from eurekube_provider.core.errors import (
     KubernetesError,
     LeadershipLost,
@@ -18,17 +20,16 @@ from eurekube_provider.core.identity import ClusterOwner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import MANAGED_BY_LABEL, SERVICE_NAME_LABEL, SLICE_CONTROLLER
 from eurekube_provider.core.plan import Action, Outcome, Plan
-from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, Syncer
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.registry.reachability import FAILURES_THAT_LAST, Reachability
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator import deletion, ownership_transfer, registries
-from eurekube_provider.operator.deletion import FINALIZER
+from eurekube_provider.operator import heirs, reconciler, registries
 from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
-from eurekube_provider.operator.registries import TOLD_WITHIN_SECONDS, Registries
-from eurekube_provider.operator.retention import MOST_ASKED
+from eurekube_provider.operator.ended_pods import MOST_ASKED
+from eurekube_provider.operator.registries import Registries
 from lab.waiting import wait_until
 from tests.unit.operator.parts import CLUSTER
 from tests.unit.operator.quiet_api import QuietApi
@@ -308,7 +309,7 @@ def renamed(scene: Scene, **spec: Any) -> None:
 
 def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one is being deleted."""
-    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: None)
+    monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: None)
     (syncers,) = scene.told.sources.syncers.reflectors
     before: dict[str, Any] = scene.syncer["metadata"]
     metadata = {**before, "deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -353,7 +354,7 @@ def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
     scene.edited(application="stars")
     scene.may(publish=frozenset({("shop", "stars")}))
     found = scene.reconcile()
-    assert [one.action for one in found] == [Action.UPDATE] * 2 + [Action.REGISTER] * 2
+    assert sorted(one.action for one in found) == [Action.REGISTER] * 2 + [Action.UPDATE] * 2
     view = scene.told.registry.table
     assert {one.application for one in view.owned(old)} == {"STARS"}
     assert {one.instance_id.partition(".")[0] for one in view.owned(new)} == {"a", "b"}
@@ -415,7 +416,7 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
     else:
         scene.edited(selector={"app": "none"})
     released: list[bool] = []
-    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: released.append(True))
+    monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: released.append(True))
     carry_out = scene.carry_out
 
     def finds(steps: Plan, owner: str, registry: EurekaRegistry) -> Outcome:
@@ -441,7 +442,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     waits_at_once: bool, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its pods are being read for the first time; where they cannot be read, it passes as it stands."""
-    monkeypatch.setattr(ownership_transfer, "SUCCESSOR_SECONDS", 20.0 if is_read else 0.5)
+    monkeypatch.setattr(heirs, "UNREAD_SECONDS", 20.0 if is_read else 0.5)
     api = QuietApi(monkeypatch)
     api.lists_answer.clear()
     scene = Scene()
@@ -454,7 +455,7 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
     deleted(scene, monkeypatch)
     released: list[Any] = []
-    monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: released.append(True))
+    monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: released.append(True))
     if is_read:
         threading.Timer(0.5, api.lists_answer.set).start()
     found = scene.reconcile()
@@ -479,7 +480,7 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
     scene, now = Scene(), 0.0
     scene.serves(a=READY)
     scene.told.syncer("ratings", spec={**scene.spec, "metadataFromPodLabels": ["version"]})
-    monkeypatch.setattr(ownership_transfer, "elapsed_seconds", lambda: now)
+    monkeypatch.setattr(heirs, "elapsed_seconds", lambda: now)
     scene.edited(selector={"app": "none"})
     awaited = {}
     scene.may()
@@ -488,7 +489,7 @@ def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPat
     )
     for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):
         scene.reconcile()
-        awaited[now] = scene.result.again_seconds == ownership_transfer.SUCCESSOR_POLL_SECONDS
+        awaited[now] = scene.result.again_seconds == HEIR_POLL_SECONDS
     scene.told.sources.stop()
     assert [at for at, waits_on in awaited.items() if waits_on] == [0.0, 4.0, 100.0, 104.0]
 
@@ -523,7 +524,7 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
         deleted(scene, monkeypatch)
         scene.reconcile()  # what then fails, say to let the finalizer go, is tried again
     else:
-        monkeypatch.setattr(deletion, "set_finalizer", lambda *_, **__: None)
+        monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: None)
         (syncers,) = scene.told.sources.syncers.reflectors
         other = syncers.get(*RENAMED)
         assert other is not None
@@ -776,6 +777,122 @@ def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
     assert scene.told.controller.worker_group_of(KEY) == "default"
 
 
+class Deletion:
+    """A deleted syncer whose clock, Eureka and API server a test plays."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.scene, self.now, self.api_fails = Scene(), 0.0, False
+        self._taken = self.scene.carry_out
+        self.scene.serves(a=READY)
+        deleted(self.scene, monkeypatch)
+        self.released: list[float] = []
+        self.away(is_away=True)
+        monkeypatch.setattr(reconciler, "elapsed_seconds", lambda: self.now)
+        monkeypatch.setattr(reconciler, "set_finalizer", self.release)
+
+    def away(self, *, is_away: bool) -> None:
+        """No server answers from now on, or all do."""
+
+        def fails(steps: Plan, *_: object) -> Outcome:
+            return Outcome.of(steps.changes, [RegistryUnreachable("away")] * len(steps.changes))
+
+        self.scene.carry_out = fails if is_away else self._taken
+
+    def reconcile(self, now: float) -> str:
+        """Reconcile the syncer at this time; what it left behind."""
+        self.now = now
+        self.scene.reconcile()
+        ended = self.scene.result.ended
+        return ended.left_behind if ended else ""
+
+    def release(self, *_: Any, **__: Any) -> None:
+        """Let the syncer go."""
+        if self.api_fails:
+            raise KubernetesError("busy", status_code=503)
+        self.released.append(self.now)
+
+
+def test_a_deleted_syncer_waits_for_as_long_as_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it registered is still to be taken out; then a namespace waits no longer for an Eureka."""
+    deletion = Deletion(monkeypatch)
+    deletion.reconcile(0)
+    assert deletion.scene.result.again_seconds == 600.0
+    assert deletion.reconcile(599) == ""
+    assert deletion.released == []
+    note = deletion.reconcile(601)
+    assert deletion.released == [601]
+    assert "Eureka could not be asked for 601 s (away); left behind: RATING a.shop.lab:rating:8080" in note
+    assert deletion.scene.renewed() == set()
+
+
+def test_an_api_that_fails_at_the_release_does_not_begin_the_wait_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next reconcile lets it go."""
+    deletion = Deletion(monkeypatch)
+    deletion.reconcile(0)
+    deletion.api_fails = True
+    deletion.reconcile(601)
+    assert isinstance(deletion.scene.result.error, KubernetesError)
+    deletion.api_fails = False
+    deletion.reconcile(602)
+    assert deletion.released == [602]
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_wait_is_over_with_its_syncer(is_away: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one of the same name waits as long as any."""
+    deletion = Deletion(monkeypatch)
+    deletion.reconcile(0)
+    deletion.away(is_away=is_away)
+    deletion.scene.told.removed(KEY)  # its finalizer was removed by hand
+    deletion.reconcile(1)
+    deletion.away(is_away=False)
+    deletion.scene.edited()
+    deletion.scene.serves(a=READY)
+    deletion.away(is_away=True)
+    deleted(deletion.scene, monkeypatch)
+    monkeypatch.setattr(reconciler, "set_finalizer", deletion.release)
+    assert deletion.reconcile(6000) == ""
+    assert deletion.released == []
+
+
+def test_a_person_lets_a_deleted_syncer_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, whatever it leaves, which is renewed no more; nothing is sent."""
+    deletion = Deletion(monkeypatch)
+    scene = deletion.scene
+    (syncers,) = scene.told.sources.syncers.reflectors
+    annotations = {FORCE_DELETE_ANNOTATION: ""}
+    metadata = {**scene.syncer["metadata"], "deletionTimestamp": "x", "annotations": annotations}
+    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
+    assert "the annotation eurekube.io/force-delete asks for it" in deletion.reconcile(1)
+    assert (deletion.released, scene.sent, scene.renewed()) == ([1], [], set())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_person_releases_the_brake(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The annotation lets the removals go at once and is taken off; where nothing waits it is left alone."""
+    bodies: list[Any] = []
+
+    def request(_: object, method: str, path: str, **more: Any) -> None:
+        assert (method, path.rpartition("/")[2]) == ("PATCH", "rating")
+        bodies.append(more["body"])
+        if fails:
+            raise KubernetesError("forbidden", status_code=403)
+
+    monkeypatch.setattr(KubeAccess, "request", request)
+    scene = Scene()
+    scene.serves(a=READY, b=READY)
+    (syncers,) = scene.told.sources.syncers.reflectors
+    metadata = {**scene.syncer["metadata"], "annotations": {RELEASE_ANNOTATION: "now"}}
+    syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
+    assert scene.reconcile() == []
+    assert bodies == []
+    scene.endpoints(WEB)
+    assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER] * 2
+    assert bodies == [{"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}]
+
+
 def test_who_may_not_write_begins_nothing() -> None:
     """Another replica may lead by now: neither a finalizer nor a registration is begun."""
     scene = Scene()
@@ -827,17 +944,6 @@ def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
     assert scene.report.synced.reason == "NamespaceNotRead"
 
 
-def test_a_paused_syncer_changes_nothing() -> None:
-    """Neither what comes nor what is seen terminating; what stands there is renewed."""
-    scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.reconcile()
-    scene.edited(paused=True)
-    scene.endpoints(WEB, a=TERMINATING, b=READY, c=READY)
-    assert scene.reconcile() == []
-    assert scene.renewed() == {"a", "b"}
-
-
 def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Eureka forgot it: not as the syncer would have it now, nor what it never registered."""
     scene = Scene()
@@ -881,18 +987,6 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     assert scene.result.again_seconds == TOLD_WITHIN_SECONDS  # both may be the same one
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
     assert scene.told.registry.table.owned(owner) == []
-
-
-def test_what_is_left_at_another_eureka_is_under_the_brake() -> None:
-    """The syncer moved, and its source broke: what still stands at the first Eureka is held back, too."""
-    scene = Scene()
-    scene.endpoints(WEB, a=READY, b=READY)
-    scene.reconcile()
-    scene.edited(eureka="elsewhere")
-    scene.endpoints(WEB)
-    assert scene.reconcile() == []
-    assert "Braked" in scene.report.problems
-    assert scene.renewed() == {"a", "b"}
 
 
 @pytest.mark.parametrize(

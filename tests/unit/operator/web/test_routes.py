@@ -15,7 +15,7 @@ from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import windows
 from eurekube_provider.kube import reflector
 from eurekube_provider.operator import controller
-from eurekube_provider.operator.decision import SyncerResult
+from eurekube_provider.operator.reports import SyncerResult
 from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import Routes
 from lab.waiting import wait_until

@@ -1,0 +1,394 @@
+"""The decision for one syncer: what is done at each registry, what waits, and for what. Pure.
+
+All that was read for a syncer is a :class:`Situation`, and :func:`decide` makes a :class:`Decision` of it. A
+syncer that is refused, paused, in doubt or deleted is a row of :data:`RULES`, and has no path of its own. Of
+an instance that it has at a registry the first of these is true:
+
+==========================================  =====================================================
+it is wanted where it stands                it stays, and is brought up to date
+another syncer wants it                     it is given to that one, as it stands
+it ended: seen terminating, or without pod  it leaves
+what others want is not known yet           it stays
+it is wanted elsewhere                      it leaves once it stands there
+it is not wanted                            it leaves
+==========================================  =====================================================
+
+To leave is to lapse where the policy removes nothing. The brake may hold back what leaves and was not seen
+terminating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from eurekube_provider.core.brake import Braked, BrakeHistory, judge
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.plan import Action, Change, Plan, Policy, Refusal, handover, plan
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.syncer import OnTermination, Syncer
+from eurekube_provider.core.syncer_plan import plan_of_syncer
+
+HEIR_POLL_SECONDS = 0.1
+"""Between two looks at what another syncer wants, while that is not known."""
+
+TOLD_WITHIN_SECONDS = 5.0
+"""Servers tell each other of a change within half a second, unless they are busy."""
+
+RECHECK_SECONDS = 20.0
+"""After which a syncer is decided anew in whose way something stands that nobody tells of."""
+
+
+class State(Enum):
+    """The states of a syncer, as far as they decide what becomes of its instances."""
+
+    SERVED = "served"
+    DOUBTFUL = "doubtful"
+    """More may be wanted than is known."""
+
+    PAUSED = "paused"
+    REFUSED = "refused"
+    """It must not register what it asks for, or cannot be read."""
+
+    DELETED = "deleted"
+    UNKNOWN = "unknown"
+    """Nobody can read whether it is there."""
+
+
+class Leaves(Enum):
+    """The instances that leave where they are not wanted."""
+
+    ALL = "all"
+    ENDED = "ended"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is done in one state of a syncer.
+
+    :ivar registers: whether what is wanted is registered and brought up to date.
+    :ivar restores: whether what a registry forgot comes back as it stood.
+    :ivar renews: whether what does not leave is renewed.
+    """
+
+    registers: bool = False
+    leaves: Leaves = Leaves.NONE
+    restores: bool = False
+    is_braked: bool = False
+    renews: bool = True
+
+
+RULES: Mapping[State, Rules] = {
+    State.SERVED: Rules(registers=True, leaves=Leaves.ALL, is_braked=True),
+    State.DOUBTFUL: Rules(registers=True, leaves=Leaves.ENDED, restores=True, is_braked=True),
+    State.PAUSED: Rules(restores=True),
+    State.REFUSED: Rules(leaves=Leaves.ENDED, restores=True, is_braked=True),
+    State.DELETED: Rules(leaves=Leaves.ALL, renews=False),
+    State.UNKNOWN: Rules(),
+}
+
+Place = tuple[str, Key]
+"""The name of a registry, and an instance that stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heir:
+    """Another syncer that wants an instance as well.
+
+    :ivar syncer: its namespace and name.
+    :ivar wants: the instance as it wants it.
+    """
+
+    syncer: tuple[str, str]
+    wants: Instance
+
+
+_NOTHING_DESIRED = Desired()
+_NO_HISTORY = BrakeHistory()
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that is known of a syncer when it is decided what to do.
+
+    :ivar key: its namespace and name.
+    :ivar owner: whose instances may be changed.
+    :ivar held: what the owner has, by registry.
+    :ivar home: the registry that the syncer names; empty where it registers nothing.
+    :ivar syncer: what it asks for; None where it is refused, or asks for nothing any more.
+    :ivar refusal: why it is refused.
+    :ivar claimed: the names that it has been called by before.
+    :ivar policy: whether something may be removed; a deleted syncer's instances are in any case.
+    :ivar neighbours: by registry, everything under the applications that may be registered there.
+    :ivar terminating: ids of held instances whose endpoints were seen terminating.
+    :ivar ended: ids of held instances of whose pods the cluster has none any more.
+    :ivar forgotten: by registry, what it forgot, and whose endpoint is still ready.
+    :ivar alike: other connections that lead to the servers of ``home``.
+    :ivar doubts: other connections of which that is not known, with the reason; None where time will tell.
+    :ivar unlisted: instances at ``home`` that the owner may have there though no list shows them.
+    :ivar unread: why ``home`` cannot be changed.
+    :ivar heirs: what other syncers want of what this one gives up.
+    :ivar is_awaited: whether what they want is not known yet.
+    :ivar is_forced: whether a person wants the deleted syncer to go at once, whatever it leaves behind.
+    :ivar now: seconds, of a clock that does not jump; ``unix_now`` is the time as people are told.
+    """
+
+    key: tuple[str, str]
+    owner: str
+    state: State
+    held: Mapping[str, Sequence[Instance]]
+    home: str = ""
+    syncer: Syncer | None = None
+    refusal: Problem | None = None
+    claimed: frozenset[str] = frozenset()
+    desired: Desired = _NOTHING_DESIRED
+    policy: Policy = Policy.SYNC
+    neighbours: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    terminating: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+    forgotten: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    alike: frozenset[str] = frozenset()
+    doubts: Mapping[str, RegistryError | None] = field(default_factory=dict)
+    unlisted: Sequence[Instance] = ()
+    unread: RegistryError | None = None
+    heirs: Mapping[Place, Heir] = field(default_factory=dict)
+    is_awaited: bool = False
+    is_forced: bool = False
+    brake: BrakeHistory = _NO_HISTORY
+    now: float = 0.0
+    unix_now: float = 0.0
+
+    @property
+    def given_up(self) -> dict[str, list[Instance]]:
+        """By registry, what other syncers are asked for: not wanted any more, and not seen terminating."""
+        if RULES[self.state].leaves is not Leaves.ALL:
+            return {}
+        wanted = {one.key for one in self.desired.instances}
+        found = {}
+        for name, there in self.held.items():
+            is_at_home = name == self.home or name in self.alike or name in self.doubts
+            instances = [*there, *(self.unlisted if name == self.home else ())]
+            found[name] = [
+                one
+                for one in instances
+                if one.instance_id not in self.terminating and not (is_at_home and one.key in wanted)
+            ]
+        return found
+
+    @property
+    def may_leave(self) -> list[Instance]:
+        """What is held, but for what is wanted UP: the instances of which it counts whether they ended."""
+        up = {one.key for one in self.desired.instances if one.status is Status.UP}
+        return [one for there in self.held.values() for one in there if one.key not in up]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySteps:
+    """What is done at one registry.
+
+    :ivar registrations: these, updates, and changes of statuses.
+    :ivar moves: removals of what stands at the registry that the syncer names.
+    :ivar lapses: what is renewed no more, and left to the registry to forget.
+    :ivar refusals: what is left alone since somebody else's stands there; see :class:`~.plan.Plan`.
+    """
+
+    handovers: tuple[Change, ...] = ()
+    restores: tuple[Change, ...] = ()
+    registrations: tuple[Change, ...] = ()
+    removals: tuple[Change, ...] = ()
+    moves: tuple[Change, ...] = ()
+    lapses: tuple[Instance, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    doubled: tuple[Refusal, ...] = ()
+
+    @property
+    def judged(self) -> tuple[Change, ...]:
+        """The changes by which the brake judges: callers miss nothing of the others."""
+        return (*self.restores, *self.registrations, *self.removals)
+
+    @property
+    def plan(self) -> Plan:
+        """All of it as one plan."""
+        return Plan((*self.handovers, *self.judged, *self.moves), self.refusals, self.doubled)
+
+    def without(self, held: frozenset[int]) -> RegistrySteps:
+        """Return them without what the brake holds back, by identity."""
+        return replace(
+            self,
+            registrations=tuple(one for one in self.registrations if id(one) not in held),
+            removals=tuple(one for one in self.removals if id(one) not in held),
+        )
+
+
+_NO_STEPS = RegistrySteps()
+_NOTHING = Plan()
+_NOT_BRAKED = Braked()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done for a syncer.
+
+    :ivar at: by registry, the syncer's own first.
+    :ivar differing: all that differs at the registry that it names, done or not.
+    :ivar waiting: how many changes a paused syncer does not make.
+    :ivar brake: what is held back, and why.
+    :ivar again_seconds: when to decide anew, though nothing tells of a change.
+    :ivar error: why something waits that is to be tried again.
+    """
+
+    at: Mapping[str, RegistrySteps]
+    differing: Plan = _NOTHING
+    waiting: int = 0
+    brake: Braked = _NOT_BRAKED
+    again_seconds: float | None = None
+    error: RegistryError | None = None
+
+
+def decide(situation: Situation) -> Decision:
+    """Decide what is to be done for a syncer."""
+    if situation.is_forced:
+        return Decision({name: RegistrySteps(lapses=tuple(there)) for name, there in situation.held.items()})
+    rules = RULES[situation.state]
+    draft = _Draft.of(situation, rules)
+    names = sorted(situation.held, key=lambda name: name != situation.home)
+    at = {name: draft.steps(name) for name in names}
+    home = at.get(situation.home, _NO_STEPS)
+    differing, waiting = Plan(home.judged, home.refusals, home.doubled), 0
+    if situation.state is State.PAUSED and situation.syncer is not None:
+        differing, waiting = _while_paused(situation, home.restores)
+        at[situation.home] = replace(home, refusals=differing.refusals, doubled=differing.doubled)
+    brake = _NOT_BRAKED
+    if rules.is_braked:
+        brake = judge(
+            Plan(tuple(change for steps in at.values() for change in steps.judged)),
+            situation.brake,
+            situation.terminating.__contains__,
+            situation.now,
+            situation.unix_now,
+            is_repacked=situation.desired.is_repacked,
+        )
+        held = frozenset(map(id, brake.changes))
+        at = {name: steps.without(held) if held else steps for name, steps in at.items()}
+    waits = [brake.held.wait_seconds] if brake.held else []
+    if situation.is_awaited:
+        waits.append(HEIR_POLL_SECONDS)
+    if situation.doubts or (rules.leaves is Leaves.ALL and draft.is_moving(home)):
+        waits.append(TOLD_WITHIN_SECONDS)
+    is_in_the_way = bool(differing.refusals or differing.doubled)
+    if situation.state is State.REFUSED or is_in_the_way or situation.desired.is_unread:
+        waits.append(RECHECK_SECONDS)
+    error = situation.unread
+    if error is None and situation.policy is Policy.SYNC:
+        error = next((why for why in situation.doubts.values() if why is not None), None)
+    return Decision(at, differing, waiting, brake, min(waits, default=None), error)
+
+
+def _while_paused(situation: Situation, restores: tuple[Change, ...]) -> tuple[Plan, int]:
+    """Return what differs for a paused syncer, and how many changes it does not make.
+
+    :param restores: the changes that it makes.
+    """
+    state = State.DOUBTFUL if situation.desired.is_in_doubt else State.SERVED
+    meant = _Draft.of(situation, RULES[state]).steps(situation.home)
+    restored = {change.instance.key for change in restores}
+    changes = (*meant.registrations, *meant.removals)
+    rest = tuple(change for change in changes if change.instance.key not in restored)
+    elsewhere = sum(len(there) for name, there in situation.held.items() if name != situation.home)
+    return Plan((*restores, *rest), meant.refusals, meant.doubled), len(rest) + elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """What would be done in a state, if the brake held nothing back.
+
+    :ivar wanted: the keys of what is desired.
+    :ivar at_home: the keys of what the owner has at the registry that the syncer names.
+    """
+
+    situation: Situation
+    rules: Rules
+    wanted: frozenset[Key]
+    at_home: frozenset[Key]
+
+    @classmethod
+    def of(cls, situation: Situation, rules: Rules) -> _Draft:
+        wanted = frozenset(one.key for one in situation.desired.instances)
+        at_home = frozenset(one.key for one in situation.held.get(situation.home, ()))
+        return cls(situation, rules, wanted, at_home)
+
+    def steps(self, name: str) -> RegistrySteps:
+        """Return what is done at a registry."""
+        situation, is_home = self.situation, name == self.situation.home
+        if is_home and situation.unread is not None:
+            return _NO_STEPS
+        neighbours = situation.neighbours.get(name, ())
+        restores: tuple[Change, ...] = ()
+        if self.rules.restores and (lost := situation.forgotten.get(name, ())):
+            back = [one for one in lost if not (self.rules.registers and one.key in self.wanted)]
+            restores = plan(back, neighbours, situation.owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
+        registered = _NOTHING
+        if self.rules.registers and is_home and situation.syncer is not None:
+            registered = plan_of_syncer(
+                situation.syncer, situation.desired, situation.held[name], neighbours, situation.owner
+            )
+        given, leaving, moved = self._sorted(name, is_home=is_home)
+        lapses: tuple[Instance, ...] = ()
+        if situation.policy is Policy.UPSERT_ONLY and situation.state is not State.DELETED:
+            lapses, leaving, moved = (*leaving, *moved), [], []
+        return RegistrySteps(
+            handover(given).changes,
+            restores,
+            tuple(change for change in registered.changes if change.action is not Action.DEREGISTER),
+            plan((), leaving, situation.owner).changes if leaving else (),
+            plan((), moved, situation.owner).changes if moved else (),
+            lapses,
+            registered.refusals,
+            registered.doubled,
+        )
+
+    def is_moving(self, home: RegistrySteps) -> bool:
+        """Whether something stands elsewhere that is registered now where it is wanted."""
+        coming = {change.instance.key for change in home.registrations if change.actual is None}
+        others = (there for name, there in self.situation.held.items() if name != self.situation.home)
+        return bool(coming) and any(one.key in coming for there in others for one in there)
+
+    def _sorted(
+        self, name: str, *, is_home: bool
+    ) -> tuple[list[tuple[Instance, Instance]], list[Instance], list[Instance]]:
+        """Sort what is held at a registry: what is given, as it is wanted and as it stands; what leaves; and
+        what leaves since it stands at home. The rest stays.
+        """
+        situation, leaves = self.situation, self.rules.leaves
+        given: list[tuple[Instance, Instance]] = []
+        leaving: list[Instance] = []
+        moved: list[Instance] = []
+        is_here = is_home or name in situation.alike
+        may_be_here = is_here or name in situation.doubts
+        for one in situation.held[name] if leaves is not Leaves.NONE else ():
+            is_wanted = one.key in self.wanted
+            if (is_wanted and may_be_here) or (is_here and self._is_shown(one)):
+                continue
+            if leaves is Leaves.ALL and (name, one.key) in situation.heirs:
+                given.append((situation.heirs[name, one.key].wants, one))
+            elif one.instance_id in situation.terminating or one.instance_id in situation.ended:
+                leaving.append(one)
+            elif leaves is Leaves.ENDED or situation.is_awaited:
+                continue
+            elif not is_wanted:
+                leaving.append(one)
+            elif one.key in self.at_home:
+                moved.append(one)
+        if is_home and not situation.is_awaited:
+            leaving += [one for one in situation.unlisted if (name, one.key) not in situation.heirs]
+        return given, leaving, moved
+
+    def _is_shown(self, one: Instance) -> bool:
+        """Whether an instance stays until its endpoint is gone, as OUT_OF_SERVICE."""
+        syncer = self.situation.syncer
+        is_kept = syncer is not None and syncer.on_termination is OnTermination.OUT_OF_SERVICE
+        return is_kept and self.rules.registers and one.instance_id in self.situation.desired.terminating

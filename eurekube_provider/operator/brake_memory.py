@@ -1,0 +1,57 @@
+"""What the brake of one operator remembers of its syncers: what left and came lately, and what waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection
+
+from eurekube_provider.core.brake import WINDOW_SECONDS, Braked, BrakeHistory, HeldRemovals
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Key
+from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.sliding_window import SlidingWindow
+from eurekube_provider.operator.index import SyncerKey
+
+_log = logging.getLogger(__name__)
+
+
+class BrakeMemory:
+    """The memory of all syncers together; any number of workers may share it.
+
+    :param registries: all of them: an operator's share is that of all that it has registered.
+    """
+
+    def __init__(self, cluster: Cluster, registries: Collection[Registry]) -> None:
+        self._cluster = cluster
+        self._registries = registries
+        self._lock = threading.Lock()
+        self._held: dict[SyncerKey, HeldRemovals] = {}
+        self._window: SlidingWindow[SyncerKey, Key] = SlidingWindow(WINDOW_SECONDS)
+
+    def history(self, key: SyncerKey, owner: str, now: float, *, is_released: bool) -> BrakeHistory:
+        """Return what is known of a syncer at this moment."""
+        up = sum(registry.up(owner=owner) for registry in self._registries)
+        of_all = sum(registry.up(cluster=self._cluster.name) for registry in self._registries)
+        with self._lock:
+            recent, held = self._window.recent(now, key), self._held.get(key)
+        return BrakeHistory(up, of_all, recent, held, is_released)
+
+    def note(self, key: SyncerKey, now: float, braked: Braked) -> None:
+        """Remember what is done for a syncer, and what waits."""
+        with self._lock:
+            self._window.note(now, key, braked.left, braked.came)
+            if braked.held is None:
+                self._held.pop(key, None)
+                return
+            is_new = key not in self._held
+            self._held[key] = braked.held
+        if is_new:
+            reason = braked.held.problem.message.partition(": held back")[0]
+            _log.warning("removals are held back", extra={"syncer": "/".join(key), "reason": reason})
+
+    def forget_all(self) -> None:
+        """Forget what was counted: another replica held back and removed meanwhile."""
+        with self._lock:
+            self._held.clear()
+            self._window.clear()

@@ -1,0 +1,597 @@
+"""The decision for a syncer: each fault that is known is a row, and properties hold of any situation."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eurekube_provider.core.brake import BrakeHistory, HeldRemovals
+from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.decision import (
+    HEIR_POLL_SECONDS,
+    RECHECK_SECONDS,
+    RULES,
+    TOLD_WITHIN_SECONDS,
+    Decision,
+    Heir,
+    Leaves,
+    RegistrySteps,
+    Situation,
+    State,
+    decide,
+)
+from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.model import Instance, Key, Port, Status
+from eurekube_provider.core.plan import Action, Policy
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.sliding_window import RecentChanges
+from eurekube_provider.core.syncer import Mode, OnTermination, Selector, Syncer
+from tests.explore.operator.edits import EDITS
+from tests.unit import strategies
+from tests.unit.core.test_plan import Registry, applied, by_key
+from tests.unit.strategies import OURS, THEIRS
+
+T = TypeVar("T", str, int)
+
+HEIR = ("shop", "stars")
+HEIRS = "cluster/eks/shop/stars"
+AWAY = RegistryUnreachable("no server answers")
+SYNCER = Syncer("shop", "rating", Mode.POD, Selector("shop", "rating"), "rating")
+
+
+def pod(name: str, status: Status = Status.UP, owner: str | None = OURS, **fields: Any) -> Instance:
+    """The instance of a pod; each name has an address of its own."""
+    address, metadata = f"10.0.0.{ord(name)}", {OWNER_KEY: owner} if owner else {}
+    made = Instance("rating", f"{name}.shop.eks:rating:8080", address, address, Port(8080), metadata=metadata)
+    return replace(made, status=status, **fields)
+
+
+def pods(names: str, **more: Any) -> list[Instance]:
+    """An instance of a pod for each letter."""
+    return [pod(name, **more) for name in names]
+
+
+def ids(names: str) -> frozenset[str]:
+    """Their ids."""
+    return frozenset(one.instance_id for one in pods(names))
+
+
+def doubt(reason: str = ConditionType.NO_PORT) -> tuple[Problem, ...]:
+    """A problem with what is desired."""
+    return (Problem(reason, "it cannot be told"),)
+
+
+def situation(has: str = "", wanted: str = "", state: State = State.SERVED, **more: Any) -> Situation:
+    """A syncer that has these pods at the registry that it names, and wants those.
+
+    :param more: further fields; ``elsewhere`` is what it has at another registry, ``beside`` what others have
+        at its own, ``passes`` what another syncer wants as well.
+    """
+    here, there = pods(has), pods(more.pop("elsewhere", ""))
+    beside = more.pop("beside", [])
+    problems = more.pop("problems", doubt() if state is State.DOUBTFUL else ())
+    terminating = more.get("terminating", frozenset())
+    is_asking = state in (State.SERVED, State.DOUBTFUL, State.PAUSED)
+    desired = Desired(tuple(pods(wanted)), problems, terminating, more.pop("is_repacked", False))
+    heirs = {
+        (place, pod(name).key): Heir(HEIR, pod(name, owner=HEIRS))
+        for place, names in more.pop("passes", {}).items()
+        for name in names
+    }
+    known: dict[str, Any] = {
+        "home": "" if state is State.REFUSED else "home",
+        "syncer": SYNCER if is_asking else None,
+        "refusal": Problem("NotAllowed", "no") if state is State.REFUSED else None,
+        "desired": desired if is_asking else Desired(),
+        "neighbours": {"home": [*here, *beside], "other": there},
+        "brake": BrakeHistory(sum(one.status is Status.UP for one in (*here, *there)), 10_000),
+        "heirs": heirs,
+    }
+    fields = {"held": {"home": here, "other": there}, **known, **more}
+    return Situation(("shop", "rating"), OURS, state, **fields)
+
+
+def holding(*instances: Instance) -> dict[str, Any]:
+    """The fields of a situation in which these stand at the registry that the syncer names."""
+    return {"held": {"home": instances}, "neighbours": {"home": instances}}
+
+
+def told(steps: RegistrySteps) -> str:
+    """What is done at a registry, sorted: ``>`` given, ``<`` restored, ``+`` registered, ``~`` changed,
+    ``-`` removed, ``=`` removed since it moved, ``.`` lapses.
+    """
+    signs: list[tuple[str, Iterable[Instance]]] = [
+        (">", [change.instance for change in steps.handovers]),
+        ("<", [change.instance for change in steps.restores]),
+        ("+", [one.instance for one in steps.registrations if one.actual is None]),
+        ("~", [one.instance for one in steps.registrations if one.actual is not None]),
+        ("-", [change.instance for change in steps.removals]),
+        ("=", [change.instance for change in steps.moves]),
+        (".", steps.lapses),
+    ]
+    found = {f"{sign}{one.instance_id.partition('.')[0]}" for sign, those in signs for one in those}
+    return " ".join(sorted(found))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault, or one edit of a cluster.
+
+    :ivar home: what is done at the registry that the syncer names; ``other`` at another one.
+    :ivar again: in how many seconds it is decided anew.
+    :ivar holds: what the brake holds back, as a part of the reason.
+    """
+
+    situation: Situation
+    home: str = ""
+    other: str = ""
+    again: float | None = None
+    holds: str = ""
+    waiting: int = 0
+    error: RegistryError | None = None
+
+
+BACK = "a StatefulSet's pod that is back comes into service"
+OUT = replace(SYNCER, on_termination=OnTermination.OUT_OF_SERVICE)
+UPSERT = Policy.UPSERT_ONLY
+KEEPS: dict[str, Any] = {"policy": UPSERT, "syncer": replace(SYNCER, policy=UPSERT)}
+UNREAD = (Problem(Reason.NAMESPACE_NOT_READ, "no answer yet"),)
+DOWN = Desired((pod("a"), pod("b", Status.DOWN), pod("c")))
+ALL_DOWN = Desired(tuple(pods("abc", status=Status.DOWN)))
+TAKEN_OUT = pod("a", Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+SHOWN = replace(pod("c", Status.OUT_OF_SERVICE), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
+SHOWN = replace(SHOWN, overridden_status=Status.OUT_OF_SERVICE)
+HELD = HeldRemovals(Problem("Braked", "held"), 100.0, "2026-01-01T00:01:00Z", 0.0, 0.0)
+
+ROWS: dict[str, Row] = {
+    # A syncer that asks for something possible.
+    "nothing changes": Row(situation("abc", "abc")),
+    "a syncer is created": Row(situation("", "abc"), "+a +b +c"),
+    "scaled up": Row(situation("abc", "abcd"), "+d"),
+    "scaled down": Row(situation("abc", "ab", terminating=ids("c")), "-c"),
+    "ready just before it goes": Row(situation("abcd", "abc", terminating=ids("d")), "-d"),
+    "scaled down, shown until it is gone": Row(
+        situation("abc", "ab", terminating=ids("c"), syncer=OUT), "~c"
+    ),
+    "rolling update": Row(situation("abcd", "bcde", terminating=ids("a")), "+e -a"),
+    "not ready for a while": Row(situation("abc", "abc", desired=DOWN), "~b"),
+    "not ready for a while, and removed": Row(situation("abc", "ac"), "-b"),
+    "gone without being seen terminating": Row(situation("abc", "ab"), "-c"),
+    "a node is lost": Row(situation("abc", desired=ALL_DOWN), holds="all 3 instances would go"),
+    "all endpoints vanish and come back": Row(situation("abc"), holds="all 3 instances would go"),
+    "the Service is deleted": Row(
+        situation("abc", problems=doubt(Reason.NO_MATCHING_SERVICE)), holds="all 3 instances would go"
+    ),
+    "the namespace is deleted": Row(
+        situation("abc", state=State.DELETED, terminating=ids("abc")), "-a -b -c"
+    ),
+    "metadata change": Row(
+        situation("ab", desired=Desired(tuple(pods("ab", home_page_url="http://x")))), "~a ~b"
+    ),
+    "a person's status stands": Row(situation("ab", "ab", **holding(TAKEN_OUT, pod("b")))),
+    "a person's status waits with a broken source": Row(
+        situation("abc", **holding(TAKEN_OUT, *pods("bc")), brake=BrakeHistory(2, 100)),
+        holds="all 2 instances would go",
+    ),
+    "an instance of somebody else stands there": Row(
+        situation("", "a", beside=[pod("a", owner=THEIRS)]), again=RECHECK_SECONDS
+    ),
+    "the application registered itself": Row(
+        situation("", "a", beside=[pod("a", owner=None, instance_id="self")]), again=RECHECK_SECONDS
+    ),
+    # The brake.
+    "brake-all-of-them": Row(situation("ab"), holds="all 2 instances would go"),
+    "brake: one instance is no mass": Row(situation("a"), "-a"),
+    "brake-unready": Row(situation("abc", desired=ALL_DOWN), holds="all 3 instances would go"),
+    "brake-seen-terminating": Row(situation("abc", terminating=ids("abc")), "-a -b -c"),
+    "brake-shared-window": Row(
+        situation("abcdef", "abcd", brake=BrakeHistory(6, 30, RecentChanges(8))),
+        holds="10 of this operator's 30 instances would go within a minute",
+    ),
+    "brake-forgets-what-left": Row(
+        situation("abcdef", "abcd", brake=BrakeHistory(6, 30, RecentChanges(0, frozenset("ghijklmn")))),
+        holds="10 of this operator's 30 instances would go within a minute",
+    ),
+    "brake-at-another-eureka": Row(situation("", "", elsewhere="ab"), holds="all 2 instances would go"),
+    "packed-anew": Row(
+        situation("abcd", "abc", is_repacked=True), holds="while EndpointSlices have different ports"
+    ),
+    "the brake lets go after a minute": Row(
+        situation("abc", brake=BrakeHistory(3, 100, held=HELD), now=160.0), "-a -b -c"
+    ),
+    "a person releases the brake": Row(
+        situation("abc", brake=BrakeHistory(3, 100, held=HELD, is_released=True), now=101.0), "-a -b -c"
+    ),
+    "what comes goes on while removals wait": Row(
+        situation("abcdefghijklmnop", "z", brake=BrakeHistory(16, 100)),
+        "+z",
+        holds="16 of 16 instances would go",
+    ),
+    # In doubt.
+    "doubt-about-what-is-desired": Row(situation("abc", "a", State.DOUBTFUL), ""),
+    "in doubt, what was seen terminating goes": Row(
+        situation("abc", "", State.DOUBTFUL, terminating=ids("ab")), "-a -b"
+    ),
+    "in doubt, a pod that ended unseen goes": Row(situation("abc", "", State.DOUBTFUL, ended=ids("c")), "-c"),
+    "in doubt, what is known is registered": Row(situation("a", "ab", State.DOUBTFUL), "+b"),
+    "namespace-that-was-not-read": Row(
+        situation("abc", "", State.DOUBTFUL, problems=UNREAD), again=RECHECK_SECONDS
+    ),
+    "in doubt, what Eureka forgot comes back": Row(
+        situation("a", "c", State.DOUBTFUL, forgotten={"home": pods("bc")}), "+c <b"
+    ),
+    "in doubt, what ended leaves another Eureka as well": Row(
+        situation("a", "a", State.DOUBTFUL, elsewhere="bc", terminating=ids("c")), "", "-c"
+    ),
+    "in doubt, what ended lapses where nothing is removed": Row(
+        situation("ab", "", State.DOUBTFUL, terminating=ids("a"), **KEEPS), ".a"
+    ),
+    "paused, what another Eureka forgot comes back": Row(
+        situation("a", "a", State.PAUSED, forgotten={"other": pods("c")}), "", "<c"
+    ),
+    "given-up-by-a-paused-syncer": Row(situation("a", "", State.DOUBTFUL, passes={"home": "a"})),
+    # Paused.
+    "paused-syncer": Row(situation("ab", "bc", State.PAUSED, terminating=ids("a")), waiting=2),
+    "paused, and scaled down": Row(situation("abc", "ab", State.PAUSED, terminating=ids("c")), waiting=1),
+    "paused, scaled down, and on again": Row(situation("abc", "ab", terminating=ids("c")), "-c"),
+    "paused, what Eureka forgot comes back": Row(
+        situation("b", "abc", State.PAUSED, forgotten={"home": pods("a")}), "<a", waiting=1
+    ),
+    "paused, and named another Eureka": Row(situation("", "a", State.PAUSED, elsewhere="a"), waiting=2),
+    # Refused.
+    "refused-syncer-loses-all": Row(situation("abc", "", State.REFUSED), again=RECHECK_SECONDS),
+    "terminating-of-a-refused-syncer": Row(
+        situation("abc", "", State.REFUSED, terminating=ids("ab")), "-a -b", again=RECHECK_SECONDS
+    ),
+    "refused, and scaled down": Row(
+        situation("abc", "", State.REFUSED, terminating=ids("c"), elsewhere="c"), "-c", "-c", RECHECK_SECONDS
+    ),
+    "refused, and allowed again": Row(situation("abc", "abc")),
+    "refused, and a pod ends while nobody watches": Row(
+        situation("abc", "", State.REFUSED, ended=ids("c")), "-c", again=RECHECK_SECONDS
+    ),
+    "refused, and all pods ended unseen": Row(
+        situation("abc", "", State.REFUSED, ended=ids("abc")),
+        again=RECHECK_SECONDS,
+        holds="all 3 instances would go",
+    ),
+    "refused, with a policy that removes nothing": Row(
+        situation("ab", "", State.REFUSED, terminating=ids("a"), policy=UPSERT), ".a", again=RECHECK_SECONDS
+    ),
+    "kept-and-not-put-back": Row(
+        situation("a", "", State.REFUSED, forgotten={"home": pods("b"), "other": pods("c")}),
+        "<b",
+        "<c",
+        RECHECK_SECONDS,
+    ),
+    "what is put back gives way to who stands there": Row(
+        situation("", "", State.REFUSED, forgotten={"home": pods("a")}, beside=[pod("a", owner=THEIRS)]),
+        again=RECHECK_SECONDS,
+    ),
+    # Deleted.
+    "a syncer is deleted": Row(situation("abc", state=State.DELETED), "-a -b -c"),
+    "a syncer is deleted and created again": Row(situation("", "abc"), "+a +b +c"),
+    "deleted, though its policy removes nothing": Row(
+        situation("a", state=State.DELETED, policy=UPSERT), "-a"
+    ),
+    "deleted, with something at two Eurekas": Row(
+        situation("a", state=State.DELETED, elsewhere="b"), "-a", "-b"
+    ),
+    "release-before-the-registry-was-read": Row(
+        situation("", state=State.DELETED, elsewhere="b", unlisted=pods("a"), unread=AWAY),
+        "",
+        "-b",
+        error=AWAY,
+    ),
+    "deleted, what no list shows goes as well": Row(
+        situation("a", state=State.DELETED, unlisted=pods("b")), "-a -b"
+    ),
+    "what no list shows of a deleted syncer is not taken from who wants it": Row(
+        situation("", state=State.DELETED, unlisted=pods("ab"), passes={"home": "b"}), "-a"
+    ),
+    "a person lets a deleted syncer go": Row(situation("ab", state=State.DELETED, is_forced=True), ".a .b"),
+    # What others want.
+    "a syncer is renamed": Row(situation("abc", state=State.DELETED, passes={"home": "abc"}), ">a >b >c"),
+    "a syncer is renamed, the old one first": Row(
+        situation("abc", state=State.DELETED, passes={"home": "ab"}), "-c >a >b"
+    ),
+    "a StatefulSet's pod is replaced while its syncer is renamed": Row(
+        situation("abc", state=State.DELETED, passes={"home": "ab"}, terminating=ids("c")), "-c >a >b"
+    ),
+    "a syncer gives up what another one wants": Row(situation("ab", "c", passes={"home": "ab"}), "+c >a >b"),
+    "a syncer gives up what another one wants, and wants it again": Row(
+        situation("", "ab", beside=pods("ab", owner=HEIRS)), again=RECHECK_SECONDS
+    ),
+    "a syncer that removes nothing gives up what another one wants": Row(
+        situation("abc", "", passes={"home": "ab"}, **KEEPS),
+        ".c >a >b",
+    ),
+    "what another syncer may want waits until that is known": Row(
+        situation("ab", "", is_awaited=True, terminating=ids("b")), "-b", again=HEIR_POLL_SECONDS
+    ),
+    "deleted, and what another syncer may want is not known": Row(
+        situation("ab", state=State.DELETED, is_awaited=True, unlisted=pods("c")), again=HEIR_POLL_SECONDS
+    ),
+    # Another Eureka.
+    "another Eureka is named": Row(situation("", "ab", elsewhere="ab"), "+a +b", again=TOLD_WITHIN_SECONDS),
+    "move-without-a-stand": Row(situation("a", "ab", elsewhere="ab"), "+b", "=a", TOLD_WITHIN_SECONDS),
+    "moved, and it stands": Row(situation("ab", "ab", elsewhere="ab"), "", "=a =b"),
+    "another Eureka is named, and the first again": Row(situation("ab", "ab", elsewhere="a"), "", "=a"),
+    "another Eureka is named, and another syncer stays": Row(
+        situation("ab", "ab", elsewhere="ab", passes={"other": "ab"}), "", ">a >b"
+    ),
+    "two syncers name another Eureka in turn, and the first comes back": Row(
+        situation("a", "ab", elsewhere="b", passes={"other": "b"}), "+b", ">b", TOLD_WITHIN_SECONDS
+    ),
+    "moved-to-where-it-stands": Row(situation("ab", "ab", elsewhere="ab", alike=frozenset({"other"}))),
+    "what is not wanted leaves two connections to one Eureka": Row(
+        situation("abc", "ab", elsewhere="abc", alike=frozenset({"other"})), "-c", "-c"
+    ),
+    "moved-in-doubt": Row(
+        situation("ab", "ab", elsewhere="ab", doubts={"other": None}), again=TOLD_WITHIN_SECONDS
+    ),
+    "moved, and the other Eureka cannot be asked": Row(
+        situation("ab", "ab", elsewhere="ab", doubts={"other": AWAY}), again=TOLD_WITHIN_SECONDS, error=AWAY
+    ),
+    "upsert-only-at-another-eureka": Row(situation("ab", "ab", elsewhere="ab", **KEEPS), "", ".a .b"),
+    "removes nothing": Row(situation("abc", "ab", terminating=ids("c"), **KEEPS), ".c"),
+    # Nobody can read whether it is there.
+    "syncers-that-were-not-read": Row(situation("abc", state=State.UNKNOWN, terminating=ids("a"))),
+    # By another id, so that all of these are a removal and a registration under the brake, with what comes.
+    "mode service": Row(situation("abc", "s"), "+s -a -b -c"),
+    "the application is renamed": Row(situation("abc", "xyz"), "+x +y +z -a -b -c"),
+    "another Service is selected": Row(situation("abc", "xyz"), "+x +y +z -a -b -c"),
+    "the Service is renamed": Row(situation("abc", "abc")),
+    "a StatefulSet's pod is replaced": Row(situation("ab", "ab", desired=DOWN), "+c ~b"),
+    "a StatefulSet's pod is replaced, shown until it is gone": Row(
+        situation("ab", "ab", **holding(*pods("ab"), SHOWN), syncer=OUT), "-c"
+    ),
+    BACK: Row(situation("", "c", **holding(SHOWN), syncer=OUT), "~c"),
+}
+
+AS_ANOTHER = {
+    "a StatefulSet's pod is replaced at once, shown until it is gone": BACK,
+    "a StatefulSet's pod is replaced at once after a while, shown until it is gone": BACK,
+    "gone and back, unobserved": "nothing changes",
+    "ended and replaced, unobserved": "nothing changes",
+    "the slice is replaced": "nothing changes",
+    "the slice is replaced, unobserved": "nothing changes",
+}
+"""Edits of the explorer that a syncer's decision sees as another one."""
+
+
+@pytest.mark.parametrize("fault", ROWS)
+def test_what_is_decided(fault: str) -> None:
+    """Each fault that the explorer, the storm or a mutant names, where a syncer's decision is concerned."""
+    row = ROWS[fault]
+    found = decide(row.situation)
+    done = {name: told(steps) for name, steps in found.at.items()}
+    expected = {name: getattr(row, name) for name in row.situation.held}
+    assert (done, found.waiting, found.error) == (expected, row.waiting, row.error)
+    held = found.brake.held
+    assert (held is not None) == bool(row.holds)
+    if held is not None:
+        assert row.holds in held.problem.message
+        assert found.again_seconds is not None
+    else:
+        assert found.again_seconds == row.again
+
+
+def test_each_edit_of_the_explorer_is_a_row() -> None:
+    """A new one is decided by somebody, too."""
+    assert {one.name for one in EDITS} - ROWS.keys() == AS_ANOTHER.keys()
+    assert ROWS.keys() >= set(AS_ANOTHER.values())
+
+
+def test_a_hold_ends_when_people_were_told() -> None:
+    """Its end does not move with each decision, and the wait becomes shorter."""
+    first = decide(situation("abc", now=100.0, unix_now=0.0)).brake.held
+    assert first is not None
+    assert (first.since, first.until, first.wait_seconds) == (100.0, "1970-01-01T00:01:00Z", 60.1)
+    later = situation("abc", brake=BrakeHistory(3, 100, held=first), now=130.0, unix_now=31.0)
+    second = decide(later).brake.held
+    assert second is not None
+    assert (second.until, round(second.wait_seconds, 1), second.held_seconds) == (first.until, 30.1, 30.0)
+
+
+class Drawn:
+    """Situations by a seed: few ids and addresses, so that what is wanted meets what is there.
+
+    A hundred times as fast as a strategy for each field, and as many more are tried.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - a test
+
+    def situation(self) -> Situation:
+        """Any situation in which a syncer may be, at two registries."""
+        draw = self._random.choice
+        registries = {name: self._instances(8) for name in ("home", "other")}
+        held = {name: [one for one in there if one.owner == OURS] for name, there in registries.items()}
+        desired = self._desired()
+        state, policy = draw(list(State)), draw(list(Policy))
+        if state in (State.SERVED, State.DOUBTFUL):
+            state = State.DOUBTFUL if desired.is_in_doubt else State.SERVED
+        is_asking = state in (State.SERVED, State.DOUBTFUL, State.PAUSED)
+        wanted = {one.instance_id for one in desired.instances}
+        left = {one.instance_id for those in held.values() for one in those} - wanted
+        ended, forgotten = self._some(left), {name: self._wanted() for name in registries}
+        gone = left | desired.terminating
+        there = {one.key for one in registries["home"]}
+        up = sum(one.status is Status.UP for those in held.values() for one in those)
+        made = Situation(
+            ("shop", "rating"),
+            OURS,
+            state,
+            held,
+            "" if state is State.REFUSED else "home",
+            replace(SYNCER, policy=policy, on_termination=draw(list(OnTermination))) if is_asking else None,
+            desired=desired if is_asking else Desired(),
+            policy=policy,
+            neighbours=registries,
+            terminating=self._some(left) | (desired.terminating & left),
+            ended=ended,
+            forgotten={
+                name: [one for one in lost if one.instance_id not in gone] for name, lost in forgotten.items()
+            },
+            alike=self._some({"other"}),
+            unlisted=[one for one in self._wanted() if one.key not in there]
+            if state is State.DELETED
+            else (),
+            is_awaited=draw([False, False, True]) and RULES[state].leaves is Leaves.ALL,
+            brake=BrakeHistory(up, 20, is_released=draw([False, False, True])),
+        )
+        given_up = [(name, one) for name, those in made.given_up.items() for one in those]
+        given = self._some(range(len(given_up))) if not made.is_awaited else ()
+        owner = {OWNER_KEY: HEIRS}
+        heirs = {
+            (given_up[at][0], given_up[at][1].key): replace(given_up[at][1], metadata=owner) for at in given
+        }
+        return replace(made, heirs={place: Heir(HEIR, one) for place, one in heirs.items()})
+
+    def _desired(self) -> Desired:
+        gone = self._some(f"pod-{number}" for number in range(1, 5))
+        instances = tuple(one for one in self._wanted() if one.instance_id not in gone)
+        problems = self._random.choice([(), (), doubt(), UNREAD])
+        return Desired(instances, problems, gone, self._random.choice([False, True]))
+
+    def _wanted(self) -> list[Instance]:
+        """Instances of the syncer's own application, as it would register them."""
+        made = (self._instance(OURS, "rating", Status.UNKNOWN) for _ in range(self._random.randint(0, 5)))
+        return list({one.instance_id: one for one in made}.values())
+
+    def _instances(self, most: int) -> list[Instance]:
+        """What a registry holds: ours, another cluster's, and what registered itself."""
+        made = (
+            self._instance(
+                self._random.choice([OURS, OURS, THEIRS, None]),
+                self._random.choice(["rating", "rating", "order"]),
+                self._random.choice([Status.UNKNOWN, Status.UNKNOWN, Status.OUT_OF_SERVICE]),
+            )
+            for _ in range(self._random.randint(0, most))
+        )
+        return list({one.key: one for one in made}.values())
+
+    def _instance(self, owner: str | None, application: str, override: Status) -> Instance:
+        draw = self._random.choice
+        address, metadata = f"10.0.0.{draw('1234')}", draw([{}, {"zone": "a"}, {"version": "2"}])
+        status = draw([Status.UP, Status.UP, Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE])
+        return Instance(
+            application,
+            f"pod-{draw('1234')}",
+            address,
+            address,
+            Port(draw([8080, 9090])),
+            status=status if override is Status.UNKNOWN else override,
+            metadata={**metadata, **({OWNER_KEY: owner} if owner else {})},
+            overridden_status=override,
+        )
+
+    def _some(self, those: Iterable[T]) -> frozenset[T]:
+        return frozenset(one for one in sorted(those) if self._random.random() < 0.4)
+
+
+def after_steps(there: Sequence[Instance], steps: RegistrySteps) -> Registry:
+    """A registry once these steps were carried out."""
+    before = by_key(there)
+    changes = [
+        one for one in steps.plan.changes if one.action is not Action.DEREGISTER or one.instance.key in before
+    ]
+    return applied(changes, before)
+
+
+def carried_out(before: Situation, decision: Decision) -> Situation:
+    """The situation once a decision was carried out, and nothing else has happened."""
+    after = {name: after_steps(there, decision.at[name]) for name, there in before.neighbours.items()}
+    held = {name: [one for one in there.values() if one.owner == OURS] for name, there in after.items()}
+    up = sum(one.status is Status.UP for there in held.values() for one in there)
+    return replace(
+        before,
+        held=held,
+        neighbours={name: list(there.values()) for name, there in after.items()},
+        forgotten={},
+        unlisted=(),
+        heirs={},
+        brake=replace(before.brake, registered_up=up, held=decision.brake.held),
+    )
+
+
+situations = st.integers(0, 2**63).map(lambda seed: Drawn(seed).situation())
+thorough = settings(max_examples=max(500, strategies.EXAMPLES))
+"""``EUREKUBE_EXAMPLES=10000`` tries more."""
+
+
+@thorough
+@given(situations)
+def test_nothing_in_doubt_is_removed(found: Situation) -> None:
+    """Unless all that is wanted is known, only what ended leaves; what is wanted stays where it may stand."""
+    decision = decide(found)
+    ended = found.terminating | found.ended
+    wanted = {one.key for one in found.desired.instances}
+    knows_all = RULES[found.state].leaves is Leaves.ALL and not found.is_awaited
+    for name, steps in decision.at.items():
+        leaves = [*(change.instance for change in (*steps.removals, *steps.moves)), *steps.lapses]
+        assert knows_all or all(one.instance_id in ended for one in leaves)
+        assert RULES[found.state].leaves is not Leaves.NONE or not leaves
+        assert not any((name, one.key) in found.heirs for one in leaves)
+        if name == found.home or name in found.alike:
+            assert wanted.isdisjoint(one.key for one in leaves)
+        else:
+            at_home = {one.key for one in found.held.get(found.home, ())}
+            assert wanted & {one.key for one in leaves} <= at_home
+        if found.policy is Policy.UPSERT_ONLY and found.state is not State.DELETED:
+            assert (*steps.removals, *steps.moves) == ()
+
+
+@thorough
+@given(situations)
+def test_nothing_of_others_is_touched(found: Situation) -> None:
+    """Whatever stands beside a syncer's instances stays as it is, also in a place that the syncer wants."""
+    decision = decide(found)
+    for name, there in found.neighbours.items():
+        foreign = {one.key: one for one in there if one.owner != OURS}
+        steps = decision.at[name]
+        assert foreign.keys().isdisjoint(change.instance.key for change in steps.plan.changes)
+        after = after_steps(there, steps)
+        assert {key: after[key] for key in foreign} == foreign
+        assert foreign.keys().isdisjoint(one.key for one in steps.lapses)
+
+
+@thorough
+@given(situations)
+def test_a_second_decision_is_empty(found: Situation) -> None:
+    """Once the first was carried out; but for what leaves since it stands elsewhere now, and what the brake
+    holds back, which may go on when less is left.
+    """
+    first = decide(found)
+    held = {change.instance.key for change in first.brake.changes}
+    after = carried_out(found, first)
+    second = decide(after)
+    for steps in second.at.values():
+        assert not steps.handovers
+        assert not steps.restores
+        rest = (*steps.registrations, *steps.removals)
+        assert {change.instance.key for change in rest} <= held
+    third = decide(carried_out(after, second))
+    held |= {change.instance.key for change in second.brake.changes}
+    assert {change.instance.key for steps in third.at.values() for change in steps.plan.changes} <= held
+
+
+@thorough
+@given(situations)
+def test_each_instance_that_is_held_meets_one_end(found: Situation) -> None:
+    """It is given, changed, removed, left to lapse, or stays: never two of these."""
+    for steps in decide(found).at.values():
+        given_away = [change.instance.key for change in steps.handovers]
+        changed = {change.instance.key for change in (*steps.restores, *steps.registrations)}
+        removed = [change.instance.key for change in (*steps.removals, *steps.moves)]
+        every: list[Key] = [*given_away, *changed, *removed, *(one.key for one in steps.lapses)]
+        assert len(every) == len(set(every))

@@ -1,0 +1,151 @@
+"""What the brake remembers of each syncer, with what it decides."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bench.registry import OWNER, instances
+from eurekube_provider.core.brake import judge
+from eurekube_provider.core.identity import Cluster, parse_owner
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Action, Plan, plan
+from eurekube_provider.eureka.registry.view import View
+from eurekube_provider.operator.brake_memory import BrakeMemory
+from eurekube_provider.operator.index import SyncerKey
+
+KEY = ("shop", "rating")
+
+
+def memory(*views: View) -> BrakeMemory:
+    """The memory of an operator with these registries."""
+    owner = parse_owner(OWNER)
+    assert owner is not None
+    return BrakeMemory(Cluster(OWNER.split("/")[1], "uid"), views)  # type: ignore[arg-type]
+
+
+def view(count: int) -> View:
+    """A registry with so many instances of the owner."""
+    result = View()
+    for instance in instances(count):
+        result.registered(instance)
+    return result
+
+
+def holds(
+    known: BrakeMemory, steps: Plan, now: float, key: SyncerKey = KEY, owner: str = OWNER, **more: bool
+) -> bool:
+    """Whether something of a plan is held back, of which nothing was seen terminating."""
+    history = known.history(key, owner, now, is_released=more.get("is_released", False))
+    braked = judge(steps, history, lambda _: False, now, now)
+    known.note(key, now, braked)
+    return braked.held is not None
+
+
+def all_gone(count: int) -> Plan:
+    """All of so many instances vanish."""
+    return plan((), instances(count), OWNER)
+
+
+def test_a_hold_lasts_until_its_time_is_over() -> None:
+    """It begins with the first look, whatever is looked at meanwhile; one that is over begins anew."""
+    known = memory(view(3))
+    held = [holds(known, all_gone(3), now) for now in (0.0, 30.0, 59.0, 61.0)]
+    assert held == [True, True, True, False]
+    assert holds(known, all_gone(3), 62.0)
+    assert not holds(known, Plan(), 63.0)  # all came back
+    assert holds(known, all_gone(3), 122.5)
+
+
+def test_a_person_releases_it() -> None:
+    """The removals go at once, and the next ones wait again."""
+    known = memory(view(3))
+    assert holds(known, all_gone(3), 0.0)
+    assert not holds(known, all_gone(3), 1.0, is_released=True)
+    assert holds(known, all_gone(3), 2.0)
+
+
+def test_all_registries_count() -> None:
+    """What an owner has elsewhere is left to callers: three of six are not all."""
+    elsewhere = view(6)
+    for instance in instances(3):
+        elsewhere.gone(instance.key)
+    assert not holds(memory(view(3), elsewhere), all_gone(3), 0.0)
+
+
+class Crowd:
+    """So many syncers of five instances each, whose instances change without being seen terminating."""
+
+    def __init__(self, syncers: int) -> None:
+        self.now = 0.0
+        self.view = View()
+        self.known = memory(self.view)
+        self.made = 0
+        self.there: dict[int, list[Instance]] = {}
+        for number in range(syncers):
+            self.there[number] = [self.instance(number) for _ in range(5)]
+            for one in self.there[number]:
+                self.view.registered(one)
+
+    def instance(self, number: int) -> Instance:
+        """One more of a syncer."""
+        self.made += 1
+        metadata = {"eurekube.owner": f"cluster/bench/shop/s-{number}"}
+        (one,) = instances(1)
+        return replace(one, instance_id=f"p-{self.made}.shop.bench:app-0:80", metadata=metadata)
+
+    def reconcile(self, number: int, gone: int, come: int = 0) -> bool:
+        """Take the oldest out and bring others, if the brake lets go; whether it does."""
+        before = self.there[number]
+        after = [*before[gone:], *(self.instance(number) for _ in range(come))]
+        owner = f"cluster/bench/shop/s-{number}"
+        steps = plan(after, before, owner)
+        is_held = holds(self.known, steps, self.now, ("shop", f"s-{number}"), owner)
+        for change in () if is_held else steps.changes:
+            if change.action is Action.DEREGISTER:
+                self.view.gone(change.instance.key)
+            else:
+                self.view.registered(change.instance)
+        self.there[number] = before if is_held else after
+        return not is_held
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_a_steady_replacement_is_not_held(comes_first: bool) -> None:
+    """As many come as go, none seen terminating, for five minutes: more in each of them than there are."""
+    crowd = Crowd(100)
+    held = 0
+    for _ in range(5 * 60):
+        crowd.now += 1.0
+        for number in range(10 * int(crowd.now) % 100, 10 * int(crowd.now) % 100 + 10):
+            one, other = ((0, 1), (1, 0)) if comes_first else ((1, 0), (0, 1))
+            held += not crowd.reconcile(number, *one)
+            held += not crowd.reconcile(number, *other)
+    assert (held, crowd.made) == (0, 500 + 3000)
+    held = sum(not crowd.reconcile(number, 2) for number in range(100))
+    assert 25 <= held <= 50  # what does not come back is doubted as ever: 30 % of all may go
+
+
+def test_a_lost_node_costs_as_much_as_there_is() -> None:
+    """Each syncer loses one of five instances: with four times the syncers it costs four times as much."""
+
+    def calls(syncers: int) -> int:
+        crowd = Crowd(syncers)
+        count = 0
+
+        def called(_frame: Any, event: str, _arg: Any) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(called)
+        try:
+            for number in range(syncers):
+                assert crowd.reconcile(number, 1)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(200) < 5 * calls(50)
