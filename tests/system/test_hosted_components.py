@@ -117,13 +117,19 @@ def counted(said: str) -> dict[str, int]:
     return {what: int(number) for number, what in re.findall(r"(\d+) (\w+)", section)}
 
 
-@pytest.mark.timeout(900)  # ten runs of the CLI
+@pytest.mark.timeout(900)  # eleven runs of the CLI
 def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> None:
     """Made, unchanged, rolled out, refused while others need it, moved from Python's and removed."""
     wants(stack)
     shown = stack.pulumi("preview")
     assert "its objects cannot be previewed: eurekaUrls[0] is known only after the update" in shown
+    # What components of Python made goes on in place.
+    wants(stack, native=False)
     said = stack.up()
+    wants(stack)
+    moved = stack.up()
+    assert counted(moved).keys() <= {"created", "updated", "unchanged"}
+    said += moved
     assert stack.outputs() == {"operator": "hosted", "syncer": f"{TEAM}/rating"}
     stack.up("--refresh", "--expect-no-changes")
     deployment = cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {}
@@ -145,10 +151,11 @@ def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> Non
     assert FIRST not in said
     assert NEXT not in said
 
-    # The same as components of Python, and back: in place.
-    for native in (False, True):
-        wants(stack, NEXT, native=native)
-        assert counted(stack.up()).keys() <= {"created", "updated", "unchanged"}
+    # It does not go back to those.
+    wants(stack, NEXT, native=False)
+    refused = stack.up(fails=True)
+    assert "EurekubeOperator 'eurekube': a state moves from a component of Python to the native" in refused
+    wants(stack, NEXT)
     stack.up("--refresh", "--expect-no-changes")
 
     # Somebody else has a syncer there by now.

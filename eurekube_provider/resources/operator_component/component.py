@@ -54,7 +54,7 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     targets_file,
 )
 from eurekube_provider.resources.operator_guard import Guard, OperatorGuard, cluster_inputs
-from eurekube_provider.resources.program import AsProgramError, is_rendered
+from eurekube_provider.resources.program import AsProgramError, check_component_aliases, is_rendered
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -98,6 +98,7 @@ class EurekubeOperator(pulumi.ComponentResource):
     ) -> None:
         with AsProgramError("EurekubeOperator: "):
             args = operator_args(one_form(args, keywords, ""))
+        check_component_aliases(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
