@@ -12,12 +12,9 @@ import pytest
 from google.protobuf import json_format
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from eurekube_provider.provider.component_arguments import arguments_of
-from eurekube_provider.provider.components import COMPONENTS
 from eurekube_provider.provider.wire import OUTPUT, UNKNOWN_TEXT, sent
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 from eurekube_provider.registrations.values import UNKNOWN
-from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from tests.unit.provider.fake_engine import KUBECONFIG, FakeEngine, FakeMonitor, fake_engine
 
 OPERATOR, SYNCER = "eurekube:index:Operator", "eurekube:index:Syncer"
@@ -335,9 +332,3 @@ def test_without_the_packages_for_kubernetes_a_sentence_says_what_to_install(
     said = refused(engine, OPERATOR, eurekaUrls=URLS)
     assert "a component needs the package pulumi-kubernetes, which is not installed" in said
     assert "pip install 'eurekube-provider[kubernetes]'" in said
-
-
-def test_every_argument_says_what_it_is() -> None:
-    """In its class, from which the schema is made."""
-    assert COMPONENTS.keys() == {OPERATOR, SYNCER, "eurekube:index:Mirror"}
-    assert [each.name for each in arguments_of(EurekubeOperatorArgs) if not each.told] == []
