@@ -7,7 +7,7 @@ of any program, and its path is written into the state of every user: never rena
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import pulumi
 from pulumi.dynamic import CheckResult, CreateResult, DiffResult, Resource, ResourceProvider, UpdateResult
@@ -17,13 +17,6 @@ from eurekube_provider.registrations.names import are_schemas
 from eurekube_provider.resources.dynamic_provider import moved_back, read_in
 from eurekube_provider.resources.guarded_operator import changed, guard_id, guard_inputs, may_go
 from eurekube_provider.resources.plugin import set_up
-
-
-class Guard(Protocol):
-    """A kind of resource that guards an operator: of the dynamic provider, or of the native one."""
-
-    def __call__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> Any:
-        """Make one."""
 
 
 class OperatorGuardProvider(ResourceProvider):
