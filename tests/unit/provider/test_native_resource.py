@@ -178,15 +178,11 @@ def test_a_state_of_the_dynamic_provider_goes_on_in_place(long: Properties, eure
 
 
 @pytest.mark.parametrize("provider", [InstanceProvider, ApplicationProvider])
-@pytest.mark.parametrize("form", ["long", "short"])
 def test_the_dynamic_provider_takes_no_state_of_the_native_one(
-    long: Properties, provider: type[RegistrationProvider], form: str
+    long: Properties, provider: type[RegistrationProvider]
 ) -> None:
     """Its check refuses in one sentence, which says what to do; nobody is asked."""
-    inputs = long["inputs"]
-    if form == "short":
-        inputs = renamed(without_what_follows(renamed(inputs, snake), NOT_AMONG_INPUTS), camel)
-    checked = provider().check(carried(inputs), carried(renamed(long["program"], snake)))
+    checked = provider().check(carried(long["inputs"]), carried(renamed(long["program"], snake)))
     (failure,) = checked.failures
     assert failure.reason == (
         "its state was written by the native provider, and a state moves from the dynamic provider to the"
