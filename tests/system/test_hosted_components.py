@@ -59,14 +59,14 @@ given = dict(
     image_pull_secrets=["registry"],
 )
 native = wanted["native"]
-former = [[] if native else [pulumi.Alias(type_=f"eurekube:index:{name}")] for name in ("Operator", "Syncer")]
-near = pulumi.ResourceOptions(providers=[cluster], aliases=former[0])
+former = [pulumi.Alias(type_="eurekube:index:Operator")] if wanted["back"] else []
+near = pulumi.ResourceOptions(providers=[cluster], aliases=former)
 if native:
     operator = eurekube.Operator("eurekube", **given, opts=near)
 else:
     given["eureka_urls"] = [f"http://eureka.{wanted['team']}.example.com:8761/eureka"]
     operator = eurekube_provider.EurekubeOperator("eurekube", **given, opts=near)
-after = pulumi.ResourceOptions(providers=[cluster], depends_on=[operator], aliases=former[1])
+after = pulumi.ResourceOptions(providers=[cluster], depends_on=[operator])
 syncer = {"namespace": wanted["team"], "app": "rating", "port": 8080, "labels": {"tier": "1"}}
 if native:
     made = eurekube.Syncer("rating", **syncer, opts=after)
@@ -96,10 +96,14 @@ def stack(lab: Lab, cluster: Cluster, tmp_path: Path, sdk: Path) -> Iterator[Sho
             cluster.delete(NAMESPACES, namespace)
 
 
-def wants(stack: Shop, password: str = FIRST, *, native: bool = True) -> None:
-    """Change the program."""
+def wants(stack: Shop, password: str = FIRST, *, native: bool = True, back: bool = False) -> None:
+    """Change the program.
+
+    :param back: whether the components of Python are to go on from those of the native provider.
+    """
     file = str(stack.project / "kubeconfig")
-    stack.wants({"kubeconfig": file, "password": password, "native": native, "home": HOME, "team": TEAM})
+    wanted = {"kubeconfig": file, "password": password, "native": native and not back, "back": back}
+    stack.wants({**wanted, "home": HOME, "team": TEAM})
 
 
 def credentials(cluster: Cluster) -> str:
@@ -152,7 +156,7 @@ def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> Non
     assert NEXT not in said
 
     # It does not go back to those.
-    wants(stack, NEXT, native=False)
+    wants(stack, NEXT, back=True)
     refused = stack.up(fails=True)
     assert "EurekubeOperator 'eurekube': a state moves from a component of Python to the native" in refused
     wants(stack, NEXT)
