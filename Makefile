@@ -106,7 +106,7 @@ commands: setup  ## Write docs/reference/cli.md from the commands
 
 properties: setup  ## Write the table of docs/reference/pulumi.md and the schema from the descriptions of the properties
 	@$(RUN) -m scripts.reference properties
-	@$(RUN) -m eurekube_provider.provider.schema
+	@$(RUN) -m scripts.provider_schema
 
 sdks: setup  ## Generate the SDK of each language and compile it with its example (ONLY="go java")
 	@$(RUN) -m scripts.sdks $(ONLY)

@@ -15,6 +15,7 @@ from eurekube_provider.core.identity import (
     NATIVE_INSTANCE_TYPE,
 )
 from eurekube_provider.registrations.names import renamed, snake
+from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 
 UNCHANGED = frozenset({"same", "read", "refresh"})
 """What Pulumi counts and calls an operation, although nothing changes by it."""
@@ -27,9 +28,6 @@ _NATIVE = {NATIVE_INSTANCE_TYPE: INSTANCE_TYPE, NATIVE_APPLICATION_TYPE: APPLICA
 
 MASKED = "[secret]"
 """What stands for a secret in the document of a preview."""
-
-_SECRET_OBJECT = ("4dabf18193072939515e22adb298388d", "1b47061264138c4ac30d75fd1eb44270")
-"""The item by which Pulumi's events, and its states, tell an object that is a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +146,7 @@ def _state(told: StepEventStateMetadata | None) -> State | None:
 
 def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
-        if _SECRET_OBJECT in value.items():
+        if value.get(SIGNATURE) == SECRET:
             return MASKED
         return {name: _masked(item) for name, item in value.items()}
     return [_masked(item) for item in value] if isinstance(value, list) else value

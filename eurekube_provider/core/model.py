@@ -224,6 +224,28 @@ class Instance:
         )
 
 
+def same_contents(one: Instance, other: Instance) -> bool:
+    """Return whether both ask for the same, status and what the server computes left aside.
+
+    A plan compares every instance, so that each field stands here. What is a dataclass itself is mostly one
+    object for all, see :func:`shared_port`.
+    """
+    return (
+        one.host_name == other.host_name
+        and one.ip_address == other.ip_address
+        and (one.port is other.port or one.port == other.port)
+        and (one.secure_port is other.secure_port or one.secure_port == other.secure_port)
+        and one.vip_address == other.vip_address
+        and one.secure_vip_address == other.secure_vip_address
+        and one.metadata == other.metadata
+        and (one.lease is other.lease or one.lease == other.lease)
+        and one.home_page_url == other.home_page_url
+        and one.status_page_url == other.status_page_url
+        and one.health_check_url == other.health_check_url
+        and one.secure_health_check_url == other.secure_health_check_url
+    )
+
+
 def newest(versions: Iterable[Instance | None]) -> Instance | None:
     """Return the version written last of an instance that several servers hold; None where none holds it.
 

@@ -6,7 +6,7 @@ It does no I/O, takes linear time, and applying its result makes a second plan e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any
@@ -21,6 +21,7 @@ from eurekube_provider.core.enforcement import (
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import same_contents as same_contents
 from eurekube_provider.core.quoting import printable
 
 _NO_POLICIES: Mapping[tuple[str, str], InstancePolicy] = {}
@@ -309,16 +310,6 @@ _CONTENTS = tuple(
     for each in fields(Instance)
     if each.name not in {"application", "instance_id", "status", "data_center", *_COMPUTED}
 )
-
-# Of the fields that the model has, and written out as dataclasses write their own comparison: a plan compares
-# every instance. What is a dataclass itself is mostly one object for all, see model.shared_port.
-_NESTED = {"port", "secure_port", "lease"}
-_IDENTITY = {name: f"one.{name} is other.{name} or " for name in _NESTED}
-_TERMS = [f"({_IDENTITY.get(name, '')}one.{name} == other.{name})" for name in _CONTENTS]
-same_contents: Callable[[Instance, Instance], bool] = eval(  # noqa: S307 - our own text
-    f"lambda one, other: {' and '.join(_TERMS)}"
-)
-"""Whether both ask for the same, status and what the server computes left aside."""
 
 
 def differences(want: Instance, have: Instance) -> list[str]:

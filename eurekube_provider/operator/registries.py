@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from pkgutil import resolve_name
 
 from eurekube_provider.core.decision import TOLD_WITHIN_SECONDS
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Registry, Unread, failure_of
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 
 _log = logging.getLogger(__name__)
 
@@ -19,10 +19,7 @@ MOST_COMPARED = 3
 """How many instances are read at two connections to find out whether they lead to one Eureka."""
 
 KINDS: dict[str, Callable[..., Registry]] = {
-    name: resolve_name(factory)
-    for name, factory in {
-        "Connection": "eurekube_provider.eureka.eureka_registry:EurekaRegistry.connected",
-    }.items()
+    "Connection": EurekaRegistry.connected,
 }
 """What makes a registry, by the class of its connection."""
 

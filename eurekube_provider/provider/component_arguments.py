@@ -1,14 +1,13 @@
-"""The arguments of the components, read from their classes: the one description of names, types and texts.
+"""What the arguments of the components may be, read from their classes.
 
-The schema is made from it, and what a program of another language sends is read by it.
+What a program of another language sends is read by it; the schema has their texts and defaults besides.
 """
 
 from __future__ import annotations
 
-import re
 import types
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import pulumi
@@ -33,51 +32,11 @@ class Shape:
     choices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument.
-
-    :ivar name: as Python has it.
-    :ivar told: what there is to know, with names as Python has them.
-    :ivar default: None where there is none that can be written down.
-    """
-
-    name: str
-    told: str
-    shape: Shape
-    is_required: bool
-    is_secret: bool
-    default: Any = None
-
-
-def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
-    """The arguments of a class, those that it inherits included."""
+def shapes_of(kind: type[Any]) -> dict[str, Shape]:
+    """Return what each argument of a class may be, those that it inherits included."""
     # The SDK's Input names Output and its variable as texts.
     hints = get_type_hints(kind, localns={"Output": pulumi.Output, "T": TypeVar("T")})
-    told = _descriptions(kind)
-    return tuple(
-        Argument(
-            item.name,
-            told.get(item.name, ""),
-            _shape(hints[item.name]),
-            is_required=item.default is MISSING and item.default_factory is MISSING,
-            is_secret=bool(item.metadata.get("secret")),
-            default=item.default if isinstance(item.default, str | int | bool) else None,
-        )
-        for item in fields(kind)
-    )
-
-
-def _descriptions(kind: type[Any]) -> dict[str, str]:
-    """What the docstrings say of each attribute."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        if not is_dataclass(each):
-            continue
-        parts = re.split(r"^\s*:ivar (\w+):", each.__doc__ or "", flags=re.MULTILINE)
-        for name, text in zip(parts[1::2], parts[2::2], strict=True):
-            found[name] = " ".join(text.split())
-    return found
+    return {item.name: _shape(hints[item.name]) for item in fields(kind)}
 
 
 def _shape(hint: Any) -> Shape:
@@ -124,9 +83,9 @@ def _is_awaitable(hint: Any) -> bool:
 def names_within(kind: type[Any]) -> frozenset[str]:
     """The names of a class's arguments, and of those of what they hold."""
     found: set[str] = set()
-    for each in arguments_of(kind):
-        found.add(each.name)
-        shape: Shape | None = each.shape
+    for name, argument in shapes_of(kind).items():
+        found.add(name)
+        shape: Shape | None = argument
         while shape is not None:
             if shape.of is not None:
                 found |= names_within(shape.of)

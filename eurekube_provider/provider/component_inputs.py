@@ -16,7 +16,7 @@ from pulumi.runtime import rpc
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.provider.component_arguments import Shape, arguments_of
+from eurekube_provider.provider.component_arguments import Shape, shapes_of
 from eurekube_provider.provider.wire import OUTPUT, UNKNOWN_TEXT
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 
@@ -44,7 +44,7 @@ class ComponentInputs:
         :raises ConfigurationError: something is of another kind than its argument, or is a secret and stands
             in clear in the objects.
         """
-        shapes = {camel_case(each.name): each.shape for each in arguments_of(kind)}
+        shapes = {camel_case(argument): shape for argument, shape in shapes_of(kind).items()}
         found = cls()
         for name, value in message.fields.items():
             shape = shapes.get(name)
@@ -133,7 +133,7 @@ def _refuse_another_kind(shape: Shape, message: Any, where: str) -> None:
             _refuse_another_kind(shape.items, item, f"{where}[{number}]")
     if kind == "struct_value":
         shapes = _shapes(shape)
-        known = None if shape.of is None else {camel_case(each.name) for each in arguments_of(shape.of)}
+        known = None if shape.of is None else set(map(camel_case, shapes_of(shape.of)))
         for key, item in value.struct_value.fields.items():
             if known is None or key in known:
                 _refuse_another_kind(shapes(key), item, f"{where}.{key}")
@@ -143,7 +143,7 @@ def _shapes(shape: Shape) -> Callable[[str], Shape]:
     """What each entry of a map or an object may be; what no class knows is left to its complaint."""
     if shape.of is None:
         return lambda _: shape.items or Shape("string")
-    known = {camel_case(each.name): each.shape for each in arguments_of(shape.of)}
+    known = {camel_case(name): each for name, each in shapes_of(shape.of).items()}
     return lambda key: known.get(key, Shape("string"))
 
 

@@ -15,7 +15,6 @@ from eurekube_provider.registrations.names import camel, renamed
 from eurekube_provider.resources.mirror_component import EurekaMirror, EurekaMirrorArgs
 from eurekube_provider.resources.operator_component.component import EurekubeOperator
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
-from eurekube_provider.resources.operator_guard import Guard
 from eurekube_provider.resources.syncer_component import EurekaSyncer, EurekaSyncerArgs
 
 
@@ -32,7 +31,7 @@ class HostedOperator(EurekubeOperator):
 
     TYPE = "eurekube:index:Operator"
     ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
-    GUARD: ClassVar[Guard] = NativeOperatorGuard
+    GUARD: ClassVar[type[Any]] = NativeOperatorGuard
 
     def register_outputs(self, outputs: Any) -> None:
         """Say what it is, in the schema's words."""

@@ -1,4 +1,4 @@
-"""The schema as it is committed and served; it is made in :mod:`~eurekube_provider.provider.schema`."""
+"""The schema as it is committed and served; ``scripts/provider_schema.py`` makes it."""
 
 from __future__ import annotations
 

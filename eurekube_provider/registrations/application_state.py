@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eurekube_provider.core.identity import MEMBER_KEY
-from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import same_contents
+from eurekube_provider.core.model import Instance, Status, same_contents
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.desired import DesiredState, Registration, name_of
 from eurekube_provider.registrations.difference import (

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.model import Instance
-from eurekube_provider.core.plan import same_contents
+from eurekube_provider.core.model import Instance, same_contents
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.defaults import completed, shortened
 from eurekube_provider.registrations.desired import DesiredState

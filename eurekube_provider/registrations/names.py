@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from eurekube_provider.core.wording import camel_case
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS
 from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, Properties
 
@@ -23,10 +24,8 @@ _KNOWN = {*INPUTS, *OUTPUTS, *MEMBER_INPUTS, *MEMBER_OUTPUTS}
 _WORDS = re.compile("|".join(rf"\b{name}\b" for name in sorted(_KNOWN, key=len, reverse=True) if "_" in name))
 
 
-@lru_cache(_MOST_NAMES)
-def camel(name: str) -> str:
-    """``host_name`` as ``hostName``."""
-    return re.sub("_([a-z])", lambda found: found[1].upper(), name)
+camel = lru_cache(_MOST_NAMES)(camel_case)
+"""``host_name`` as ``hostName``."""
 
 
 @lru_cache(_MOST_NAMES)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from eurekube_provider.core.errors import EurekubeError, RegistryError
 from eurekube_provider.core.quoting import printable
@@ -73,34 +73,6 @@ class Found:
     unnamed: frozenset[str] = frozenset()
 
 
-class Resource(Protocol):
-    """One kind of resource, as any provider serves it."""
-
-    def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
-        """Normalise the properties and refuse what Eureka could not hold.
-
-        That of a preview asks no server. That of an update reads what an earlier run left.
-        """
-
-    def diff(self, olds: Properties, news: Properties) -> StateDifference:
-        """Compare a state with checked properties; asks no server."""
-
-    def create(self, news: Properties) -> Created:
-        """Register all or none; an error of which something may be left carries a state that names it."""
-
-    def read(self, olds: Properties) -> Found | None:
-        """What Eureka holds. None only where every server holds nothing of it, or is abandoned."""
-
-    def update(self, olds: Properties, news: Properties) -> Properties:
-        """Bring Eureka to what is asked for; allowed where it names the owner that the state names.
-
-        An error of which something may be done carries a state that has the next update see to it.
-        """
-
-    def delete(self, olds: Properties) -> None:
-        """Remove. What belongs to somebody else by now is left alone, and that is said."""
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What tells one kind of resource from another: how its properties are read and its state is written.
@@ -137,8 +109,8 @@ APPLICATION = Kind(
 )
 
 
-class RegistrationResource(Resource):
-    """An EurekaInstance or an EurekaApplication.
+class RegistrationResource:
+    """An EurekaInstance or an EurekaApplication, as any provider serves it.
 
     :param setting: the stack's configuration; credentials come from there, or from the environment.
     :param tell: shows a person a sentence.
@@ -150,7 +122,10 @@ class RegistrationResource(Resource):
         self._tell = tell or told_on_standard_error
 
     def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
-        """Normalise and refuse, and in an update read what an earlier run left."""
+        """Normalise the properties, and refuse what Eureka could not hold.
+
+        That of an update reads what an earlier run left; that of a preview asks no server.
+        """
         written, derived = without_secrets(news)
         checked = self._kind.check(olds, written)
         properties = {
@@ -167,7 +142,7 @@ class RegistrationResource(Resource):
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
-        """Compare, and note what goes on in place."""
+        """Compare a state with checked properties, and note what goes on in place; asks no server."""
         difference = self._kind.diff(olds, news)
         if not difference.replaces:
             RUN_RESOURCES.add(olds)
@@ -175,6 +150,8 @@ class RegistrationResource(Resource):
 
     def create(self, news: Properties) -> Created:
         """Register all or none, under an incarnation of its own.
+
+        An error of which something may be left carries a state that names it.
 
         A replacement registers the new half before the old one is removed, perhaps in another run, and where
         it stands in the old one's place its incarnation is all that tells them apart.
@@ -195,7 +172,7 @@ class RegistrationResource(Resource):
         return Created(id_, self._kind.outputs(news, wanted, held))
 
     def read(self, olds: Properties) -> Found | None:
-        """Look for it on every server."""
+        """Look for it on every server. None only where each holds nothing of it, or is abandoned."""
         previous = DesiredState.from_properties(olds)
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
         with saying_the_way_out(self._setting, previous.connection, previous.service_urls):
@@ -207,7 +184,11 @@ class RegistrationResource(Resource):
         return Found(outs, self._kind.inputs(outs), unnamed)
 
     def update(self, olds: Properties, news: Properties) -> Properties:
-        """Bring Eureka to what is asked for, and then remove what went."""
+        """Bring Eureka to what is asked for, and then remove what went.
+
+        It is allowed where Eureka names the owner that the state names. An error of which something may
+        be done carries a state that has the next update see to it.
+        """
         # One of an earlier release stays without: a removal must know what an update that failed has written.
         kept = {name: olds.get(name) for name in ("created", INCARNATION)}
         news = {**news, **kept}
@@ -221,7 +202,7 @@ class RegistrationResource(Resource):
         return self._kind.outputs(news, wanted, held)
 
     def delete(self, olds: Properties) -> None:
-        """Remove what carries the mark of the state."""
+        """Remove what carries the mark of the state; name what is left, since it is somebody else's."""
         previous = DesiredState.from_properties(olds)
         wait = CANCELLATION.begin(previous.drain_seconds)
         RUN_RESOURCES.give_back(previous, self._peers)

@@ -11,6 +11,7 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, members
+from eurekube_provider.registrations.properties import APPLICATION_DERIVED, MEMBER_DERIVED
 from eurekube_provider.registrations.resource import APPLICATION
 from eurekube_provider.resources.arguments import (
     ApplicationOutputs,
@@ -22,7 +23,7 @@ from eurekube_provider.resources.arguments import (
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
 from eurekube_provider.resources.program import AsProgramError, check_options
 from eurekube_provider.resources.program_inputs import given_properties
-from eurekube_provider.resources.secrecy import with_application_secrets, with_member_secrets
+from eurekube_provider.resources.secrecy import with_derived_secrets
 
 
 class ApplicationProvider(RegistrationProvider):
@@ -80,7 +81,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
             if isinstance(instances, pulumi.Output)
             else _plain_instances(instances)
         )
-        given = with_application_secrets(given)
+        given = with_derived_secrets(given, APPLICATION_DERIVED)
         # What is only known afterwards must be among the properties, or it never becomes an output.
         properties = {**dict.fromkeys((*MEMBER_INPUTS, *MEMBER_OUTPUTS)), **given}
         super().__init__(ApplicationProvider(), name, properties, opts)
@@ -105,6 +106,6 @@ def _plain_instances(instances: Any) -> Any:
     return {
         key: value.apply(as_dictionary)
         if isinstance(value, pulumi.Output)
-        else with_member_secrets(as_dictionary(value))
+        else with_derived_secrets(as_dictionary(value), MEMBER_DERIVED)
         for key, value in instances.items()
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pulumi
 from pulumi_kubernetes.apiextensions.CustomResource import CustomResource
@@ -12,7 +12,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from eurekube_provider.resources.arguments import as_arguments, one_form
 from eurekube_provider.resources.labels import object_labels
 from eurekube_provider.resources.operator_component.pod_arguments import check_labels, check_texts, given
-from eurekube_provider.resources.program import AsProgramError
+from eurekube_provider.resources.program import AsProgramError, check_component_aliases
 
 
 class ObjectArguments(Protocol):
@@ -42,35 +42,52 @@ def object_arguments(
     return read
 
 
-def make_object(
-    component: pulumi.ComponentResource,
-    kind: str,
-    name: str,
-    args: Any,
-    spec: Mapping[str, Any],
-    annotations: Mapping[str, str] | None = None,
-    timeouts: pulumi.CustomTimeouts | None = None,
-) -> dict[str, pulumi.Output[str]]:
-    """Make the custom resource of a component; returns the component's outputs.
+class CustomObject(pulumi.ComponentResource):
+    """A component that makes one custom resource of ours.
 
-    :param name: the component's, and the object's where ``args`` names none.
-    :param args: read by :func:`object_arguments`, with ``namespace`` and ``name``.
-    :param annotations: more than those of ``args``.
+    :ivar KIND: of the custom resource; a component of Python is called so, too.
     """
-    CustomResource(
-        name,
-        api_version="eurekube.io/v1alpha1",
-        kind=kind,
-        metadata=ObjectMetaArgs(
-            name=args.name or name,
-            namespace=args.namespace,
-            labels={**given(args.labels), **object_labels(kind.removeprefix("Eureka").lower(), name)},
-            annotations={**given(args.annotations), **(annotations or {})} or None,
-        ),
-        spec=spec,
-        opts=pulumi.ResourceOptions(parent=component, custom_timeouts=timeouts),
-    )
-    return {
-        "name": pulumi.Output.from_input(args.name or name),
-        "namespace": pulumi.Output.from_input(args.namespace),
-    }
+
+    TYPE: ClassVar[str]
+    KIND: ClassVar[str]
+
+    name: pulumi.Output[str]
+    namespace: pulumi.Output[str]
+
+    def _make(
+        self,
+        name: str,
+        args: Any,
+        spec: Mapping[str, Any],
+        opts: pulumi.ResourceOptions | None,
+        annotations: Mapping[str, str] | None = None,
+        timeouts: pulumi.CustomTimeouts | None = None,
+    ) -> None:
+        """Register the component, its custom resource and its outputs.
+
+        :param name: the component's, and the object's where ``args`` names none.
+        :param args: read by :func:`object_arguments`, with ``namespace`` and ``name``.
+        :param annotations: more than those of ``args``.
+        :raises ProgramError: it is to go on from a component of the native provider.
+        """
+        check_component_aliases(self.TYPE, name, opts)
+        super().__init__(self.TYPE, name, None, opts)
+        CustomResource(
+            name,
+            api_version="eurekube.io/v1alpha1",
+            kind=self.KIND,
+            metadata=ObjectMetaArgs(
+                name=args.name or name,
+                namespace=args.namespace,
+                labels={
+                    **given(args.labels),
+                    **object_labels(self.KIND.removeprefix("Eureka").lower(), name),
+                },
+                annotations={**given(args.annotations), **(annotations or {})} or None,
+            ),
+            spec=spec,
+            opts=pulumi.ResourceOptions(parent=self, custom_timeouts=timeouts),
+        )
+        self.name = pulumi.Output.from_input(args.name or name)
+        self.namespace = pulumi.Output.from_input(args.namespace)
+        self.register_outputs({"name": self.name, "namespace": self.namespace})

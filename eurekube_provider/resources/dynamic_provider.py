@@ -23,7 +23,7 @@ from pulumi.dynamic import (
 from pulumi.runtime import rpc
 
 from eurekube_provider.registrations.connections import NAMESPACE
-from eurekube_provider.registrations.names import are_schemas, renamed, snake
+from eurekube_provider.registrations.names import are_schemas
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.resource import Kind, RegistrationResource
 from eurekube_provider.registrations.secret_values import as_secret, is_secret
@@ -49,6 +49,12 @@ class RegistrationProvider(ResourceProvider):
         No refusal repeats a value, which may be a secret. Nor is one about a named property: the engine would
         show its value, be it a secret or not.
         """
+        if are_schemas(_olds):
+            return moved_back(
+                news,
+                "keep the native provider's resource in the program, or leave out the alias: then the update"
+                " registers anew in the same place, and what stood there goes from the state alone",
+            )
         given = read_in(news)
         is_update = given.pop(IN_UPDATE, None) is not None
         checked = self._resource.check(read_in(_olds), given, is_update=is_update)
@@ -60,9 +66,8 @@ class RegistrationProvider(ResourceProvider):
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Compare as instances, never as dictionaries."""
         difference = self._resource.diff(read_in(_olds), read_in(_news))
-        # A state of the native provider is written anew: this one's must name the provider.
         return DiffResult(
-            changes=difference.changes or are_schemas(_olds),
+            changes=difference.changes,
             replaces=list(difference.replaces),
             stables=list(self.kind.stables),
         )
@@ -102,14 +107,24 @@ class RegistrationProvider(ResourceProvider):
         return value if isinstance(value, str) or value is None else json.dumps(value)
 
 
+def moved_back(news: Properties, remedy: str) -> CheckResult:
+    """Refuse a resource whose state the native provider wrote.
+
+    :param remedy: what to do instead.
+    """
+    reason = (
+        "its state was written by the native provider, and a state moves from the dynamic provider to the"
+        f" native one, not back: {remedy}"
+    )
+    return CheckResult(news, [CheckFailure("", reason)])
+
+
 def read_in(properties: Mapping[str, Any]) -> Properties:
     """Pulumi's dictionary as ours: without its own keys, and with one marker for what is unknown.
 
-    What this provider has made a secret comes without that again: the engine keeps the secrets. A state that
-    the native provider has written names its properties as the schema does.
+    What this provider has made a secret comes without that again: the engine keeps the secrets.
     """
-    own = {key: _our_value(value) for key, value in properties.items() if not key.startswith("__")}
-    return renamed(own, snake)
+    return {key: _our_value(value) for key, value in properties.items() if not key.startswith("__")}
 
 
 def write_out(properties: Mapping[str, Any]) -> Properties:

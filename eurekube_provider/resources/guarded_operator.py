@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eurekube_provider.registrations.names import renamed, snake
 from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.runtime.extras import needing
 
 
 def guard_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """A guard's own properties, of whichever provider's state; what is nothing is left out."""
-    own = {key: value for key, value in properties.items() if not key.startswith("__")}
-    return {key: value for key, value in renamed(own, snake).items() if value is not None}
+    """Return a guard's own properties; what is nothing is left out."""
+    own = (item for item in properties.items() if not item[0].startswith("__"))
+    return {key: value for key, value in own if value is not None}
 
 
 def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:

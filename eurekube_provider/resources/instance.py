@@ -15,7 +15,7 @@ import pulumi
 from pulumi.dynamic import Resource
 
 from eurekube_provider.registrations.defaults import FIXED
-from eurekube_provider.registrations.properties import INCARNATION, PROPERTIES
+from eurekube_provider.registrations.properties import INCARNATION, INSTANCE_DERIVED, PROPERTIES
 from eurekube_provider.registrations.resource import INSTANCE
 from eurekube_provider.resources.arguments import (
     EurekaInstanceArgs,
@@ -26,7 +26,7 @@ from eurekube_provider.resources.arguments import (
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
 from eurekube_provider.resources.program import AsProgramError, check_options
 from eurekube_provider.resources.program_inputs import given_properties
-from eurekube_provider.resources.secrecy import with_instance_secrets
+from eurekube_provider.resources.secrecy import with_derived_secrets
 
 
 class InstanceProvider(RegistrationProvider):
@@ -72,7 +72,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
             args = one_form(args, keywords, "")
         check_options("EurekaInstance", name, opts, "get_instance")
         given = {key: value for key, value in given_properties(name, args).items() if value is not None}
-        given = with_instance_secrets(given)
+        given = with_derived_secrets(given, INSTANCE_DERIVED)
         # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
         # keeps looking through the outputs of all resources: those that are known without it are left out.
         properties = {**dict.fromkeys(_TOLD), **given}

@@ -44,16 +44,14 @@ def get_application(
     :param offline: the answer in an offline preview.
     :raises ProgramError: Eureka cannot be asked; or an offline preview has no answer.
     """
-    if is_offline_preview():
-        return _placeholder("get_application", offline)
-    return _application(name, connection)
+    return _answer("get_application", offline, lambda: find_application(_peers(connection), name))
 
 
 def get_application_output(
     name: pulumi.Input[str], *, connection: str | None = None
 ) -> pulumi.Output[FoundApplication]:
     """Look up an application by an output; the answer is one, too, unknown in an offline preview."""
-    return _output(name, lambda known: _application(known, connection))
+    return _output(name, lambda known: find_application(_peers(connection), known))
 
 
 def get_instance(
@@ -67,9 +65,9 @@ def get_instance(
 
     :raises ProgramError: as with :func:`get_application`.
     """
-    if is_offline_preview():
-        return _placeholder("get_instance", offline)
-    return _instance(application, instance_id, connection)
+    return _answer(
+        "get_instance", offline, lambda: find_instance(_peers(connection), application, instance_id)
+    )
 
 
 def get_instance_output(
@@ -77,7 +75,7 @@ def get_instance_output(
 ) -> pulumi.Output[FoundInstance | None]:
     """Look up an instance by outputs; the answer is one, too, unknown in an offline preview."""
     both = pulumi.Output.all(application, instance_id)
-    return _output(both, lambda known: _instance(known[0], known[1], connection))
+    return _output(both, lambda known: find_instance(_peers(connection), known[0], known[1]))
 
 
 def get_endpoints(
@@ -93,9 +91,7 @@ def get_endpoints(
     :param kubeconfig: default ``eurekube:kubeconfig``, else as kubectl finds it.
     :raises ProgramError: as with :func:`get_application`.
     """
-    if is_offline_preview():
-        return _placeholder("get_endpoints", offline)
-    return _endpoints(service, namespace, kubeconfig, context)
+    return _answer("get_endpoints", offline, lambda: _endpoints(service, namespace, kubeconfig, context))
 
 
 def get_endpoints_output(
@@ -110,19 +106,24 @@ def get_endpoints_output(
     return _output(both, lambda known: _endpoints(known[0], known[1], kubeconfig, context))
 
 
-def _placeholder(name: str, offline: T | None) -> T:
+def _answer(name: str, offline: Any, ask: Callable[[], T]) -> T:
+    """Ask; in an offline preview the answer is the placeholder, of the same class."""
+    if not is_offline_preview():
+        with AsProgramError():
+            return ask()
     if offline is None:
         raise ProgramError(
             f"{name} has no answer in an offline preview ({NAMESPACE}:offline, {OFFLINE_VARIABLE}): use"
             f" {name}_output, which is unknown then, or give it a placeholder with offline=..."
         )
-    return offline
+    placeholder: T = offline
+    return placeholder
 
 
 def _output(known: pulumi.Input[Any], ask: Callable[[Any], T]) -> pulumi.Output[T]:
     if is_offline_preview():
         return _unknown()
-    return pulumi.Output.from_input(known).apply(ask)
+    return pulumi.Output.from_input(known).apply(AsProgramError()(ask))
 
 
 def _unknown() -> pulumi.Output[Any]:
@@ -134,21 +135,10 @@ def _unknown() -> pulumi.Output[Any]:
     return pulumi.Output(set(), no(), no())
 
 
-@AsProgramError()
-def _application(name: str, connection: str | None) -> FoundApplication:
-    return find_application(_peers(connection), name)
-
-
-@AsProgramError()
-def _instance(application: str, instance_id: str, connection: str | None) -> FoundInstance | None:
-    return find_instance(_peers(connection), application, instance_id)
-
-
 def _peers(connection: str | None) -> Peers:
     return PEERS.of(program_connection(connection))
 
 
-@AsProgramError()
 def _endpoints(
     service: str, namespace: str, kubeconfig: str | Path | None, context: str | None
 ) -> FoundEndpoints:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NotRequired, TypedDict, Unpack, overload
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import make_object, object_arguments
+from eurekube_provider.resources.custom_object import CustomObject, object_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import Texts
 from eurekube_provider.resources.program import ProgramError
 
@@ -93,7 +93,7 @@ class EurekaMirrorArgsDict(TypedDict):
     labels: NotRequired[Texts]
 
 
-class EurekaMirror(pulumi.ComponentResource):
+class EurekaMirror(CustomObject):
     """A mirror of the cluster.
 
     The arguments may be keywords, a class or a dictionary.
@@ -105,9 +105,7 @@ class EurekaMirror(pulumi.ComponentResource):
     """
 
     TYPE: ClassVar[str] = "eurekube:index:EurekaMirror"
-
-    name: pulumi.Output[str]
-    namespace: pulumi.Output[str]
+    KIND: ClassVar[str] = "EurekaMirror"
 
     @overload
     def __init__(
@@ -143,10 +141,7 @@ class EurekaMirror(pulumi.ComponentResource):
                 f"EurekaMirror {name!r}: pattern needs allow, the applications that may become Services:"
                 " whoever registers in Eureka chooses their names"
             )
-        super().__init__(self.TYPE, name, None, opts)
-        outputs = make_object(self, "EurekaMirror", name, args, mirror_spec(args))
-        self.name, self.namespace = outputs["name"], outputs["namespace"]
-        self.register_outputs(outputs)
+        self._make(name, args, mirror_spec(args), opts)
 
 
 def mirror_spec(args: EurekaMirrorArgs) -> dict[str, Any]:

@@ -7,24 +7,16 @@ of any program, and its path is written into the state of every user: never rena
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import pulumi
-from pulumi.dynamic import CreateResult, DiffResult, Resource, ResourceProvider, UpdateResult
+from pulumi.dynamic import CheckResult, CreateResult, DiffResult, Resource, ResourceProvider, UpdateResult
 from pulumi.runtime import get_config
 
-from eurekube_provider.core.identity import NATIVE_GUARD_TYPE
 from eurekube_provider.registrations.names import are_schemas
-from eurekube_provider.resources.dynamic_provider import read_in
+from eurekube_provider.resources.dynamic_provider import moved_back, read_in
 from eurekube_provider.resources.guarded_operator import changed, guard_id, guard_inputs, may_go
 from eurekube_provider.resources.plugin import set_up
-
-
-class Guard(Protocol):
-    """A kind of resource that guards an operator: of the dynamic provider, or of the native one."""
-
-    def __call__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> Any:
-        """Make one."""
 
 
 class OperatorGuardProvider(ResourceProvider):
@@ -36,9 +28,15 @@ class OperatorGuardProvider(ResourceProvider):
         """Have errors shown as one sentence."""
         set_up()
 
+    def check(self, _olds: Any, news: Any) -> CheckResult:
+        """Complete nothing: only the component writes this resource."""
+        if are_schemas(_olds):
+            return moved_back(news, "keep the component eurekube.Operator in the program")
+        return CheckResult(news, [])
+
     def diff(self, _id: str, _olds: Any, _news: Any) -> DiffResult:
         """A change is an update of what the deletion will ask."""
-        return DiffResult(changes=bool(changed(read_in(_olds), read_in(_news))) or are_schemas(_olds))
+        return DiffResult(changes=bool(changed(read_in(_olds), read_in(_news))))
 
     def create(self, props: Any) -> CreateResult:
         """Keep what the deletion will ask; nothing is asked before."""
@@ -60,7 +58,6 @@ class OperatorGuard(Resource, module="eurekube", name="OperatorGuard"):
     """A guard of the dynamic provider."""
 
     def __init__(self, name: str, inputs: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-        opts.aliases = [pulumi.Alias(type_=NATIVE_GUARD_TYPE)]
         super().__init__(OperatorGuardProvider(), name, dict(inputs), opts)
 
 

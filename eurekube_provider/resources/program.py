@@ -6,8 +6,10 @@ Light on purpose: the dynamic provider imports it too.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
+from collections.abc import Mapping
 from contextlib import ContextDecorator
 from contextvars import ContextVar
 from types import TracebackType
@@ -108,6 +110,33 @@ def check_options(kind: str, name: str, options: pulumi.ResourceOptions | None, 
             f"{kind} {name!r}: custom_timeouts are ignored, since Pulumi hands them to no dynamic resource; a"
             " removal takes as long as its drain_seconds and the servers' time-outs"
         )
+
+
+_NATIVE_COMPONENTS: Mapping[str, str] = {
+    f"eurekube:index:{python}": native
+    for python, native in {
+        "EurekaMirror": "Mirror",
+        "EurekaSyncer": "Syncer",
+        "EurekubeOperator": "Operator",
+    }.items()
+}
+"""By the type of a component of Python the native provider's."""
+
+
+def check_component_aliases(type_: str, name: str, options: pulumi.ResourceOptions | None) -> None:
+    """Refuse a component that is to go on from one of the native provider.
+
+    :param type_: of the component; one that the native provider hosts may have any alias.
+    :raises ProgramError: an alias names the native provider's component.
+    """
+    native = _NATIVE_COMPONENTS.get(type_)
+    for alias in (options.aliases if options is not None else None) or ():
+        named = alias.type_ if isinstance(alias, pulumi.Alias) else alias
+        if native and isinstance(named, str) and f"eurekube:index:{native}" in re.split(r"::|\$", named):
+            raise ProgramError(
+                f"{type_.rpartition(':')[2]} {name!r}: a state moves from a component of Python to the native"
+                f" provider's eurekube.{native}, not back: keep eurekube.{native} in the program"
+            )
 
 
 def is_offline_preview() -> bool:

@@ -13,31 +13,15 @@ from typing import Any
 
 import pulumi
 
-from eurekube_provider.registrations.properties import (
-    APPLICATION_DERIVED,
-    FROM_SECRET,
-    INSTANCE_DERIVED,
-    MEMBER_DERIVED,
-)
+from eurekube_provider.registrations.properties import FROM_SECRET
 from eurekube_provider.resources.program import is_rendered
 
 
-def with_instance_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties of an EurekaInstance, with those that are derived from what may be a secret."""
-    return _with_derived_secrets(given, INSTANCE_DERIVED)
+def with_derived_secrets(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return properties with those that are derived from what may be a secret.
 
-
-def with_application_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties of an EurekaApplication, of which only what was written is in the state, likewise."""
-    return _with_derived_secrets(given, APPLICATION_DERIVED)
-
-
-def with_member_secrets(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties of one of its instances, likewise."""
-    return _with_derived_secrets(given, MEMBER_DERIVED)
-
-
-def _with_derived_secrets(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    :param sources: what is derived, and from what.
+    """
     result = dict(given)
     if is_rendered.get():  # without an engine there is no state; what is printed is masked by its text
         return result

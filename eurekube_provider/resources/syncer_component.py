@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NotRequired, TypedDict, Unpack, overl
 import pulumi
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.resources.custom_object import make_object, object_arguments
+from eurekube_provider.resources.custom_object import CustomObject, object_arguments
 from eurekube_provider.resources.operator_component.pod_arguments import Texts
 from eurekube_provider.resources.program import ProgramError
 
@@ -130,7 +130,7 @@ class EurekaSyncerArgsDict(TypedDict):
     wait_ready_seconds: NotRequired[int | None]
 
 
-class EurekaSyncer(pulumi.ComponentResource):
+class EurekaSyncer(CustomObject):
     """A syncer of the cluster.
 
     The arguments may be keywords, a class or a dictionary.
@@ -141,9 +141,7 @@ class EurekaSyncer(pulumi.ComponentResource):
     """
 
     TYPE: ClassVar[str] = "eurekube:index:EurekaSyncer"
-
-    name: pulumi.Output[str]
-    namespace: pulumi.Output[str]
+    KIND: ClassVar[str] = "EurekaSyncer"
 
     @overload
     def __init__(
@@ -184,13 +182,10 @@ class EurekaSyncer(pulumi.ComponentResource):
                 f"EurekaSyncer {name!r}: wait_ready_seconds must be a whole number from 1 on,"
                 f" not {patience!r}"
             )
-        super().__init__(self.TYPE, name, None, opts)
         # Not for the deletion, which waits for the operator, and that for Eureka.
         timeouts = pulumi.CustomTimeouts(create=f"{patience}s", update=f"{patience}s") if patience else None
         waiting = _WAITING if patience else None
-        outputs = make_object(self, "EurekaSyncer", name, args, syncer_spec(args), waiting, timeouts)
-        self.name, self.namespace = outputs["name"], outputs["namespace"]
-        self.register_outputs(outputs)
+        self._make(name, args, syncer_spec(args), opts, waiting, timeouts)
 
 
 def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:

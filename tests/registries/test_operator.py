@@ -1,4 +1,4 @@
-"""An operator serves another kind of registry: its line in the factory is all that the operator has of it."""
+"""An operator serves another kind of registry, of which it has an import and a line in the factory."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Shell:
         if self.name == "native":
             return {**wanted, "shell": self.name, "options": {}}
         (other,) = (each for each in SHELLS if each.name == wanted["shell"])
-        return {**wanted, "shell": self.name, "options": {"alias": {"type_": other.types[wanted["kind"]]}}}
+        return with_options({**wanted, "shell": self.name}, alias={"type_": other.types[wanted["kind"]]})
 
 
 DYNAMIC = Shell("dynamic", {"Instance": INSTANCE_TYPE, "Application": APPLICATION_TYPE})

@@ -59,14 +59,14 @@ given = dict(
     image_pull_secrets=["registry"],
 )
 native = wanted["native"]
-former = [[] if native else [pulumi.Alias(type_=f"eurekube:index:{name}")] for name in ("Operator", "Syncer")]
-near = pulumi.ResourceOptions(providers=[cluster], aliases=former[0])
+former = [pulumi.Alias(type_="eurekube:index:Operator")] if wanted["back"] else []
+near = pulumi.ResourceOptions(providers=[cluster], aliases=former)
 if native:
     operator = eurekube.Operator("eurekube", **given, opts=near)
 else:
     given["eureka_urls"] = [f"http://eureka.{wanted['team']}.example.com:8761/eureka"]
     operator = eurekube_provider.EurekubeOperator("eurekube", **given, opts=near)
-after = pulumi.ResourceOptions(providers=[cluster], depends_on=[operator], aliases=former[1])
+after = pulumi.ResourceOptions(providers=[cluster], depends_on=[operator])
 syncer = {"namespace": wanted["team"], "app": "rating", "port": 8080, "labels": {"tier": "1"}}
 if native:
     made = eurekube.Syncer("rating", **syncer, opts=after)
@@ -96,10 +96,14 @@ def stack(lab: Lab, cluster: Cluster, tmp_path: Path, sdk: Path) -> Iterator[Sho
             cluster.delete(NAMESPACES, namespace)
 
 
-def wants(stack: Shop, password: str = FIRST, *, native: bool = True) -> None:
-    """Change the program."""
+def wants(stack: Shop, password: str = FIRST, *, native: bool = True, back: bool = False) -> None:
+    """Change the program.
+
+    :param back: whether the components of Python are to go on from those of the native provider.
+    """
     file = str(stack.project / "kubeconfig")
-    stack.wants({"kubeconfig": file, "password": password, "native": native, "home": HOME, "team": TEAM})
+    wanted = {"kubeconfig": file, "password": password, "native": native and not back, "back": back}
+    stack.wants({**wanted, "home": HOME, "team": TEAM})
 
 
 def credentials(cluster: Cluster) -> str:
@@ -117,13 +121,19 @@ def counted(said: str) -> dict[str, int]:
     return {what: int(number) for number, what in re.findall(r"(\d+) (\w+)", section)}
 
 
-@pytest.mark.timeout(900)  # ten runs of the CLI
+@pytest.mark.timeout(900)  # eleven runs of the CLI
 def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> None:
     """Made, unchanged, rolled out, refused while others need it, moved from Python's and removed."""
     wants(stack)
     shown = stack.pulumi("preview")
     assert "its objects cannot be previewed: eurekaUrls[0] is known only after the update" in shown
+    # What components of Python made goes on in place.
+    wants(stack, native=False)
     said = stack.up()
+    wants(stack)
+    moved = stack.up()
+    assert counted(moved).keys() <= {"created", "updated", "unchanged"}
+    said += moved
     assert stack.outputs() == {"operator": "hosted", "syncer": f"{TEAM}/rating"}
     stack.up("--refresh", "--expect-no-changes")
     deployment = cluster.get(DEPLOYMENTS, "eurekube-operator", HOME) or {}
@@ -145,10 +155,11 @@ def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> Non
     assert FIRST not in said
     assert NEXT not in said
 
-    # The same as components of Python, and back: in place.
-    for native in (False, True):
-        wants(stack, NEXT, native=native)
-        assert counted(stack.up()).keys() <= {"created", "updated", "unchanged"}
+    # It does not go back to those.
+    wants(stack, NEXT, back=True)
+    refused = stack.up(fails=True)
+    assert "EurekubeOperator 'eurekube': a state moves from a component of Python to the native" in refused
+    wants(stack, NEXT)
     stack.up("--refresh", "--expect-no-changes")
 
     # Somebody else has a syncer there by now.

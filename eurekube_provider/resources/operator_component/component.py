@@ -53,8 +53,8 @@ from eurekube_provider.resources.operator_component.target_arguments import (
     pulumi_stacks,
     targets_file,
 )
-from eurekube_provider.resources.operator_guard import Guard, OperatorGuard, cluster_inputs
-from eurekube_provider.resources.program import AsProgramError, is_rendered
+from eurekube_provider.resources.operator_guard import OperatorGuard, cluster_inputs
+from eurekube_provider.resources.program import AsProgramError, check_component_aliases, is_rendered
 
 
 class EurekubeOperator(pulumi.ComponentResource):
@@ -68,7 +68,7 @@ class EurekubeOperator(pulumi.ComponentResource):
     """
 
     TYPE: ClassVar[str] = "eurekube:index:EurekubeOperator"
-    GUARD: ClassVar[Guard] = OperatorGuard
+    GUARD: ClassVar[type[Any]] = OperatorGuard
 
     namespace: pulumi.Output[str]
     service_account: pulumi.Output[str]
@@ -98,6 +98,7 @@ class EurekubeOperator(pulumi.ComponentResource):
     ) -> None:
         with AsProgramError("EurekubeOperator: "):
             args = operator_args(one_form(args, keywords, ""))
+        check_component_aliases(self.TYPE, name, opts)
         super().__init__(self.TYPE, name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
@@ -120,26 +121,37 @@ class EurekubeOperator(pulumi.ComponentResource):
             needed.append(secret)
         needed += rights.for_stacks(pulumi_stacks(args.targets))
         if args.file_content:
-            needed.append(self._targets(name, namespace))
+            data, metadata = {FILE: targets_file(args.file_content)}, self._metadata(TARGETS)
+            needed.append(self._made(ConfigMap, f"{name}-targets", namespace, metadata=metadata, data=data))
         if args.file_content and args.file_secrets:
             secret = self._secret(f"{name}-targets", TARGETS, args.file_secrets, namespace)
             secrets = replace(secrets, targets=_name_of(secret, TARGETS))
             needed.append(secret)
-        needed += [self._network_policy(name, namespace)] if args.network_policy else []
+        if args.network_policy:
+            policy = operator_network_policy(name, args)
+            needed.append(self._made(NetworkPolicy, name, namespace, spec=policy))
         self.deployment = Deployment(
             name,
             metadata=self._metadata(labels=args.deployment_labels, annotations=args.deployment_annotations),
             spec=operator_deployment(name, args, secrets),
             opts=self._after(*needed),
         )
-        beside = [self._service(name, namespace)]
+        web = ServicePortArgs(name="http", port=WEB_PORT, target_port="http", protocol="TCP")
+        service = ServiceSpecArgs(selector=operator_selector(name), ports=[web])
+        beside = [self._made(Service, f"{name}-service", namespace, spec=service)]
         if args.replicas > 1:
-            beside.append(self._disruption_budget(name, namespace))
-        if args.service_monitor:
-            spec = service_monitor(self._labels, args)
-            beside.append(self._monitoring("ServiceMonitor", name, spec, namespace))
-        if args.prometheus_rule:
-            beside.append(self._monitoring("PrometheusRule", name, prometheus_rule(args), namespace))
+            pods = LabelSelectorArgs(match_labels=operator_selector(name))
+            budget = PodDisruptionBudgetSpecArgs(max_unavailable=1, selector=pods)
+            beside.append(self._made(PodDisruptionBudget, name, namespace, spec=budget))
+        monitoring = {
+            "ServiceMonitor": service_monitor(self._labels, args) if args.service_monitor else None,
+            "PrometheusRule": prometheus_rule(args) if args.prometheus_rule else None,
+        }
+        for kind, spec in monitoring.items():
+            if spec is not None:
+                more: Any = {"api_version": MONITORING_API, "kind": kind, "spec": spec}
+                more["metadata"] = self._metadata(labels=args.monitoring_labels)
+                beside.append(self._made(CustomResource, name, namespace, **more))
         if not is_rendered.get():
             self._guard(name, namespace, self.deployment, *beside)
         self.namespace = namespace.urn.apply(lambda _: args.namespace)
@@ -214,54 +226,16 @@ class EurekubeOperator(pulumi.ComponentResource):
             opts=opts,
         )
 
-    def _targets(self, name: str, namespace: pulumi.Resource) -> pulumi.Resource:
-        return ConfigMap(
-            f"{name}-targets",
-            metadata=self._metadata(TARGETS),
-            data={FILE: targets_file(self._args.file_content)},
-            opts=self._after(namespace),
-        )
-
-    def _disruption_budget(self, name: str, namespace: pulumi.Resource) -> pulumi.Resource:
-        return PodDisruptionBudget(
-            name,
-            metadata=self._metadata(),
-            spec=PodDisruptionBudgetSpecArgs(
-                max_unavailable=1, selector=LabelSelectorArgs(match_labels=operator_selector(name))
-            ),
-            opts=self._after(namespace),
-        )
-
-    def _service(self, name: str, namespace: pulumi.Resource) -> pulumi.Resource:
-        return Service(
-            f"{name}-service",
-            metadata=self._metadata(),
-            spec=ServiceSpecArgs(
-                selector=operator_selector(name),
-                ports=[ServicePortArgs(name="http", port=WEB_PORT, target_port="http", protocol="TCP")],
-            ),
-            opts=self._after(namespace),
-        )
-
-    def _network_policy(self, name: str, namespace: pulumi.Resource) -> NetworkPolicy:
-        return NetworkPolicy(
-            name,
-            metadata=self._metadata(),
-            spec=operator_network_policy(name, self._args),
-            opts=self._after(namespace),
-        )
-
-    def _monitoring(
-        self, kind: str, name: str, spec: dict[str, Any], namespace: pulumi.Resource
+    def _made(
+        self, type_: type[Any], title: str, namespace: pulumi.Resource, /, **more: Any
     ) -> pulumi.Resource:
-        return CustomResource(
-            name,
-            api_version=MONITORING_API,
-            kind=kind,
-            metadata=self._metadata(labels=self._args.monitoring_labels),
-            spec=spec,
-            opts=self._after(namespace),
-        )
+        """Make an object that needs the namespace and nothing else.
+
+        :param more: its properties; the metadata are the operator's own where they have none.
+        """
+        opts = self._after(namespace)
+        made: pulumi.Resource = type_(title, opts=opts, **{"metadata": self._metadata(), **more})
+        return made
 
 
 def _name_of(secret: Secret, rendered: str) -> pulumi.Input[str]:

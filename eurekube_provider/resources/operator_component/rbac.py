@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pulumi
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
@@ -22,6 +23,8 @@ from eurekube_provider.kube.rights import (
     pulumi_stack,
 )
 from eurekube_provider.resources.operator_component.operator_arguments import ACCOUNT, EurekubeOperatorArgs
+
+_LOCAL = (Role, RoleBinding)
 
 
 class Rights:
@@ -43,30 +46,22 @@ class Rights:
         has_mirrors = self._args.mirrors
         work = [*WORK, *(MIRROR_WORK if has_mirrors else ())]
         cluster = [*CLUSTER, *(MIRROR_CLUSTER if has_mirrors else ())]
-        role = ClusterRole(
-            f"{self._name}-role",
-            metadata=self._metadata(self._shared),
-            rules=_rules(cluster if namespaces else [*work, *cluster]),
-            opts=self._after(),
+        rights = self._bound(
+            (ClusterRole, ClusterRoleBinding),
+            (f"{self._name}-role", f"{self._name}-binding"),
+            self._metadata(self._shared),
+            cluster if namespaces else [*work, *cluster],
         )
-        binding = ClusterRoleBinding(
-            f"{self._name}-binding",
-            metadata=self._metadata(self._shared),
-            role_ref=_role_ref("ClusterRole", self._shared),
-            subjects=self._subjects(),
-            opts=self._after(role),
-        )
-        rights: list[pulumi.Resource] = [role, binding]
         for namespace in namespaces:
             names = f"{self._name}-role-{namespace}", f"{self._name}-binding-{namespace}"
-            rights += self._local(names, self._metadata(self._shared, namespace), work)
+            rights += self._bound(_LOCAL, names, self._metadata(self._shared, namespace), work)
         return rights
 
     def for_election(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
         """A Role in the operator's own namespace, where the Lease is."""
         names = f"{self._name}-election", f"{self._name}-election"
         metadata = self._metadata(ACCOUNT, self._args.namespace)
-        return self._local(names, metadata, election(self._args.lease_name), namespace)
+        return self._bound(_LOCAL, names, metadata, election(self._args.lease_name), namespace)
 
     def for_stacks(self, stacks: Sequence[tuple[str, str]]) -> list[pulumi.Resource]:
         """Make a Role for each Stack that is a target, in its namespace, which must be there."""
@@ -74,23 +69,37 @@ class Rights:
         for namespace, stack in stacks:
             names = f"{self._name}-stack-{namespace}-{stack}", f"{self._name}-stack-{namespace}-{stack}"
             metadata = self._metadata(f"{self._shared}-{stack}", namespace)
-            rights += self._local(names, metadata, [pulumi_stack(stack)])
+            rights += self._bound(_LOCAL, names, metadata, [pulumi_stack(stack)])
         return rights
 
-    def _local(
+    def _bound(
         self,
+        kinds: tuple[type[Any], type[Any]],
         names: tuple[str, str],
         metadata: ObjectMetaArgs,
         rules: Sequence[Rule],
         *needed: pulumi.Resource,
     ) -> list[pulumi.Resource]:
-        role = Role(names[0], metadata=metadata, rules=_rules(rules), opts=self._after(*needed))
-        binding = RoleBinding(
-            names[1],
-            metadata=metadata,
-            role_ref=_role_ref("Role", str(metadata.name)),
-            subjects=self._subjects(),
-            opts=self._after(role),
+        """Make a role and its binding.
+
+        :param kinds: of both; ``names`` are those of the resources.
+        """
+        made = [
+            PolicyRuleArgs(
+                api_groups=list(rule.api_groups),
+                resources=list(rule.resources),
+                resource_names=list(rule.resource_names) or None,
+                verbs=list(rule.verbs),
+            )
+            for rule in rules
+        ]
+        role = kinds[0](names[0], metadata=metadata, rules=made, opts=self._after(*needed))
+        reference = RoleRefArgs(
+            api_group="rbac.authorization.k8s.io", kind=kinds[0].__name__, name=str(metadata.name)
+        )
+        account = SubjectArgs(kind="ServiceAccount", name=ACCOUNT, namespace=self._args.namespace)
+        binding = kinds[1](
+            names[1], metadata=metadata, role_ref=reference, subjects=[account], opts=self._after(role)
         )
         return [role, binding]
 
@@ -99,22 +108,3 @@ class Rights:
 
     def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self._parent, depends_on=list(resources))
-
-    def _subjects(self) -> list[SubjectArgs]:
-        return [SubjectArgs(kind="ServiceAccount", name=ACCOUNT, namespace=self._args.namespace)]
-
-
-def _role_ref(kind: str, name: str) -> RoleRefArgs:
-    return RoleRefArgs(api_group="rbac.authorization.k8s.io", kind=kind, name=name)
-
-
-def _rules(rules: Sequence[Rule]) -> list[PolicyRuleArgs]:
-    return [
-        PolicyRuleArgs(
-            api_groups=list(rule.api_groups),
-            resources=list(rule.resources),
-            resource_names=list(rule.resource_names) or None,
-            verbs=list(rule.verbs),
-        )
-        for rule in rules
-    ]

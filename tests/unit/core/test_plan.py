@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -358,6 +359,24 @@ def test_differences_name_whatever_makes_contents_differ(one: Instance, other: I
     """Two instances have the same contents and status exactly where no difference is named."""
     assert (differences(one, other) == []) == (same_contents(one, other) and settled(one, other))
     assert differences(one, one) == []
+
+
+APART = {"application", "instance_id", "status", "data_center"} | {
+    "overridden_status",
+    "last_dirty_timestamp_ms",
+    "last_updated_timestamp_ms",
+    "lease_ends_ms",
+    "unknown_fields",
+}
+"""What is compared on its own, or is the server's."""
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(Instance) if each.name not in APART])
+def test_each_field_alone_makes_contents_differ(name: str) -> None:
+    """Whichever the model has."""
+    others: dict[str, Any] = {"port": Port(9), "secure_port": Port(9), "lease": EurekaLease(1, 2)}
+    others["metadata"] = {"other": "1"}
+    assert not same_contents(RATING, replace(RATING, **{name: others.get(name, "other")}))
 
 
 @given(strategies.instances)

@@ -13,23 +13,23 @@ from eurekube_provider.core.brake import judge
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Action, Plan, plan
-from eurekube_provider.eureka.registry.view import View
+from eurekube_provider.eureka.table import Table
 from eurekube_provider.operator.brake_memory import BrakeMemory
 from eurekube_provider.operator.index import SyncerKey
 
 KEY = ("shop", "rating")
 
 
-def memory(*views: View) -> BrakeMemory:
+def memory(*tables: Table) -> BrakeMemory:
     """The memory of an operator with these registries."""
     owner = parse_owner(OWNER)
     assert owner is not None
-    return BrakeMemory(Cluster(OWNER.split("/")[1], "uid"), views)  # type: ignore[arg-type]
+    return BrakeMemory(Cluster(OWNER.split("/")[1], "uid"), tables)  # type: ignore[arg-type]
 
 
-def view(count: int) -> View:
+def table(count: int) -> Table:
     """A registry with so many instances of the owner."""
-    result = View()
+    result = Table()
     for instance in instances(count):
         result.registered(instance)
     return result
@@ -52,7 +52,7 @@ def all_gone(count: int) -> Plan:
 
 def test_a_hold_lasts_until_its_time_is_over() -> None:
     """It begins with the first look, whatever is looked at meanwhile; one that is over begins anew."""
-    known = memory(view(3))
+    known = memory(table(3))
     held = [holds(known, all_gone(3), now) for now in (0.0, 30.0, 59.0, 61.0)]
     assert held == [True, True, True, False]
     assert holds(known, all_gone(3), 62.0)
@@ -62,7 +62,7 @@ def test_a_hold_lasts_until_its_time_is_over() -> None:
 
 def test_a_person_releases_it() -> None:
     """The removals go at once, and the next ones wait again."""
-    known = memory(view(3))
+    known = memory(table(3))
     assert holds(known, all_gone(3), 0.0)
     assert not holds(known, all_gone(3), 1.0, is_released=True)
     assert holds(known, all_gone(3), 2.0)
@@ -70,10 +70,10 @@ def test_a_person_releases_it() -> None:
 
 def test_all_registries_count() -> None:
     """What an owner has elsewhere is left to callers: three of six are not all."""
-    elsewhere = view(6)
+    elsewhere = table(6)
     for instance in instances(3):
         elsewhere.gone(instance.key)
-    assert not holds(memory(view(3), elsewhere), all_gone(3), 0.0)
+    assert not holds(memory(table(3), elsewhere), all_gone(3), 0.0)
 
 
 class Crowd:
@@ -81,14 +81,14 @@ class Crowd:
 
     def __init__(self, syncers: int) -> None:
         self.now = 0.0
-        self.view = View()
-        self.known = memory(self.view)
+        self.table = Table()
+        self.known = memory(self.table)
         self.made = 0
         self.there: dict[int, list[Instance]] = {}
         for number in range(syncers):
             self.there[number] = [self.instance(number) for _ in range(5)]
             for one in self.there[number]:
-                self.view.registered(one)
+                self.table.registered(one)
 
     def instance(self, number: int) -> Instance:
         """One more of a syncer."""
@@ -106,9 +106,9 @@ class Crowd:
         is_held = holds(self.known, steps, self.now, ("shop", f"s-{number}"), owner)
         for change in () if is_held else steps.changes:
             if change.action is Action.DEREGISTER:
-                self.view.gone(change.instance.key)
+                self.table.gone(change.instance.key)
             else:
-                self.view.registered(change.instance)
+                self.table.registered(change.instance)
         self.there[number] = before if is_held else after
         return not is_held
 

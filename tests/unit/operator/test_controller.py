@@ -116,7 +116,7 @@ def _deleted(scene: Scene) -> None:
 def _moved(scene: Scene) -> None:
     """It selects nothing any more, and what another Eureka has is taken out."""
     (left,) = scene.told.instances(KEY, 1, registered=False)
-    scene.elsewhere.view.registered(left)
+    scene.elsewhere.table.registered(left)
     scene.endpoints(WEB, a=READY)
     scene.edited(metadata={"color": "red"})
 

@@ -12,14 +12,9 @@ import pytest
 from google.protobuf import json_format
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from eurekube_provider.core.errors import OperatorStillNeeded
-from eurekube_provider.kube import syncer_guard
-from eurekube_provider.provider.component_arguments import arguments_of
-from eurekube_provider.provider.components import COMPONENTS
 from eurekube_provider.provider.wire import OUTPUT, UNKNOWN_TEXT, sent
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 from eurekube_provider.registrations.values import UNKNOWN
-from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from tests.unit.provider.fake_engine import KUBECONFIG, FakeEngine, FakeMonitor, fake_engine
 
 OPERATOR, SYNCER = "eurekube:index:Operator", "eurekube:index:Syncer"
@@ -255,49 +250,6 @@ def test_an_operator_has_a_guard_that_goes_first(engine: FakeEngine) -> None:
     assert {"eurekube", "eurekube-service", "eurekube-namespace"} <= needed
 
 
-def test_the_guard_is_served(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the dynamic one is, whose states it goes on from."""
-    kind = "eurekube:index:OperatorGuard"
-    named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{OPERATOR}${kind}::eurekube-guard", "type": kind}
-    given = {"namespace": "bridge", "namespaceUid": "uid-1", "stackLabel": "shop.dev", "force": False}
-    given["kubeconfig"] = secret("hidden")
-    stub = engine.stub
-    checked = stub.Check(proto.CheckRequest(news=sent(given), **named)).inputs
-    assert stub.Create(proto.CreateRequest(properties=checked, preview=True, **named)).id == ""
-    created = stub.Create(proto.CreateRequest(properties=checked, **named))
-    assert (created.id, plain(created.properties)) == ("bridge/operator", given)
-
-    def differs(**more: Any) -> tuple[bool, list[str]]:
-        olds, news = created.properties, sent({**given, **more})
-        found = stub.Diff(proto.DiffRequest(olds=olds, news=news, **named))
-        return found.changes == proto.DiffResponse.DIFF_SOME, list(found.replaces)
-
-    assert differs() == (False, [])
-    assert differs(force=True) == (True, [])
-    assert differs(namespaceUid="uid-2") == (True, [])
-    dynamic = sent(
-        {"namespace": "bridge", "namespace_uid": "uid-1", "stack_label": "shop.dev", "force": False}
-    )
-    dynamic.update({"__provider": "x", "kubeconfig": secret("hidden")})
-    found = stub.Diff(proto.DiffRequest(olds=dynamic, news=checked, **named))
-    assert found.changes == proto.DiffResponse.DIFF_SOME
-    updated = stub.Update(proto.UpdateRequest(olds=dynamic, news=checked, **named)).properties
-    assert plain(updated) == given
-    read = stub.Read(proto.ReadRequest(id=created.id, properties=updated, inputs=checked, **named))
-    assert (read.id, plain(read.properties)) == (created.id, given)
-
-    asked = []
-
-    def refuse(operator: syncer_guard.GuardedOperator) -> None:
-        asked.append((operator.namespace, operator.namespace_uid, operator.kubeconfig))
-        raise OperatorStillNeeded("by others")
-
-    monkeypatch.setattr(syncer_guard, "refuse_while_needed", refuse)
-    with pytest.raises(grpc.RpcError, match="by others"):
-        stub.Delete(proto.DeleteRequest(id=created.id, properties=updated, **named))
-    assert asked == [("bridge", "uid-1", "hidden")]
-
-
 def test_several_are_made_at_a_time_each_for_its_own_stack(engine: FakeEngine) -> None:
     """The SDK's settings are those of one program; a plugin has many."""
     found: dict[str, Any] = {}
@@ -380,9 +332,3 @@ def test_without_the_packages_for_kubernetes_a_sentence_says_what_to_install(
     said = refused(engine, OPERATOR, eurekaUrls=URLS)
     assert "a component needs the package pulumi-kubernetes, which is not installed" in said
     assert "pip install 'eurekube-provider[kubernetes]'" in said
-
-
-def test_every_argument_says_what_it_is() -> None:
-    """In its class, from which the schema is made."""
-    assert COMPONENTS.keys() == {OPERATOR, SYNCER, "eurekube:index:Mirror"}
-    assert [each.name for each in arguments_of(EurekubeOperatorArgs) if not each.told] == []

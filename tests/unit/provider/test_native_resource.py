@@ -1,4 +1,4 @@
-"""What the native provider writes into a state, and that it and the dynamic one read all forms of it.
+"""What the native provider writes into a state, and which forms of one it reads.
 
 ``tests/states/native/long-form.json`` was written by the native provider when it still wrote everything that
 it knew, twice: programs with the inputs and outputs of their resources, one after its stack was renamed.
@@ -31,6 +31,8 @@ from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import PEERS
+from eurekube_provider.resources.application import ApplicationProvider
+from eurekube_provider.resources.dynamic_provider import RegistrationProvider
 from eurekube_provider.resources.instance import InstanceProvider
 from tests.explore.shells import NativeShell, carried
 from tests.unit.fake_eureka import FakeEureka, FakeServers
@@ -154,33 +156,39 @@ def test_an_update_makes_the_long_form_short_and_changes_nothing_in_eureka(
     assert native.read(news, short) == (news, short)
 
 
-@pytest.mark.parametrize("form", ["long", "short"])
-def test_the_dynamic_provider_reads_both_forms_and_native_reads_what_it_makes_of_them(
-    long: Properties, eureka: FakeEureka, form: str
-) -> None:
-    """Back by an alias, and forth again: nothing is replaced, and Eureka gets no request that changes it."""
+def test_a_state_of_the_dynamic_provider_goes_on_in_place(long: Properties, eureka: FakeEureka) -> None:
+    """By an alias: one update writes it under other names, and Eureka gets no request that changes it."""
     native, dynamic = Native(long["name"], long.get("stack", "dev")), InstanceProvider()
-    holds(eureka, long["outputs"])
-    inputs, outputs = long["inputs"], long["outputs"]
-    if form == "short":
-        inputs = native.check(long["program"], inputs)
-        outputs = native.update(outputs, inputs)
-    written = {**renamed(long["program"], snake), "service_url": URL, "owner": inputs["owner"]}
-    written.setdefault("renewer", "eurekube")
-    news = dynamic.check(carried(inputs), carried(written)).inputs
-    difference = dynamic.diff("x", carried(outputs), carried(news))
-    assert (difference.changes, difference.replaces) == (True, [])
-    state = dynamic.update("x", carried(outputs), carried(news)).outs
+    written = {
+        **renamed(long["program"], snake),
+        "service_url": URL,
+        "owner": long["inputs"]["owner"],
+        "renewer": long["inputs"]["renewer"],
+    }
+    inputs = dynamic.check({}, carried(written)).inputs
+    state = dynamic.create(carried(inputs)).outs
     assert state is not None
-    assert completed(state) == completed(renamed(outputs, snake))
-    assert {"seen_owner", "status_is_enforced", "instance_id_is_default"} <= state.keys()
-
-    again = native.check(long["program"], news)
+    eureka.asked.clear()
     moved = {**state, "__provider": "pickled"}
-    difference = native.diff(moved, news, again)
+    again = native.check(long["program"], inputs)
+    difference = native.diff(moved, inputs, again)
     assert (difference.changes, list(difference.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
     assert completed(renamed(native.update(moved, again), snake)) == completed(state)
     assert CHANGING.isdisjoint(eureka.asked)
+
+
+@pytest.mark.parametrize("provider", [InstanceProvider, ApplicationProvider])
+def test_the_dynamic_provider_takes_no_state_of_the_native_one(
+    long: Properties, provider: type[RegistrationProvider]
+) -> None:
+    """Its check refuses in one sentence, which says what to do; nobody is asked."""
+    checked = provider().check(carried(long["inputs"]), carried(renamed(long["program"], snake)))
+    (failure,) = checked.failures
+    assert failure.reason == (
+        "its state was written by the native provider, and a state moves from the dynamic provider to the"
+        " native one, not back: keep the native provider's resource in the program, or leave out the alias:"
+        " then the update registers anew in the same place, and what stood there goes from the state alone"
+    )
 
 
 def test_a_state_says_nothing_twice_that_follows_from_the_rest(eureka: FakeEureka) -> None:

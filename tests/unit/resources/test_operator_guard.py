@@ -1,20 +1,32 @@
-"""The resource that is asked before an operator goes."""
+"""The resource that is asked before an operator goes, of both providers."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
+import grpc
 import pytest
+from google.protobuf import json_format
 from pulumi.dynamic.dynamic import serialize_provider
 from pulumi.runtime import rpc, set_all_config
+from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.core.errors import OperatorStillNeeded
+from eurekube_provider.core.identity import NATIVE_GUARD_TYPE
 from eurekube_provider.kube import syncer_guard
+from eurekube_provider.provider.wire import sent
+from eurekube_provider.registrations.names import camel, renamed, snake
+from eurekube_provider.registrations.secret_values import as_secret
+from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.operator_guard import OperatorGuardProvider, cluster_inputs
+from tests.unit.provider.fake_engine import fake_engine
 
-GIVEN: dict[str, Any] = {
+Properties = dict[str, Any]
+
+GIVEN: Properties = {
     "namespace": "bridge",
     "namespace_uid": "uid-1",
     "stack_label": "shop.dev",
@@ -22,6 +34,114 @@ GIVEN: dict[str, Any] = {
     "owns_crds": False,
     "force": False,
 }
+DYNAMIC_STATE = {**GIVEN, "__provider": "pickled"}
+"""The state of a guard that the dynamic provider wrote."""
+
+
+class Guard(Protocol):
+    """One provider's guard; properties have the names that Python has."""
+
+    def create(self, inputs: Properties) -> tuple[str, Properties]:
+        """Check and create; return the id and the state."""
+
+    def differs(self, state: Properties, news: Properties) -> tuple[bool, list[str]]:
+        """Return whether something changes, and what makes it a replacement."""
+
+    def update(self, state: Properties, news: Properties) -> Properties:
+        """Return the state after an update."""
+
+    def delete(self, state: Properties) -> None:
+        """Delete it."""
+
+
+class DynamicGuard:
+    """The guard of the dynamic provider."""
+
+    def __init__(self) -> None:
+        self._provider = OperatorGuardProvider()
+
+    def create(self, inputs: Properties) -> tuple[str, Properties]:
+        checked = self._provider.check({}, {**inputs, "__provider": "pickled"})
+        assert not checked.failures
+        made = self._provider.create(checked.inputs)
+        return made.id, made.outs or {}
+
+    def differs(self, state: Properties, news: Properties) -> tuple[bool, list[str]]:
+        known = {name: _as_sent(value) for name, value in news.items()}
+        found = self._provider.diff("x", state, known)
+        return bool(found.changes), list(found.replaces or ())
+
+    def update(self, state: Properties, news: Properties) -> Properties:
+        return self._provider.update("x", state, news).outs or {}
+
+    def delete(self, state: Properties) -> None:
+        self._provider.delete("x", state)
+
+
+class NativeGuard:
+    """The guard of the native provider, spoken to over gRPC."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+        urn = f"urn:pulumi:dev::shop::eurekube:index:Operator${NATIVE_GUARD_TYPE}::eurekube-guard"
+        self._named: Properties = {"urn": urn, "type": NATIVE_GUARD_TYPE}
+
+    def create(self, inputs: Properties) -> tuple[str, Properties]:
+        checked = self._stub.Check(proto.CheckRequest(news=sent(inputs), **self._named)).inputs
+        assert (
+            self._stub.Create(proto.CreateRequest(properties=checked, preview=True, **self._named)).id == ""
+        )
+        made = self._stub.Create(proto.CreateRequest(properties=checked, **self._named))
+        read = self._stub.Read(proto.ReadRequest(id=made.id, properties=made.properties, **self._named))
+        assert (read.id, read.properties) == (made.id, made.properties)
+        return made.id, _plain(made.properties)
+
+    def differs(self, state: Properties, news: Properties) -> tuple[bool, list[str]]:
+        request = proto.DiffRequest(olds=_message(state), news=sent(news), **self._named)
+        found = self._stub.Diff(request)
+        return found.changes == proto.DiffResponse.DIFF_SOME, list(found.replaces)
+
+    def update(self, state: Properties, news: Properties) -> Properties:
+        request = proto.UpdateRequest(olds=_message(state), news=sent(news), **self._named)
+        return _plain(self._stub.Update(request).properties)
+
+    def delete(self, state: Properties) -> None:
+        try:
+            self._stub.Delete(proto.DeleteRequest(properties=_message(state), **self._named))
+        except grpc.RpcError as error:
+            raise OperatorStillNeeded(str(error.details())) from None  # type: ignore[attr-defined]
+
+
+def _as_sent(value: Any) -> Any:
+    """A value with the SDK's own mark for what is not known yet."""
+    if isinstance(value, list):
+        return [_as_sent(item) for item in value]
+    return rpc.UNKNOWN if value is UNKNOWN else value
+
+
+def _message(state: Properties) -> Any:
+    """A state as the engine sends it: that of the dynamic provider under the names that it has there."""
+    if "__provider" not in state:
+        return sent(state)
+    message = sent({})
+    message.update(state)
+    return message
+
+
+def _plain(message: Any) -> Properties:
+    written: Properties = json_format.MessageToDict(message)  # type: ignore[no-untyped-call]
+    assert written == renamed(written, camel)
+    return renamed(written, snake)
+
+
+@pytest.fixture(params=["dynamic", "native"])
+def guard(request: pytest.FixtureRequest) -> Iterator[Guard]:
+    """The guard of each provider."""
+    if request.param == "dynamic":
+        yield DynamicGuard()
+        return
+    with fake_engine() as engine:
+        yield NativeGuard(engine.stub)
 
 
 def test_its_path_in_users_states_stays() -> None:
@@ -32,26 +152,21 @@ def test_its_path_in_users_states_stays() -> None:
     assert len(pickled) < 150
 
 
-def test_every_change_is_an_update_in_place() -> None:
-    """Of what will be asked; a state that the native provider wrote is written anew."""
-    provider = OperatorGuardProvider()
-    made = provider.create({**GIVEN, "__provider": "x"})
-    assert (made.id, made.outs) == ("bridge/operator", GIVEN)
-    assert not provider.diff(made.id, {**GIVEN, "__provider": "x"}, {**GIVEN, "context": None}).changes
-    changed = provider.diff(made.id, GIVEN, {**GIVEN, "force": True})
-    assert (changed.changes, changed.replaces or []) == (True, [])
-    moved = provider.diff(made.id, GIVEN, {**GIVEN, "namespace_uid": "uid-2"})
-    assert (moved.changes, moved.replaces or []) == (True, [])
-    unknown = {"context": rpc.UNKNOWN, "watch_namespaces": [rpc.UNKNOWN]}
-    assert not provider.diff(made.id, GIVEN, {**GIVEN, **unknown}).changes
-    assert provider.diff(made.id, {**GIVEN, "context": "prod"}, GIVEN).changes
-    natives = {"namespace": "bridge", "namespaceUid": "uid-1", "stackLabel": "shop.dev"}
-    assert provider.diff(made.id, {**natives, "watchNamespaces": ["shop"]}, GIVEN).changes
-    assert provider.update(made.id, GIVEN, {**GIVEN, "force": True}).outs == {**GIVEN, "force": True}
+def test_every_change_is_an_update_in_place(guard: Guard) -> None:
+    """Of what will be asked; what is not known yet is no change."""
+    id_, state = guard.create({**GIVEN, "kubeconfig": None})
+    assert (id_, state) == ("bridge/operator", GIVEN)
+    assert guard.differs(state, {**GIVEN, "context": None}) == (False, [])
+    assert guard.differs(state, {**GIVEN, "force": True}) == (True, [])
+    assert guard.differs(state, {**GIVEN, "namespace_uid": "uid-2"}) == (True, [])
+    unknown = {"context": UNKNOWN, "watch_namespaces": [UNKNOWN]}
+    assert guard.differs(state, {**GIVEN, **unknown}) == (False, [])
+    assert guard.differs({**GIVEN, "context": "prod"}, GIVEN) == (True, [])
+    assert guard.update(state, {**GIVEN, "force": True}) == {**GIVEN, "force": True}
 
 
-def test_the_deletion_asks_with_what_the_state_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever provider wrote it."""
+def test_the_deletion_asks_with_what_the_state_says(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the operator stays where it is still needed."""
     asked = []
 
     def refuse(operator: syncer_guard.GuardedOperator) -> None:
@@ -59,14 +174,38 @@ def test_the_deletion_asks_with_what_the_state_says(monkeypatch: pytest.MonkeyPa
         raise OperatorStillNeeded("by others")
 
     monkeypatch.setattr(syncer_guard, "refuse_while_needed", refuse)
-    natives = {"namespace": "bridge", "namespaceUid": "uid-1", "stackLabel": "shop.dev", "context": "prod"}
-    for state in ({**GIVEN, "context": "prod"}, {**natives, "watchNamespaces": ["shop"]}):
-        with pytest.raises(OperatorStillNeeded, match="by others"):
-            OperatorGuardProvider().delete("bridge/operator", state)
-    expected = syncer_guard.GuardedOperator(
-        "bridge", "uid-1", "shop.dev", watch_namespaces=("shop",), context="prod"
+    with pytest.raises(OperatorStillNeeded, match="by others"):
+        guard.delete({**GIVEN, "context": "prod"})
+    assert asked == [
+        syncer_guard.GuardedOperator(
+            "bridge", "uid-1", "shop.dev", watch_namespaces=("shop",), context="prod"
+        )
+    ]
+
+
+def test_a_kubeconfig_stays_a_secret_with_the_native_provider() -> None:
+    """The SDK of the dynamic one sees to that itself."""
+    with fake_engine() as engine:
+        _, state = NativeGuard(engine.stub).create({**GIVEN, "kubeconfig": as_secret("hidden")})
+        assert state == {**GIVEN, "kubeconfig": as_secret("hidden")}
+
+
+def test_the_native_guard_goes_on_from_a_dynamic_one() -> None:
+    """The first update writes its state anew."""
+    with fake_engine() as engine:
+        guard = NativeGuard(engine.stub)
+        assert guard.differs(DYNAMIC_STATE, GIVEN) == (True, [])
+        assert guard.update(DYNAMIC_STATE, GIVEN) == GIVEN
+
+
+def test_the_dynamic_guard_does_not_go_on_from_a_native_one() -> None:
+    """In one sentence, with what to do."""
+    checked = OperatorGuardProvider().check(renamed(GIVEN, camel), DYNAMIC_STATE)
+    (failure,) = checked.failures
+    assert failure.reason == (
+        "its state was written by the native provider, and a state moves from the dynamic provider to the"
+        " native one, not back: keep the component eurekube.Operator in the program"
     )
-    assert asked == [expected, expected]
 
 
 def test_the_way_to_the_cluster_of_the_stacks_own_provider() -> None:

@@ -1,14 +1,21 @@
-"""A running program: what it does to the process that it runs in."""
+"""A running program: what it does to the process that it runs in, and which former resources it refuses."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pulumi
 import pytest
 
-from eurekube_provider.resources.program import leave_quietly_when_interrupted
+from eurekube_provider import EurekaMirror, EurekaSyncer, EurekubeOperator
+from eurekube_provider.resources.program import (
+    ProgramError,
+    check_component_aliases,
+    leave_quietly_when_interrupted,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -32,3 +39,40 @@ def test_an_inline_program_leaves_signals_alone() -> None:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(leave_quietly_when_interrupted).result()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("component", "given", "native"),
+    [
+        (EurekubeOperator, {"eureka_urls": ["http://eureka:8761/eureka"]}, "Operator"),
+        (EurekaSyncer, {"namespace": "shop", "app": "rating"}, "Syncer"),
+        (EurekaMirror, {"namespace": "shop", "application": "review"}, "Mirror"),
+    ],
+)
+def test_a_component_does_not_go_on_from_the_native_providers(
+    component: Any, given: dict[str, Any], native: str
+) -> None:
+    """In one sentence, whichever way the alias is written."""
+    type_ = f"eurekube:index:{native}"
+    for alias in (pulumi.Alias(type_=type_), f"urn:pulumi:dev::shop::my:index:Group${type_}::it"):
+        with pytest.raises(ProgramError) as raised:
+            component("it", given, pulumi.ResourceOptions(aliases=[alias]))
+        assert str(raised.value) == (
+            f"{component.__name__} 'it': a state moves from a component of Python to the native provider's"
+            f" eurekube.{native}, not back: keep eurekube.{native} in the program"
+        )
+
+
+def test_other_aliases_of_a_component_are_the_engines_business() -> None:
+    """Another name or parent; and the native provider's own component may have been called otherwise."""
+    others = (
+        pulumi.Alias(name="former"),
+        pulumi.Alias(type_="my:index:Bridge"),
+        "urn:pulumi:dev::a::b:c:D::e",
+    )
+    for former in others:
+        options = pulumi.ResourceOptions(aliases=[former])
+        check_component_aliases("eurekube:index:EurekaSyncer", "it", options)
+    renamed = pulumi.ResourceOptions(aliases=["urn:pulumi:dev::shop::eurekube:index:Syncer::former"])
+    check_component_aliases("eurekube:index:Syncer", "it", renamed)
+    check_component_aliases("eurekube:index:EurekaSyncer", "it", None)

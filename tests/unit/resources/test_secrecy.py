@@ -9,8 +9,14 @@ from typing import Any
 import pulumi
 
 from eurekube_provider.registrations.members import check_members
-from eurekube_provider.registrations.properties import FROM_SECRET, SECRET_ID, without_secrets
-from eurekube_provider.resources.secrecy import with_instance_secrets, with_member_secrets
+from eurekube_provider.registrations.properties import (
+    FROM_SECRET,
+    INSTANCE_DERIVED,
+    MEMBER_DERIVED,
+    SECRET_ID,
+    without_secrets,
+)
+from eurekube_provider.resources.secrecy import with_derived_secrets
 from tests.unit.registrations.test_properties import LEAST
 
 
@@ -32,18 +38,20 @@ def test_what_is_derived_from_a_secret_is_told_to_be_one() -> None:
         secret = pulumi.Output.secret("hidden")
         open_ = pulumi.Output.from_input("open")
         plain = {"application": "a", "host_name": "h", "port": 1, "metadata": {"zone": "z"}}
-        assert with_instance_secrets(plain) == plain
-        found = resolved(with_instance_secrets({**plain, "host_name": secret, "application": open_}))
+        assert with_derived_secrets(plain, INSTANCE_DERIVED) == plain
+        named = {**plain, "host_name": secret, "application": open_}
+        found = resolved(with_derived_secrets(named, INSTANCE_DERIVED))
         assert found["ip_address"] == (FROM_SECRET, True)
         assert {name for name, (value, _) in found.items() if value == FROM_SECRET} == {"ip_address"}
         assert not found["instance_id"][1]
-        found = resolved(with_instance_secrets({**plain, "application": secret, "vip_address": "v"}))
+        hidden = {**plain, "application": secret, "vip_address": "v"}
+        found = resolved(with_derived_secrets(hidden, INSTANCE_DERIVED))
         derived = {name for name, each in found.items() if each == (FROM_SECRET, True)}
         assert derived == {"secure_vip_address", "instance_id", SECRET_ID}
-        found = resolved(with_member_secrets({"metadata": {"zone": secret}}))
+        found = resolved(with_derived_secrets({"metadata": {"zone": secret}}, MEMBER_DERIVED))
         assert found == {"zone": (FROM_SECRET, True)}
         given = {**plain, "host_name": secret, "ip_address": "192.0.2.1"}
-        assert with_instance_secrets(given) == given
+        assert with_derived_secrets(given, INSTANCE_DERIVED) == given
     finally:
         loop.close()
         asyncio.set_event_loop(None)

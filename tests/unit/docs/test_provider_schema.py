@@ -11,11 +11,11 @@ from eurekube_provider.provider.components import COMPONENTS
 from eurekube_provider.provider.configuration import KEYS
 from eurekube_provider.provider.functions import FUNCTIONS
 from eurekube_provider.provider.native_resource import KINDS, OURS
-from eurekube_provider.provider.schema import schema, schema_text
 from eurekube_provider.provider.served_schema import COMMITTED
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
 from eurekube_provider.registrations.names import camel
 from eurekube_provider.registrations.properties import INPUTS, OUTPUTS, PROPERTIES
+from scripts.provider_schema import schema, schema_text
 
 
 def inputs_of(token: str) -> dict[str, Any]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
-from eurekube_provider.provider.component_schema import component_resources, component_types
 from eurekube_provider.provider.configuration import KEYS
 from eurekube_provider.provider.served_schema import COMMITTED
+from eurekube_provider.registrations.discovered import FoundEndpoint, FoundInstance
 from eurekube_provider.registrations.members import ID_BASE
 from eurekube_provider.registrations.names import as_written, camel
 from eurekube_provider.registrations.properties import PROPERTIES, Property, Scope
 from eurekube_provider.version import __version__
+from scripts.component_schema import component_resources, component_types
 
 _TYPES: Mapping[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -24,7 +25,7 @@ _TYPES: Mapping[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
     dict: {"type": "object", "additionalProperties": {"type": "string"}},
 }
-_TEXT, _FLAG, _NUMBER, _TEXTS = (_TYPES[each] for each in (str, bool, int, dict))
+_TEXT, _FLAG, _TEXTS = (_TYPES[each] for each in (str, bool, dict))
 
 _NO_INPUTS = ("service_url", "owner")
 
@@ -209,36 +210,30 @@ def _application() -> dict[str, Any]:
 
 _INSTANCE = "eurekube:index:FoundInstance"
 _ENDPOINT = "eurekube:index:FoundEndpoint"
+
+
+def _found(kind: type[Any], **told: str) -> dict[str, Any]:
+    """The fields of what a lookup finds; ``told`` describes some."""
+    found: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        values = get_args(hint)[1:]  # of a map
+        type_ = {"type": "object", "additionalProperties": _TYPES[values[0]]} if values else _TYPES[hint]
+        found[camel(name)] = {**type_, **({"description": told[name]} if name in told else {})}
+    return found
+
+
 _FOUND: Mapping[str, tuple[str, dict[str, Any]]] = {
     _INSTANCE: (
         "One instance as Eureka holds it.",
-        {
-            "application": _TEXT,
-            "instanceId": _TEXT,
-            "hostName": _TEXT,
-            "ipAddress": _TEXT,
-            "port": _NUMBER,
-            "portEnabled": _FLAG,
-            "securePort": _NUMBER,
-            "securePortEnabled": _FLAG,
-            "vipAddress": _TEXT,
-            "status": {**_TEXT, "description": "Its own, or the one that a person set over it."},
-            "zone": _TEXT,
-            "owner": {**_TEXT, "description": "Who registered it, empty where no Eurekube did."},
-            "metadata": _TEXTS,
-        },
+        _found(
+            FoundInstance,
+            status="Its own, or the one that a person set over it.",
+            owner="Who registered it, empty where no Eurekube did.",
+        ),
     ),
     _ENDPOINT: (
         "One address of a Service.",
-        {
-            "name": {**_TEXT, "description": "The pod's name, else the address."},
-            "address": _TEXT,
-            "ports": {"type": "object", "additionalProperties": {"type": "integer"}},
-            "ready": _FLAG,
-            "terminating": _FLAG,
-            "zone": _TEXT,
-            "node": _TEXT,
-        },
+        _found(FoundEndpoint, name="The pod's name, else the address."),
     ),
 }
 

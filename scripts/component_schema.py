@@ -1,20 +1,66 @@
 """The components in the schema of the package, made from the classes of their arguments.
 
-Only who writes the schema anew needs it (``make properties``): a plugin serves what is committed, and an
-installation without Kubernetes has no components to describe.
+``make properties`` needs it; a plugin serves what is committed.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from eurekube_provider.core.wording import camel_case
-from eurekube_provider.provider.component_arguments import Argument, Shape, arguments_of, names_within
+from eurekube_provider.provider.component_arguments import Shape, names_within, shapes_of
 from eurekube_provider.resources.mirror_component import EurekaMirrorArgs
 from eurekube_provider.resources.operator_component.operator_arguments import EurekubeOperatorArgs
 from eurekube_provider.resources.syncer_component import EurekaSyncerArgs
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument.
+
+    :ivar name: as Python has it.
+    :ivar told: what there is to know, with names as Python has them.
+    :ivar default: None where there is none that can be written down.
+    """
+
+    name: str
+    told: str
+    shape: Shape
+    is_required: bool
+    is_secret: bool
+    default: Any = None
+
+
+def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
+    """The arguments of a class, those that it inherits included."""
+    told, shapes = _descriptions(kind), shapes_of(kind)
+    return tuple(
+        Argument(
+            item.name,
+            told.get(item.name, ""),
+            shapes[item.name],
+            is_required=item.default is MISSING and item.default_factory is MISSING,
+            is_secret=bool(item.metadata.get("secret")),
+            default=item.default if isinstance(item.default, str | int | bool) else None,
+        )
+        for item in fields(kind)
+    )
+
+
+def _descriptions(kind: type[Any]) -> dict[str, str]:
+    """What the docstrings say of each attribute."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if not is_dataclass(each):
+            continue
+        parts = re.split(r"^\s*:ivar (\w+):", each.__doc__ or "", flags=re.MULTILINE)
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            found[name] = " ".join(text.split())
+    return found
+
 
 _TEXT = {"type": "string"}
 _TYPES: Mapping[str, dict[str, Any]] = {
