@@ -68,7 +68,7 @@ class Leaves(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is done in one state of a syncer.
+    """The rules for one state of a syncer.
 
     :ivar registers: whether what is wanted is registered and brought up to date.
     :ivar restores: whether what a registry forgot comes back as it stood.
@@ -164,7 +164,7 @@ class Situation:
 
     @property
     def given_up(self) -> dict[str, list[Instance]]:
-        """By registry, what other syncers are asked for: not wanted any more, and not seen terminating."""
+        """By registry, what other syncers may have: not wanted any more, and not seen terminating."""
         if RULES[self.state].leaves is not Leaves.ALL:
             return {}
         wanted = {one.key for one in self.desired.instances}
@@ -181,14 +181,14 @@ class Situation:
 
     @property
     def may_leave(self) -> list[Instance]:
-        """What is held, but for what is wanted UP: the instances of which it counts whether they ended."""
+        """The instances that are held and not wanted UP: of these it counts whether they ended."""
         up = {one.key for one in self.desired.instances if one.status is Status.UP}
         return [one for there in self.held.values() for one in there if one.key not in up]
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySteps:
-    """What is done at one registry.
+    """The changes at one registry.
 
     :ivar registrations: these, updates, and changes of statuses.
     :ivar moves: removals of what stands at the registry that the syncer names.
@@ -231,7 +231,7 @@ _NOT_BRAKED = Braked()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done for a syncer.
+    """The changes for a syncer, and whatever they wait for.
 
     :ivar at: by registry, the syncer's own first.
     :ivar differing: all that differs at the registry that it names, done or not.
@@ -304,7 +304,7 @@ def _while_paused(situation: Situation, restores: tuple[Change, ...]) -> tuple[P
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """What would be done in a state, if the brake held nothing back.
+    """The decision in a state, if the brake held nothing back.
 
     :ivar wanted: the keys of what is desired.
     :ivar at_home: the keys of what the owner has at the registry that the syncer names.

@@ -1,4 +1,4 @@
-"""What is read of one syncer before it is decided what to do: the cluster, the registries, other syncers."""
+"""Reads the situation of one syncer: the cluster, the registries, other syncers."""
 
 from __future__ import annotations
 
