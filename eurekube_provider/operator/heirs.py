@@ -109,7 +109,7 @@ class Heirs:
         return now - since < UNREAD_SECONDS
 
     def _selected_by(self, syncer: Syncer, there: Mapping[Key, Instance]) -> tuple[Instance, ...]:
-        """Return what a syncer selects of ``there``, as it stands: its pods' labels could not be read so far."""
+        """Return those of ``there`` that a syncer selects, as they stand: its pods' labels were not read."""
         selected = self._sources.desired(replace(syncer, metadata_from_pod_labels=()))
         owner = {OWNER_KEY: syncer.owner(self._cluster)}
         held = (there[one.key] for one in selected.instances if one.key in there)
