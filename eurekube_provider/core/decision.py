@@ -68,7 +68,7 @@ class Leaves(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is done in one state of a syncer.
+    """The rules for one state of a syncer.
 
     :ivar registers: whether what is wanted is registered and brought up to date.
     :ivar restores: whether what a registry forgot comes back as it stood.
@@ -135,6 +135,7 @@ class Situation:
     :ivar is_awaited: whether what they want is not known yet.
     :ivar is_forced: whether a person wants the deleted syncer to go at once, whatever it leaves behind.
     :ivar now: seconds, of a clock that does not jump; ``unix_now`` is the time as people are told.
+    :ivar wanted: the keys of what is desired.
     """
 
     key: tuple[str, str]
@@ -161,13 +162,17 @@ class Situation:
     brake: BrakeHistory = _NO_HISTORY
     now: float = 0.0
     unix_now: float = 0.0
+    wanted: frozenset[Key] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note what is wanted, which every question is about."""
+        object.__setattr__(self, "wanted", frozenset([one.key for one in self.desired.instances]))
 
     @property
     def given_up(self) -> dict[str, list[Instance]]:
-        """By registry, what other syncers are asked for: not wanted any more, and not seen terminating."""
+        """By registry, what other syncers may have: not wanted any more, and not seen terminating."""
         if RULES[self.state].leaves is not Leaves.ALL:
             return {}
-        wanted = {one.key for one in self.desired.instances}
         found = {}
         for name, there in self.held.items():
             is_at_home = name == self.home or name in self.alike or name in self.doubts
@@ -175,20 +180,21 @@ class Situation:
             found[name] = [
                 one
                 for one in instances
-                if one.instance_id not in self.terminating and not (is_at_home and one.key in wanted)
+                if one.instance_id not in self.terminating and not (is_at_home and one.key in self.wanted)
             ]
         return found
 
     @property
     def may_leave(self) -> list[Instance]:
-        """What is held, but for what is wanted UP: the instances of which it counts whether they ended."""
-        up = {one.key for one in self.desired.instances if one.status is Status.UP}
+        """The instances that are held and not wanted UP: of these it counts whether they ended."""
+        down = {one.key for one in self.desired.instances if one.status is not Status.UP}
+        up = self.wanted - down
         return [one for there in self.held.values() for one in there if one.key not in up]
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrySteps:
-    """What is done at one registry.
+    """The changes at one registry.
 
     :ivar registrations: these, updates, and changes of statuses.
     :ivar moves: removals of what stands at the registry that the syncer names.
@@ -231,7 +237,7 @@ _NOT_BRAKED = Braked()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done for a syncer.
+    """The changes for a syncer, and whatever they wait for.
 
     :ivar at: by registry, the syncer's own first.
     :ivar differing: all that differs at the registry that it names, done or not.
@@ -254,7 +260,7 @@ def decide(situation: Situation) -> Decision:
     if situation.is_forced:
         return Decision({name: RegistrySteps(lapses=tuple(there)) for name, there in situation.held.items()})
     rules = RULES[situation.state]
-    draft = _Draft.of(situation, rules)
+    draft = _Draft(situation, rules)
     names = sorted(situation.held, key=lambda name: name != situation.home)
     at = {name: draft.steps(name) for name in names}
     home = at.get(situation.home, _NO_STEPS)
@@ -277,7 +283,7 @@ def decide(situation: Situation) -> Decision:
     waits = [brake.held.wait_seconds] if brake.held else []
     if situation.is_awaited:
         waits.append(HEIR_POLL_SECONDS)
-    if situation.doubts or (rules.leaves is Leaves.ALL and draft.is_moving(home)):
+    if situation.doubts or _is_moving(situation, home):
         waits.append(TOLD_WITHIN_SECONDS)
     is_in_the_way = bool(differing.refusals or differing.doubled)
     if situation.state is State.REFUSED or is_in_the_way or situation.desired.is_unread:
@@ -288,13 +294,22 @@ def decide(situation: Situation) -> Decision:
     return Decision(at, differing, waiting, brake, min(waits, default=None), error)
 
 
+def _is_moving(situation: Situation, home: RegistrySteps) -> bool:
+    """Whether something stands elsewhere that is registered now where it is wanted."""
+    others = [there for name, there in situation.held.items() if there and name != situation.home]
+    if not others or situation.state is not State.SERVED:
+        return False
+    coming = {change.instance.key for change in home.registrations if change.actual is None}
+    return any(one.key in coming for there in others for one in there)
+
+
 def _while_paused(situation: Situation, restores: tuple[Change, ...]) -> tuple[Plan, int]:
     """Return what differs for a paused syncer, and how many changes it does not make.
 
     :param restores: the changes that it makes.
     """
     state = State.DOUBTFUL if situation.desired.is_in_doubt else State.SERVED
-    meant = _Draft.of(situation, RULES[state]).steps(situation.home)
+    meant = _Draft(situation, RULES[state]).steps(situation.home)
     restored = {change.instance.key for change in restores}
     changes = (*meant.registrations, *meant.removals)
     rest = tuple(change for change in changes if change.instance.key not in restored)
@@ -304,22 +319,10 @@ def _while_paused(situation: Situation, restores: tuple[Change, ...]) -> tuple[P
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """What would be done in a state, if the brake held nothing back.
-
-    :ivar wanted: the keys of what is desired.
-    :ivar at_home: the keys of what the owner has at the registry that the syncer names.
-    """
+    """The decision in a state, if the brake held nothing back."""
 
     situation: Situation
     rules: Rules
-    wanted: frozenset[Key]
-    at_home: frozenset[Key]
-
-    @classmethod
-    def of(cls, situation: Situation, rules: Rules) -> _Draft:
-        wanted = frozenset(one.key for one in situation.desired.instances)
-        at_home = frozenset(one.key for one in situation.held.get(situation.home, ()))
-        return cls(situation, rules, wanted, at_home)
 
     def steps(self, name: str) -> RegistrySteps:
         """Return what is done at a registry."""
@@ -329,7 +332,7 @@ class _Draft:
         neighbours = situation.neighbours.get(name, ())
         restores: tuple[Change, ...] = ()
         if self.rules.restores and (lost := situation.forgotten.get(name, ())):
-            back = [one for one in lost if not (self.rules.registers and one.key in self.wanted)]
+            back = [one for one in lost if not (self.rules.registers and one.key in situation.wanted)]
             restores = plan(back, neighbours, situation.owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
         registered = _NOTHING
         if self.rules.registers and is_home and situation.syncer is not None:
@@ -341,7 +344,7 @@ class _Draft:
         if situation.policy is Policy.UPSERT_ONLY and situation.state is not State.DELETED:
             lapses, leaving, moved = (*leaving, *moved), [], []
         return RegistrySteps(
-            handover(given).changes,
+            handover(given).changes if given else (),
             restores,
             tuple(change for change in registered.changes if change.action is not Action.DEREGISTER),
             plan((), leaving, situation.owner).changes if leaving else (),
@@ -350,12 +353,6 @@ class _Draft:
             registered.refusals,
             registered.doubled,
         )
-
-    def is_moving(self, home: RegistrySteps) -> bool:
-        """Whether something stands elsewhere that is registered now where it is wanted."""
-        coming = {change.instance.key for change in home.registrations if change.actual is None}
-        others = (there for name, there in self.situation.held.items() if name != self.situation.home)
-        return bool(coming) and any(one.key in coming for there in others for one in there)
 
     def _sorted(
         self, name: str, *, is_home: bool
@@ -367,10 +364,12 @@ class _Draft:
         given: list[tuple[Instance, Instance]] = []
         leaving: list[Instance] = []
         moved: list[Instance] = []
+        home = () if is_home else situation.held.get(situation.home, ())
+        at_home = {one.key for one in home} if situation.held[name] else set[Key]()
         is_here = is_home or name in situation.alike
         may_be_here = is_here or name in situation.doubts
         for one in situation.held[name] if leaves is not Leaves.NONE else ():
-            is_wanted = one.key in self.wanted
+            is_wanted = one.key in situation.wanted
             if (is_wanted and may_be_here) or (is_here and self._is_shown(one)):
                 continue
             if leaves is Leaves.ALL and (name, one.key) in situation.heirs:
@@ -381,7 +380,7 @@ class _Draft:
                 continue
             elif not is_wanted:
                 leaving.append(one)
-            elif one.key in self.at_home:
+            elif one.key in at_home:
                 moved.append(one)
         if is_home and not situation.is_awaited:
             leaving += [one for one in situation.unlisted if (name, one.key) not in situation.heirs]

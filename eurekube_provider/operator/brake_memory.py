@@ -1,4 +1,4 @@
-"""What the brake of one operator remembers of its syncers: what left and came lately, and what waits."""
+"""The memory of the brake of one operator: what left and came lately, and what waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which other syncers want what a syncer gives up.
+"""Finds the other syncers that want what a syncer gives up.
 
 A syncer is renamed by making another one for the same endpoints and deleting the first; or it lives on, and
 what it asks for is edited. Callers must not miss an instance meanwhile.
@@ -30,7 +30,7 @@ WAIT_OVER_SECONDS = 60.0
 """Where nobody asked for another syncer for so long, the wait for it is over; the next one is a new one."""
 
 GivenUp = Mapping[str, Sequence[Instance]]
-"""What a syncer gives up, by the name of the registry where it stands."""
+"""The instances that a syncer gives up, by the name of the registry where they stand."""
 
 
 class Heirs:
@@ -109,7 +109,7 @@ class Heirs:
         return now - since < UNREAD_SECONDS
 
     def _selected_by(self, syncer: Syncer, there: Mapping[Key, Instance]) -> tuple[Instance, ...]:
-        """What a syncer selects of ``there``, as it stands: its pods' labels could not be read so far."""
+        """Return those of ``there`` that a syncer selects, as they stand: its pods' labels were not read."""
         selected = self._sources.desired(replace(syncer, metadata_from_pod_labels=()))
         owner = {OWNER_KEY: syncer.owner(self._cluster)}
         held = (there[one.key] for one in selected.instances if one.key in there)

@@ -121,9 +121,8 @@ class Reconciler:
         if decided.decision.brake.is_released:
             self._take_off_release(key)
         if situation.state is State.SERVED:
-            wanted = frozenset(one.key for one in situation.desired.instances)
             for registry in decided.registries.values():
-                registry.give_up(situation.owner, wanted)
+                registry.give_up(situation.owner, situation.wanted)
 
     def _take_off_release(self, key: SyncerKey) -> None:
         """Take the annotation off that was obeyed: it shall not release the next hold as well."""
@@ -140,8 +139,9 @@ class Reconciler:
         is_told_of_all = situation.state in (State.REFUSED, State.DELETED)
         outcome = Outcome()
         for name, steps in decision.at.items():
-            if steps.plan or name == situation.home or is_told_of_all:
-                outcome += registries.apply(name, steps.plan, situation.owner)
+            plan = steps.plan
+            if plan or name == situation.home or is_told_of_all:
+                outcome += registries.apply(name, plan, situation.owner)
         concerned = {heir.syncer for heir in situation.heirs.values()} | self._unblocked(decided, outcome)
         concerned.discard(key)
         handed_over = {id(change) for steps in decision.at.values() for change in steps.handovers}

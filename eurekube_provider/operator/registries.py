@@ -59,7 +59,7 @@ class Registries(dict[str, Registry]):
         return self[name].apply(steps, owner)
 
     def alike_to(
-        self, home: str, owner: str, wanted: Collection[Key]
+        self, home: str, owner: str, wanted: Collection[Instance]
     ) -> tuple[frozenset[str], dict[str, RegistryError | None]]:
         """Find out which other connections lead to one Eureka with ``home``.
 
@@ -68,7 +68,8 @@ class Registries(dict[str, Registry]):
         """
         alike, doubts = set[str](), dict[str, RegistryError | None]()
         for name in self.keys() - {home}:
-            keys = [one.key for one in self[name].known(owner=owner) if one.key in wanted]
+            there = {one.key for one in self[name].known(owner=owner)}
+            keys = [one.key for one in wanted if one.key in there] if there else ()
             if not keys:
                 continue
             try:

@@ -1,4 +1,4 @@
-"""What a reconcile of one syncer came to, and what is said of that."""
+"""The result of a reconcile of one syncer, and the report on it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class SyncerResult:
-    """What a reconcile came to.
+    """The result of a reconcile.
 
     :ivar syncer: the custom resource; None where there is none.
     :ivar report: what its status shall say; None where nothing is said.
@@ -72,7 +72,7 @@ class SyncerResult:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What was read of a syncer, and what was decided by that.
+    """The situation of a syncer, and the decision that it leads to.
 
     :ivar item: the custom resource; None where there is none.
     :ivar registries: as the worker uses them who carries it out.

@@ -1,4 +1,4 @@
-"""What is read of one syncer before it is decided what to do: the cluster, the registries, other syncers."""
+"""Reads the situation of one syncer: the cluster, the registries, other syncers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class SituationReader:
         if syncer.is_paused:
             state = State.PAUSED
         elif state is State.SERVED:
-            alike, doubts = registries.alike_to(syncer.eureka, owner, {one.key for one in desired.instances})
+            alike, doubts = registries.alike_to(syncer.eureka, owner, desired.instances)
         situation = Situation(
             key,
             owner,
@@ -162,6 +162,8 @@ class SituationReader:
         :param asks: whether the cluster is asked for pods that were not seen terminating.
         """
         may_leave = situation.may_leave
+        if not (may_leave or asks):
+            return situation
         seen = {one.instance_id for one in may_leave if self._sources.seen_terminating(one.instance_id)}
         seen |= situation.desired.terminating & {one.instance_id for one in may_leave}
         held = [one for there in situation.held.values() for one in there]

@@ -105,7 +105,7 @@ def holding(*instances: Instance) -> dict[str, Any]:
 
 
 def told(steps: RegistrySteps) -> str:
-    """What is done at a registry, sorted: ``>`` given, ``<`` restored, ``+`` registered, ``~`` changed,
+    """The steps at a registry, sorted: ``>`` given, ``<`` restored, ``+`` registered, ``~`` changed,
     ``-`` removed, ``=`` removed since it moved, ``.`` lapses.
     """
     signs: list[tuple[str, Iterable[Instance]]] = [
@@ -469,7 +469,7 @@ class Drawn:
         return list({one.instance_id: one for one in made}.values())
 
     def _instances(self, most: int) -> list[Instance]:
-        """What a registry holds: ours, another cluster's, and what registered itself."""
+        """Instances of ours, of another cluster, and of applications that registered themselves."""
         made = (
             self._instance(
                 self._random.choice([OURS, OURS, THEIRS, None]),
@@ -554,7 +554,7 @@ def test_nothing_in_doubt_is_removed(found: Situation) -> None:
 @thorough
 @given(situations)
 def test_nothing_of_others_is_touched(found: Situation) -> None:
-    """Whatever stands beside a syncer's instances stays as it is, also in a place that the syncer wants."""
+    """An instance beside a syncer's stays as it is, also in a place that the syncer wants."""
     decision = decide(found)
     for name, there in found.neighbours.items():
         foreign = {one.key: one for one in there if one.owner != OURS}

@@ -1,4 +1,4 @@
-"""What the brake remembers of each syncer, with what it decides."""
+"""The brake remembers each syncer, and what it decided."""
 
 from __future__ import annotations
 
