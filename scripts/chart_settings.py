@@ -25,7 +25,7 @@ from eurekube_provider.operator.settings import CONFIG, OPTIONS
 from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND, REQUIRED_KEYS, SECRET_KEYS
 
 _UNUSABLE = "\x7f"
-"""What no kind of value takes, so that it says what it wants."""
+"""A text that no kind of value takes, so that each says what it wants."""
 
 _BELOW_86400 = "[1-9][0-9]{0,3}|[1-7][0-9]{4}|8[0-5][0-9]{3}|86[0-3][0-9]{2}"
 _NAME = r"[-A-Za-z0-9._*?!\[\]]+"
@@ -39,7 +39,7 @@ PATTERNS: Mapping[ValueType, str] = {
     OBJECT_NAME: r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
     HTTP_URL: rf"https?://{_HOST}{_PORT}([/?#][^\s]*)?",
 }
-"""What a kind of value takes; texts that only the operator would understand are left out."""
+"""Texts that a kind of value takes; those that only the operator would understand are left out."""
 
 _ACTION = "[Rr][Ee][Ff][Rr][Ee][Ss][Hh]|[Uu][Pp]|[Pp][Rr][Ee][Vv][Ii][Ee][Ww]"
 OWN_PATTERNS: Mapping[str, str] = {
@@ -47,7 +47,7 @@ OWN_PATTERNS: Mapping[str, str] = {
     "actions": f" *({_ACTION})( *, *({_ACTION}))* *,? *",
     "stack": "[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
 }
-"""What a setting takes whose kind of value no other setting has, by its name."""
+"""Texts of a setting whose kind of value no other setting has, by the setting's name."""
 
 SERVICE_URL = rf"([^=/:,]+=)?https?://{_HOST}{_PORT}(/[^\s,?#@]*)?"
 PROXY = rf"(https?://)?{_HOST}{_PORT}(/[^\s@]*)?"
@@ -62,7 +62,7 @@ def settings_text() -> str:
 
 
 def rules() -> dict[str, Any]:
-    """What the chart's templates apply."""
+    """Return the rules that the chart's templates apply."""
     return {
         "note": "Written by `make chart` from the operator's settings; do not edit.",
         "settings": {variable(one.name): _rule_of(one) for one in OPTIONS if one.variable},

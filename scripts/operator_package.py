@@ -17,7 +17,7 @@ NAME = "eurekube-operator"
 FORMER = "eurekube_provider"
 OWN = NAME.replace("-", "_")
 EXTRAS = ("cli", "operator")
-"""What `eurekube-provider` has as extras and this has without asking."""
+"""Extras of `eurekube-provider` whose requirements this package has by itself."""
 
 SUMMARY = "Joins Netflix Eureka and Kubernetes service discovery: the in-cluster operator and its commands"
 

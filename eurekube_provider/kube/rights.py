@@ -63,7 +63,7 @@ USER_ROLES = {
     # Not their status: the operator reads there which names a namespace has had
     "edit": Rule(("eurekube.io",), _OUR_KINDS, ("create", "update", "patch", "delete", "deletecollection")),
 }
-"""What people may do, by the role of Kubernetes that it is added to; edit has what view has, admin both."""
+"""Rules for people, by the role of Kubernetes that they are added to; edit has those of view, admin both."""
 
 
 def pulumi_stack(name: str) -> Rule:

@@ -228,7 +228,7 @@ def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace
 
 
 def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
-    """Whether everybody between here and a server of a connection could read its password or token.
+    """Warn where everybody between here and a server of a connection can read its password or token.
 
     What stays on this machine, such as the way to a proxy beside it that speaks https, is not meant.
     """

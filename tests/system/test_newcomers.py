@@ -327,4 +327,4 @@ def test_helm_goes_on_with_what_kubectl_installed(
 
 
 OWNERSHIP = {HELM: ["--take-ownership"], HELM_4: ["--take-ownership", "--force-conflicts"]}
-"""What has each version of helm take over what kubectl made."""
+"""The flags by which each version of helm takes over objects that kubectl made."""

@@ -1,4 +1,4 @@
-"""What the roles that the chart brings let people do, on a real API server: a team ships its own syncer."""
+"""The roles that the chart brings for people, on a real API server: a team ships its own syncer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def person(lab: Lab, cluster: Cluster, namespace: str, role: str, folder: Path) 
 
 
 def may(access: KubeAccess, verb: str, resource: str, namespace: str) -> bool:
-    """Whether the API would let somebody do something."""
+    """Ask the API whether somebody is allowed to do something."""
     plural, _, subresource = resource.partition("/")
     attributes = {
         "group": "eurekube.io",

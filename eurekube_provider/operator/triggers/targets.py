@@ -209,7 +209,7 @@ KEYS_OF_KIND = {
 }
 REQUIRED_KEYS = {_PULUMI_STACK: ("stack",), _WEBHOOK: (), _AUTOMATION: ("stack", "work-dir")}
 SECRET_KEYS = ("secret", "authorization")
-"""What stands in a file of its own only: ``secret-file`` ..."""
+"""Keys that name a file only: ``secret-file`` ..."""
 
 
 def targets_from(written: Any, place: str) -> dict[str, Target]:

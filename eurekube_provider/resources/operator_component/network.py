@@ -51,7 +51,7 @@ def operator_network_policy(name: str, args: EurekubeOperatorArgs) -> NetworkPol
 
 
 def _egress(ports: Iterable[int], networks: Collection[str]) -> list[NetworkPolicyEgressRuleArgs]:
-    """What may be called: DNS anywhere, and these ports in the networks, or anywhere where none is named."""
+    """Return the rules for calls: DNS anywhere, these ports in the networks, or anywhere if none is named."""
     dns = [NetworkPolicyPortArgs(port=_DNS, protocol="UDP"), *_tcp([_DNS])]
     if not networks:
         return [NetworkPolicyEgressRuleArgs(ports=[*dns, *_tcp(ports)])]

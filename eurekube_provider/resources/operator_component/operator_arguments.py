@@ -94,7 +94,7 @@ class EurekubeOperatorArgs(PodArgs):
     :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
-    :ivar user_roles: whether who has the role ``view``, ``edit`` or ``admin`` in a namespace may read
+    :ivar user_roles: whether people with the role ``view``, ``edit`` or ``admin`` in a namespace may read
         EurekaSyncers, EurekaMirrors and StackRefreshes there, and write them with ``edit`` or ``admin``.
     :ivar image: the operator's image; one that names no tag or digest itself gets ``tag``.
     :ivar tag: of the image; default this package's version.

@@ -1,4 +1,4 @@
-"""What the chart lets through the operator takes: the rules that Helm applies are those of the settings."""
+"""The operator takes each value that the chart lets through: Helm applies the rules of the settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RULED = {
 
 
 def refuses(option: Option, text: str) -> bool:
-    """Whether the operator ends with this text."""
+    """Return True where the operator ends with this text."""
     try:
         option.read(SourcedText(text.strip(), "here"))
     except ConfigurationError:
@@ -49,7 +49,7 @@ def refuses(option: Option, text: str) -> bool:
 
 @pytest.mark.parametrize("name", RULED)
 def test_the_operator_takes_what_a_rule_lets_through(name: str) -> None:
-    """Whatever fits the pattern."""
+    """Every text that fits the pattern."""
     option, rule = RULED[name]
 
     @PATIENT

@@ -79,7 +79,7 @@ def test_another_generator_is_not_changed_blindly(script: str) -> None:
 
 
 def test_another_mermaid_is_refused(tmp_path: Path) -> None:
-    """Whatever the package says that it carries: the bytes are those of Mermaid's authors."""
+    """The bytes must be those of Mermaid's authors, whatever the package calls them."""
     with zipfile.ZipFile(tmp_path / "mermaidx-1.0-py3-none-any.whl", "w") as archive:
         archive.writestr(site_scripts.MERMAID, "alert(1)")
     with pytest.raises(site_scripts.Unexpected, match="has the SHA-256"):

@@ -1,4 +1,4 @@
-"""What unit tests share: an event loop, without which there is no output of Pulumi's."""
+"""An event loop for tests of resources: without one there is no output of Pulumi's."""
 
 from __future__ import annotations
 
