@@ -1,6 +1,7 @@
 # The operator's image, without Pulumi, which the operator never loads. Build it with scripts/build-image, which
 # makes the wheel first: what is not in dist/ is not in the image.
-ARG PYTHON_IMAGE=docker.io/library/python:3.12-slim
+# By digest, so that a build of a commit begins with the same bytes; .github/dependabot.yml has it follow the tag.
+ARG PYTHON_IMAGE=docker.io/library/python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 
 FROM ${PYTHON_IMAGE} AS build
 COPY requirements-operator.lock dist/*.whl /build/

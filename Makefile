@@ -92,6 +92,8 @@ lock:  ## Pin the dependencies anew (needs uv)
 	  --group operator --constraint requirements.lock --output-file requirements-operator.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group site --output-file requirements-site.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-deps \
+	  --group site-diagrams --output-file requirements-site-diagrams.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group setup --output-file requirements-uv.lock
 
@@ -119,7 +121,11 @@ site: setup  ## Build the documentation as a site, into site/ (REPOSITORY_URL=ht
 	@$(RUN) -m scripts.site
 	@test -x .venv-site/bin/zensical || $(PYTHON) -m venv .venv-site
 	@.venv-site/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
+	@rm -rf build/site-diagrams
+	@.venv-site/bin/python -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps \
+	  --dest build/site-diagrams -r requirements-site-diagrams.lock
 	@.venv-site/bin/zensical build --strict --clean
+	@$(RUN) -m scripts.site_scripts
 	@$(RUN) -m scripts.site_links
 
 release-dry-run: setup  ## Make all that a release publishes, into build/release/, and publish nothing

@@ -1,6 +1,6 @@
 """Writes what is made for and of the operator's chart: `make chart`.
 
-Its README, the files that it packs, and the kustomize base.
+Its README, the files that it packs, the rules of the operator's settings, and the kustomize base.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from pathlib import Path
 import yaml
 
 from lab.programs import HELM, provide
+from scripts.chart_settings import settings_text
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "eurekube"
 README = CHART / "README.md"
+SETTINGS = CHART / "files" / "settings.json"
 BASE = ROOT / "deploy" / "kustomize" / "base"
 CRDS = ROOT / "deploy" / "kustomize" / "crds"
 
@@ -107,6 +109,7 @@ def main() -> None:
     for name, folder in PACKED.items():
         shutil.rmtree(CHART / "files" / name, ignore_errors=True)
         shutil.copytree(folder, CHART / "files" / name)
+    SETTINGS.write_text(settings_text())  # before helm renders the base, which needs it
     (BASE / "operator.yaml").write_text(base_text())
     for file in (ROOT / "crds").glob("*.yaml"):
         shutil.copy(file, CRDS / file.name)

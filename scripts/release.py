@@ -1,7 +1,8 @@
 """Makes all that a release publishes, and publishes nothing: `make release-dry-run`.
 
-Wheel, sdist, what the image holds, the chart where there is one, a bill of materials (CycloneDX), a statement
-of provenance (in-toto, SLSA), checksums. The release workflow runs the same and signs and uploads it.
+Wheel, sdist, the operator's wheel without Pulumi, what the image holds, the chart where there is one,
+`install.yaml` for kubectl, a bill of materials (CycloneDX), a statement of provenance (in-toto, SLSA) and
+checksums. The release workflow runs the same and signs and uploads it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ import yaml
 
 from eurekube_provider import __version__
 from lab.programs import HELM, provide
+from scripts.operator_package import operator_wheel
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "release"
 CHART = ROOT / "charts" / "eurekube"
+BASE = ROOT / "deploy" / "kustomize" / "base"
 LOCK = ROOT / "requirements-operator.lock"
 
 
@@ -103,6 +106,29 @@ def chart_package(out: Path) -> list[Path]:
     before = set(out.glob("*.tgz"))
     run(provide([HELM])[HELM], "package", CHART, "--app-version", __version__, "--destination", out)
     return sorted(set(out.glob("*.tgz")) - before)
+
+
+def install_manifest(out: Path) -> list[Path]:
+    """The operator with its custom resources for kubectl; nothing where the tree has no base."""
+    if not BASE.is_dir():
+        return []
+    made = out / "install.yaml"
+    made.write_text(manifest(), encoding="utf-8")
+    return [made]
+
+
+def manifest() -> str:
+    """``install.yaml``: what `kubectl kustomize deploy/kustomize/base` prints, in the words of its files."""
+    texts = [file.read_text(encoding="utf-8") for file in files_of(BASE)]
+    head = f"# Eurekube {__version__} for kubectl: docs/start/kubectl.md says how to use it.\n"
+    return head + "".join(f"---\n{text.strip()}\n" for text in texts)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files that a kustomization names, in its order."""
+    named = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    found = [(folder / name).resolve() for name in named]
+    return [file for one in found for file in (files_of(one) if one.is_dir() else [one])]
 
 
 def bill_of_materials(out: Path) -> Path:
@@ -198,7 +224,8 @@ def dry_run(tag: str) -> list[Path]:
     contents = OUT / "image-contents.json"
     contents.write_text(json.dumps(image_contents(wheel, scratch / "image"), indent=1) + "\n")
     shutil.rmtree(scratch)
-    made += [contents, *chart_package(OUT), bill_of_materials(OUT)]
+    made += [operator_wheel(wheel), contents, *chart_package(OUT), *install_manifest(OUT)]
+    made += [bill_of_materials(OUT)]
     statement = OUT / "provenance.intoto.json"
     statement.write_text(json.dumps(provenance(made, commit, tag), indent=1) + "\n")
     sums = OUT / "SHA256SUMS"

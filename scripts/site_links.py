@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from scripts.site_scripts import LOADED
 
 SITE = Path(__file__).parents[1] / "site"
 
@@ -33,7 +36,10 @@ class _Page(HTMLParser):
 
 
 def complaints(site: Path = SITE) -> list[str]:
-    """A sentence for each link that leads nowhere, and for each thing that a page loads from elsewhere."""
+    """A sentence for each link that leads nowhere, and for each thing that is loaded from elsewhere.
+
+    By a page, or by one of the site's own scripts or style sheets. Mermaid's has addresses of licences only.
+    """
     pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     found = []
     for path, page in pages.items():
@@ -49,6 +55,12 @@ def complaints(site: Path = SITE) -> list[str]:
                 found.append(f"{where}: {link} is not there")
             elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].places:
                 found.append(f"{where}: {link} names a heading that is not there")
+    for path in sorted([*site.rglob("bundle.*.js"), *site.rglob("*.css")]):
+        text = path.read_text(encoding="utf-8")
+        addresses = {one[0].strip("\"'`") for one in LOADED.finditer(text)}
+        if path.suffix == ".css":
+            addresses |= set(re.findall(r"url\(\s*[\"']?((?:https?:)?//[^\"')]+)", text))
+        found += [f"{path.relative_to(site)}: {one} is loaded from elsewhere" for one in sorted(addresses)]
     return found
 
 

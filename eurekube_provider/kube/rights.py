@@ -1,4 +1,4 @@
-"""The rules of RBAC that the operator needs in Kubernetes, and no more."""
+"""RBAC rules that the operator needs in Kubernetes, and no more, and what people need for our kinds."""
 
 from __future__ import annotations
 
@@ -55,6 +55,15 @@ MIRROR_CLUSTER = (
     Rule(("networking.k8s.io",), ("servicecidrs",), ("list",)),
 )
 """Needed for the whole cluster, where the operator serves mirrors."""
+
+_OUR_KINDS = ("eurekasyncers", "eurekamirrors", "stackrefreshes")
+
+USER_ROLES = {
+    "view": Rule(("eurekube.io",), _OUR_KINDS, ("get", "list", "watch")),
+    # Not their status: the operator reads there which names a namespace has had
+    "edit": Rule(("eurekube.io",), _OUR_KINDS, ("create", "update", "patch", "delete", "deletecollection")),
+}
+"""Rules for people, by the role of Kubernetes that they are added to; edit has those of view, admin both."""
 
 
 def pulumi_stack(name: str) -> Rule:

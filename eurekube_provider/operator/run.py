@@ -75,7 +75,7 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
         everything was reconciled. With one there is no election, no web and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
-    routes = Routes()
+    routes = Routes(has_status_page=settings.status_page)
     address = parse_address(settings.web_address) if ledger is None else None
     web = WebServer(address, routes) if address else None
     if web:

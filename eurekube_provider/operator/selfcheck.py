@@ -10,6 +10,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import (
     ConfigurationError,
@@ -18,7 +20,7 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.eureka.connection import BatchMode
+from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
@@ -86,7 +88,8 @@ KINDS = {
 class CheckResult:
     """One thing that was looked at.
 
-    :ivar check: ``kubernetes``, ``crd``, ``permission``, ``eureka``, ``batches`` or ``clock``.
+    :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches`` or
+        ``clock``.
     :ivar subject: which one.
     :ivar detail: how it is; for a warning also what does not work, and what to do.
     """
@@ -112,6 +115,7 @@ def check(settings: Settings) -> list[CheckResult]:
             access, settings.watch_namespaces, lease, stacks, serves_mirrors=settings.mirrors
         )
     for name, connection in settings.connections.items():
+        findings += check_encryption(name, connection)
         peers = Peers(connection)
         findings += check_eureka(name, peers)
         peers.close()
@@ -221,6 +225,30 @@ def _allowed(access: KubeAccess, rule: Rule, resource: str, verb: str, namespace
     }
     status = access.request("POST", REVIEWS, body=review).get("status") or {}
     return bool(status.get("allowed"))
+
+
+def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
+    """Warn where everybody between here and a server of a connection can read its password or token.
+
+    What stays on this machine, such as the way to a proxy beside it that speaks https, is not meant.
+    """
+    what = "password" if connection.token is None else "token"
+    parts = [urlsplit(url) for url in connection.service_urls]
+    plain = [one.netloc for one in parts if one.scheme == "http" and not _is_this_machine(one.hostname or "")]
+    if not plain or connection.password is connection.token is None:
+        return []
+    detail = (
+        f"the {what} is sent to {', '.join(plain)} by plain http, where whoever is on the way reads it: use"
+        " https URLs, or a proxy beside the operator that speaks https"
+    )
+    return [CheckResult("encryption", name, Verdict.WARNING, detail)]
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_eureka(name: str, peers: Peers) -> list[CheckResult]:

@@ -176,6 +176,12 @@ class Settings:
         "where to serve health, metrics and the status page; empty for nowhere",
         empty="",
     )
+    status_page: bool = option(
+        TRUTH,
+        default=True,
+        text="serve the status page and its data, which show every watched namespace to whoever reaches them;"
+        " false for health and metrics alone",
+    )
     log_format: str = option(choice("json", "text"), "json", "how logs are written")
     log_level: str = option(
         choice("DEBUG", "INFO", "WARNING", "ERROR", read=str.upper),

@@ -14,8 +14,8 @@ from eurekube_provider.core.errors import ConfigurationError
 
 Extra = Literal["kubernetes", "operator", "cli", "demo"]
 
-_OPTIONAL = frozenset({"jinja2", "kubernetes", "prometheus_client", "pulumi_kubernetes", "rich"})
-"""Modules that no more than extras install."""
+_OPTIONAL = frozenset({"jinja2", "kubernetes", "prometheus_client", "pulumi", "pulumi_kubernetes", "rich"})
+"""Modules that no more than extras install; the package ``eurekube-operator`` does not bring Pulumi."""
 
 
 class MissingExtra(ConfigurationError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import warnings
 from collections.abc import Mapping, Sequence
 
 from eurekube_provider.core.identity import APPLICATION_TYPE, INSTANCE_TYPE
@@ -17,8 +19,18 @@ class EurekubeMocks(MockedRegistrations, RegistrationAssertions):
     """For ``pulumi.runtime.set_mocks``: what the program would register, checked as an update checks it.
 
     Other resources get their inputs as outputs. A program that needs more derives a class and extends
-    ``new_resource`` and ``call``.
+    ``new_resource`` and ``call``. Pulumi's mocks need a current event loop: where there is none, as in every
+    process on Python 3.14, one is made.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                asyncio.get_event_loop()
+        except RuntimeError:
+            asyncio.set_event_loop(asyncio.new_event_loop())
 
     def instances_by_place(self) -> Mapping[str, Sequence[FoundInstance]]:
         """Return the instances that the program would register.

@@ -22,16 +22,22 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import NAMESPACES
 from lab import Lab
-from lab.programs import HELM, find_kubectl, provide
-from lab.workloads import Cluster, wait_for
+from lab.programs import HELM, HELM_4, find_kubectl, provide
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from scripts.blocks import blocks
+from scripts.release import manifest
 from tests.system.conftest import addresses, run_commands
 from tests.system.stacks import ROOT, needs_kubectl, needs_pulumi, needs_yaml, own_pulumi
 
 pytestmark = [pytest.mark.lab, needs_kubectl]
 
 START = ROOT / "docs" / "start"
+CHANGE_URL, UPGRADE, UNINSTALL = (
+    ROOT / "docs" / "guides" / f"{name}.md" for name in ("change-url", "upgrade", "uninstall")
+)
+DEPLOYED = "kubectl get deployment eurekube-operator --namespace eurekube-system -o yaml\n"
 MOST_COMMANDS = 10
 
 
@@ -147,7 +153,7 @@ def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: P
     assert one.commands <= MOST_COMMANDS
     install, resources, syncer, run, look = one.scripts
     prepared, _, rest = install.partition("pip install ")
-    assert rest == "'eurekube-provider[cli,operator]'\n"
+    assert rest == "eurekube-operator\n"
     one.types(prepared + one.installed("eurekube"))
     activate = prepared.splitlines()[-1] + "\n"
     assert str(one.folder) in one.types(activate + "command -v eurekube")
@@ -166,24 +172,41 @@ def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: P
 def test_a_newcomer_with_kubectl(
     lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path
 ) -> None:
-    """docs/start/kubectl.md: a pass registers the pods as the dry run said; another one takes them out."""
+    """docs/start/kubectl.md, and the pages about another URL, an upgrade and the end: nothing is left."""
     rating(cluster)
     one = Newcomer("kubectl.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
-    install, resources, check, syncer, once = one.scripts
-    package, _, export = one.told(install).partition("\n")
-    assert package == "pip install 'eurekube-provider[cli,operator]'"
+    (one.folder / "install.yaml").write_text(manifest())
+    eureka_is, install, syncer, look = one.scripts
+    one.types(one.told(eureka_is) + install)
     one.types("python3 -m venv eurekube\n" + one.installed("eurekube"))
-    one.environment["PATH"] = os.pathsep.join([str(one.folder / "eurekube/bin"), one.environment["PATH"]])
-    one.types(export + resources + check + syncer)
+    assert one.url in one.types(DEPLOYED)
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
-    dry, run = once.splitlines()
-    assert "2 to register" in one.types(export + dry)
-    assert not addresses(eureka, "rating").keys() & ready.keys()
-    one.types(export + run)
-    assert ready.items() <= addresses(eureka, "rating").items()
-    one.types(export + f"kubectl delete eurekasyncer rating --namespace shop --wait=false\n{run}")
-    assert not addresses(eureka, "rating").keys() & ready.keys()
+    with one.running(in_place_of_the_pods(one)):
+        one.types(syncer)
+        assert ready.items() <= addresses(eureka, "rating").items()
+        wait_for(lambda: "2/2" in one.types(look), "the status", 30.0)
+        # Another Eureka beside the first one.
+        _, file, kustomization = (block.text for block in blocks(CHANGE_URL) if block.language == "yaml")
+        (one.folder / "operator.yaml").write_text(file)
+        old = kustomization.replace("http://eureka-old:8761/eureka", one.url)
+        (one.folder / "kustomization.yaml").write_text(old)
+        (upgrade,) = (block.script() for block in blocks(UPGRADE) if "apply --server-side" in block.text)
+        assert "/etc/eurekube-settings/operator.yaml" in one.types(upgrade + DEPLOYED)
+        one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
+        assert not addresses(eureka, "rating").keys() & ready.keys()
+    (end,) = (block.script() for block in blocks(UNINSTALL) if "delete namespace" in block.text)
+    one.types(end)
+    left = one.types("kubectl get clusterroles,clusterrolebindings,namespaces -o name")
+    assert not re.findall(r"\S*eurekube-system\S*", left)
+
+
+def in_place_of_the_pods(one: Newcomer) -> str:
+    """The operator's program beside the cluster, with the Lease of the operator that is in it."""
+    return (
+        f"exec env EUREKA_URL={one.url} eurekube/bin/python -m eurekube_provider.operator"
+        " --watch-namespace shop --lease-namespace eurekube-system"
+    )
 
 
 @pytest.mark.pulumi
@@ -269,15 +292,39 @@ def test_a_newcomer_with_helm(lab: Lab, cluster: Cluster, eureka: Peers, wheel: 
     ownership = f"{chart} --take-ownership"
     one.types(one.told(install).replace("oci://ghcr.io/eurekube/charts/eurekube", ownership))
     one.types("python3 -m venv eurekube\n" + one.installed("eurekube"))
-    container = (
-        f"exec env EUREKA_URL={one.url} eurekube/bin/python -m eurekube_provider.operator"
-        " --watch-namespace shop --lease-namespace eurekube-system"
-    )
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
-    with one.running(container):
+    with one.running(in_place_of_the_pods(one)):
         one.types(syncer)
         assert ready.items() <= addresses(eureka, "rating").items()
         wait_for(lambda: "2/2" in one.types(look), "the status", 30.0)
         one.types("kubectl delete eurekasyncer rating --namespace shop --timeout=60s")
         assert not addresses(eureka, "rating").keys() & ready.keys()
     one.types("helm uninstall eurekube --namespace eurekube-system --no-hooks --wait")
+
+
+@pytest.mark.parametrize("program", [HELM, HELM_4])
+def test_helm_goes_on_with_what_kubectl_installed(
+    program: str, lab: Lab, cluster: Cluster, wheel: Path, tmp_path: Path
+) -> None:
+    """As docs/start/kubectl.md says: without the flag it is refused, and with it the same objects go on."""
+    one = Newcomer("kubectl.md", empty(tmp_path), lab, wheel)
+    (one.folder / "install.yaml").write_text(manifest())
+    one.types(one.told("".join(one.scripts[:2])))
+    helm, chart = provide([program])[program], ROOT / "charts" / "eurekube"
+    before = cluster.get(DEPLOYMENTS, "eurekube-operator", "eurekube-system") or {}
+    install, *_ = (block.script() for block in blocks(START / "helm.md") if block.script())
+    command = one.told(install).replace("oci://ghcr.io/eurekube/charts/eurekube", str(chart))
+    command = command.replace("helm install", f"{helm} install")
+    with pytest.raises(AssertionError, match="exists and cannot be imported into the current release"):
+        one.types(command)
+    one.types(command.replace(str(chart), f"{chart} {' '.join(OWNERSHIP[program])}"))
+    after = cluster.get(DEPLOYMENTS, "eurekube-operator", "eurekube-system") or {}
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
+    one.types(f"{helm} uninstall eurekube --namespace eurekube-system --no-hooks --wait")
+    cluster.delete(NAMESPACES, "eurekube-system")
+    wait_for(lambda: cluster.get(NAMESPACES, "eurekube-system") is None, "the namespace to go")
+
+
+OWNERSHIP = {HELM: ["--take-ownership"], HELM_4: ["--take-ownership", "--force-conflicts"]}
+"""The flags by which each version of helm takes over objects that kubectl made."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -17,7 +18,16 @@ from eurekube_provider.operator.options import variable
 from eurekube_provider.operator.settings import OPTIONS
 from eurekube_provider.resources.files import crd_documents
 from lab.programs import find_kubectl
-from scripts.chart_reference import BASE, CRDS, README, base_text, chart_readme, values_of
+from scripts.chart_reference import (
+    BASE,
+    CRDS,
+    README,
+    SETTINGS,
+    base_text,
+    chart_readme,
+    values_of,
+)
+from scripts.chart_settings import rules, settings_text
 from tests.system.operator_objects import (
     CHART,
     NAMESPACE,
@@ -54,6 +64,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"mirrors": True, "mirror_cidrs": ["10.20.0.0/16"], "watch_namespaces": ["shop"]},
         {"mirrors": True, "mirrorCidrs": ["10.20.0.0/16"], "watchNamespaces": ["shop"]},
     ),
+    "none of the roles for people": ({"user_roles": False}, {"userRoles": False}),
     "pods": (
         {
             "image_pull_secrets": ["registry"],
@@ -116,7 +127,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "connections": {
                 "eu": {"urls": URLS, "user": "me", "password": "p", "ca_certificate": "PEM", "mode": "rest"},
                 "us": {
-                    "urls": ["http://us:8080/eureka"],
+                    "urls": ["z=http://us:8080/eureka"],
                     "token": "t",
                     "proxy": "http://proxy:3128",
                     "zone": "z",
@@ -128,7 +139,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "connections": {
                 "eu": {"urls": URLS, "user": "me", "password": "p", "caCertificate": "PEM", "mode": "rest"},
                 "us": {
-                    "urls": ["http://us:8080/eureka"],
+                    "urls": ["z=http://us:8080/eureka"],
                     "token": "t",
                     "proxy": "http://proxy:3128",
                     "zone": "z",
@@ -168,6 +179,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "network_policy": True,
             "web_namespaces": ["monitoring"],
             "egress_ports": [3128, 8443],
+            "egress_cidrs": ["192.0.2.0/24", "2001:db8::/32"],
             "service_monitor": True,
             "prometheus_rule": True,
             "monitoring_labels": {"release": "prometheus"},
@@ -176,6 +188,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "networkPolicy": True,
             "webNamespaces": ["monitoring"],
             "egressPorts": [3128, 8443],
+            "egressCidrs": ["192.0.2.0/24", "2001:db8::/32"],
             "serviceMonitor": True,
             "prometheusRule": True,
             "monitoringLabels": {"release": "prometheus"},
@@ -252,12 +265,13 @@ def test_the_component_for_mirrors_is_the_chart_with_them(tmp_path: Path) -> Non
 
 
 def test_what_is_generated_is_current() -> None:
-    """Base, CRDs of the base and the chart's README: else `make chart`."""
+    """Base, CRDs of the base, the chart's README and its rules of settings: else `make chart`."""
     assert (BASE / "operator.yaml").read_text() == base_text()
     assert {file.name: file.read_text() for file in CRDS.glob("*.io.yaml")} == {
         file.name: file.read_text() for file in (ROOT / "crds").glob("*.yaml")
     }
     assert README.read_text() == chart_readme()
+    assert SETTINGS.read_text() == settings_text()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -294,6 +308,10 @@ def test_helm_lint_is_content(version: int) -> None:
         ({"environment": {"WEB_ADDRESS": ""}}, "environment must not set WEB_ADDRESS"),
         ({"environment": {"EUREKA_TOKEN": "s3cret"}}, "would stand in clear"),
         ({"environment": {"RESYNC_SECONDS": 30}}, "RESYNC_SECONDS"),
+        ({"extraEnv": [{"name": "WEB_ADDRESS", "value": ":9090"}]}, "extraEnv must not set WEB_ADDRESS"),
+        ({"extraArgs": ["--web-address=:9090"]}, "extraArgs must not set --web-address"),
+        ({"networkPolicy": True, "egressCidrs": ["192.0.2.1"]}, 'egressCidrs: "192.0.2.1" must be'),
+        ({"egressCidrs": ["192.0.2.0/24"]}, "mean nothing without networkPolicy"),
         ({"connections": {"default": {"urls": ["http://a/e"]}}}, "connections: default is what eurekaUrls"),
         ({"connections": {"eu": {"urls": ["http://a/e"], "mode": "fast"}}}, "mode"),
         ({"connections": {"eu": {"urls": ["http://u:s3cret@a/e"]}}}, "no URL may carry credentials"),
@@ -329,13 +347,29 @@ def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
     fixed = {"WEB_ADDRESS", "LEASE_NAME", "POD_NAME"}
     variables = {variable(option.name) for option in OPTIONS if option.variable}
     assert own.keys() | fixed <= variables
-    rest = dict.fromkeys(variables - own.keys() - fixed, "1")
-    values = {**PLAIN, "environment": rest, "extraArgs": ["--kubeconfig=/etc/kubeconfig"]}
-    (deployment,) = [item for item in chart_objects(values, tmp_path) if item["kind"] == "Deployment"]
-    (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    env = {item["name"]: item.get("value") for item in container["env"]}
-    assert env.items() >= rest.items()
-    assert container["args"] == ["--kubeconfig=/etc/kubeconfig"]
+    rest = {name: some_text(name) for name in variables - own.keys() - fixed}
+    with_token, with_password = {"EUREKA_TOKEN_FILE"}, {"EUREKA_USER", "EUREKA_PASSWORD_FILE"}
+    for one_or_the_other in (with_token, with_password):
+        environment = {name: text for name, text in rest.items() if name not in one_or_the_other}
+        values = {
+            "eurekaUrls": ["1=http://eureka:8761/eureka"],
+            "environment": environment,
+            "extraArgs": ["--kubeconfig=/etc/kubeconfig"],
+        }
+        (deployment,) = [item for item in chart_objects(values, tmp_path) if item["kind"] == "Deployment"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        env = {item["name"]: item.get("value") for item in container["env"]}
+        assert env.items() >= environment.items()
+        assert container["args"] == ["--kubeconfig=/etc/kubeconfig"]
+
+
+def some_text(name: str) -> str:
+    """A text that the setting of this variable takes."""
+    pattern = rules()["settings"][name].get("pattern", "")
+    timing = {"LEASE_DURATION_SECONDS": "16", "RENEW_DEADLINE_SECONDS": "11"}
+    return timing.get(name) or next(
+        text for text in ("1", "true", "json", "rest", "DEBUG", "a=b") if re.search(pattern, text)
+    )
 
 
 def test_pods_and_objects_take_what_is_theirs(tmp_path: Path) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import email
+import hashlib
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from eurekube_provider import __version__
+from eurekube_provider.cli.commands import COMMANDS
 from scripts.chart_reference import CHART, PACKED
+from scripts.operator_package import operator_wheel
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,6 +105,75 @@ def test_the_wheel_carries_what_the_demo_deploys(tmp_path: Path) -> None:
             assert packed.read(f"eurekube_provider/program/{name}") == (ROOT / name).read_bytes()
 
 
+@pytest.fixture(scope="module")
+def operator_package(tmp_path_factory: pytest.TempPathFactory) -> tuple[zipfile.ZipFile, zipfile.ZipFile]:
+    """The wheel of all, and the one that is made of it."""
+    folder = tmp_path_factory.mktemp("wheels")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return zipfile.ZipFile(wheel), zipfile.ZipFile(operator_wheel(wheel))
+
+
+def test_the_operators_package_has_the_same_files_and_no_pulumi(
+    operator_package: tuple[zipfile.ZipFile, zipfile.ZipFile],
+) -> None:
+    """It requires what the image has, and what the commands need beside it."""
+    everything, operator = (
+        {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
+        for wheel in operator_package
+    )
+    assert everything == operator
+    _, made = operator_package
+    told = email.message_from_bytes(made.read(f"eurekube_operator-{__version__}.dist-info/METADATA"))
+    extras = project()["project"]["optional-dependencies"]
+    required = told.get_all("Requires-Dist") or []
+    wanted = names(project()["dependency-groups"]["operator"]) | names(extras["cli"])
+    assert {each.lower() for each in names(required)} == {each.lower() for each in wanted}
+    assert len(required) == len(set(required))
+    assert (told["Name"], told["Version"]) == ("eurekube-operator", __version__)
+    assert told.get_all("Provides-Extra") is None
+    commands = made.read(f"eurekube_operator-{__version__}.dist-info/entry_points.txt").decode()
+    assert "eurekube = eurekube_provider.cli.main:main" in commands
+    assert "pulumi" not in commands
+
+
+def test_the_operators_package_can_be_installed(
+    operator_package: tuple[zipfile.ZipFile, zipfile.ZipFile], tmp_path: Path
+) -> None:
+    """Each of its files has the digest that its record names."""
+    wheel = Path(str(operator_package[1].filename))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, "--target", str(tmp_path), str(wheel)], check=True, capture_output=True)
+    (described,) = tmp_path.glob("*.dist-info")
+    assert PathDistribution(described).metadata["Name"] == "eurekube-operator"
+    with operator_package[1] as archive:
+        (record,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/RECORD"))
+        told = {path: digest for path, digest, _ in csv.reader(record.splitlines())}
+        assert told.keys() == set(archive.namelist())
+        for path, digest in told.items():
+            found = base64.urlsafe_b64encode(hashlib.sha256(archive.read(path)).digest()).decode().rstrip("=")
+            assert digest in ("", f"sha256={found}")
+
+
+WITHOUT_PULUMI = """
+import sys
+sys.modules["pulumi"] = None
+from eurekube_provider.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_works_without_pulumi_or_names_the_package(command: str) -> None:
+    """As where the operator's package is installed: those that run programs need the other one."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PULUMI, command, "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    needs_it = command in ("apply", "drift", "remove", "render", "summary")
+    assert (done.returncode, "eurekube-provider[" in done.stderr) == (int(needs_it), needs_it), done.stderr
+
+
 def test_the_extra_for_the_demo_brings_what_its_processes_need() -> None:
     """The commands, the operator, and the program's components."""
     extras = project()["project"]["optional-dependencies"]
@@ -112,6 +189,54 @@ def test_only_what_the_dockerfile_copies_is_sent_to_the_builder() -> None:
     assert {line.removeprefix("!") for line in kept} == set(copied.split())
 
 
+def test_the_base_image_is_pinned_by_digest() -> None:
+    """With its tag beside it, which a bot follows; both stages begin with it."""
+    text = (ROOT / "Dockerfile").read_text()
+    (image,) = re.findall(r"^ARG PYTHON_IMAGE=(.+)$", text, flags=re.MULTILINE)
+    assert re.fullmatch(r"[\w./-]+:3\.\d+-slim@sha256:[0-9a-f]{64}", image)
+    assert set(re.findall(r"^FROM (\S+)", text, flags=re.MULTILINE)) == {"${PYTHON_IMAGE}"}
+
+
+BOT = {
+    "docker": ("Dockerfile",),
+    "github-actions": (".github/workflows/*.yml",),
+    "gomod": ("lab/go/*/go.mod",),
+    "maven": ("lab/*/pom.xml",),
+    "npm": ("lab/*/package.json",),
+    "pip": ("pyproject.toml",),
+}
+"""Where versions are pinned, by what the bot calls it."""
+
+
+def test_a_bot_proposes_updates_of_whatever_is_pinned() -> None:
+    """For each folder that has pins of a kind; a folder that is named has some."""
+    told = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    found: dict[str, set[str]] = {}
+    for one in told:
+        for pattern in one.get("directories") or [one["directory"]]:
+            folders = ROOT.glob(pattern.strip("/")) if pattern != "/" else [ROOT]
+            found.setdefault(one["package-ecosystem"], set()).update(
+                str(folder.relative_to(ROOT)) for folder in folders
+            )
+    pinned = {
+        kind: {str(file.parent.relative_to(ROOT)) for pattern in patterns for file in ROOT.glob(pattern)}
+        for kind, patterns in BOT.items()
+    }
+    pinned["github-actions"] = {"."}  # what the bot's documentation calls the place of the workflows
+    assert found == pinned
+
+
+def test_the_workflow_tests_each_python_that_is_supported() -> None:
+    """Those of the package's page: one by the whole test, the others by what needs Python only."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    (whole,) = (
+        step["with"]["python-version"] for step in jobs["python"]["steps"] if "setup-python" in str(step)
+    )
+    said = [one.rpartition(" ")[2] for one in project()["project"]["classifiers"] if ":: 3." in one]
+    assert [whole, *jobs["unit"]["strategy"]["matrix"]["python-version"]] == said
+    assert any(step.get("run", "").startswith("make unit") for step in jobs["unit"]["steps"])
+
+
 def test_the_workflow_runs_what_ci_runs() -> None:
     """Each step of the tests is a job, and only one of the jobs builds servers."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
@@ -122,3 +247,5 @@ def test_the_workflow_runs_what_ci_runs() -> None:
     assert {target for target, _ in called if target} == {"test", "test-real"}
     assert ("", "fetch --pulumi") in called
     assert [name for name, said in steps.items() if "lab fetch" in said] == ["real"]
+    assert "make site" in (ROOT / ".ci" / "run").read_text()
+    assert "make site" in steps["site"]

@@ -169,3 +169,59 @@ capabilities:
 {{- range $texts | uniq | sortAlpha }}{{ $sorted = append $sorted (trimPrefix "0" . | trimPrefix "0" | trimPrefix "0" | trimPrefix "0" | int) }}{{ end -}}
 {{ dict "ports" $sorted | toJson }}
 {{- end }}
+
+{{/* The zones of service URLs, as a JSON list under "zones". */}}
+{{- define "eurekube.zones" -}}
+{{- $zones := list -}}
+{{- range . }}{{ $zones = append $zones (regexFind "^[^=/:,]+=" . | trimSuffix "=" | trim) }}{{ end -}}
+{{ dict "zones" (compact $zones) | toJson }}
+{{- end }}
+
+{{/* "true" where a secret can be read from a file: one line, not empty, without control characters. */}}
+{{- define "eurekube.isSecret" -}}
+{{- if and (trim .) (not (regexMatch "[\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}\\x{2029}]" (trim .))) }}true{{ end -}}
+{{- end }}
+
+{{/* "true" where the text fits the pattern of a URL, and what stands in brackets is an address. */}}
+{{- define "eurekube.isUrl" -}}
+{{- if regexMatch .pattern .text -}}
+{{- $inside := regexFind "\\[[^\\]]*\\]" .text | trimPrefix "[" | trimSuffix "]" -}}
+{{- if or (not $inside) (include "eurekube.bits" $inside) }}true{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* "true" where a text is a network such as 192.0.2.0/24, without bits set behind its length. */}}
+{{- define "eurekube.isNetwork" -}}
+{{- $parts := splitn "/" 2 . -}}
+{{- $bits := include "eurekube.bits" $parts._0 -}}
+{{- if and $bits (regexMatch "^(0|[1-9][0-9]{0,2})$" (toString $parts._1)) -}}
+{{- $length := int $parts._1 -}}
+{{- if le $length (len $bits) }}{{ if not (contains "1" (substr $length (len $bits) $bits)) }}true{{ end }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The bits of an address, 32 or 128 of them; nothing for a text that is no address. */}}
+{{- define "eurekube.bits" -}}
+{{- if regexMatch "^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$" . -}}
+{{- range splitList "." . }}{{ printf "%08b" (int .) }}{{ end -}}
+{{- else if contains ":" . -}}
+{{- $halves := splitList "::" . -}}
+{{- $isAddress := le (len $halves) 2 -}}
+{{- range $halves }}{{ if not (regexMatch "^([0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4})*)?$" .) }}{{ $isAddress = false }}{{ end }}{{ end -}}
+{{- if $isAddress -}}
+{{- $before := splitList ":" (first $halves) | compact -}}
+{{- $after := list -}}
+{{- $missing := sub 8 (len $before) | int -}}
+{{- if eq (len $halves) 2 }}{{ $after = splitList ":" (last $halves) | compact }}{{ $missing = sub $missing (len $after) | int }}{{ end -}}
+{{- if or (and (eq (len $halves) 1) (eq $missing 0)) (and (eq (len $halves) 2) (gt $missing 0)) -}}
+{{- $digits := dict "0" "0000" "1" "0001" "2" "0010" "3" "0011" "4" "0100" "5" "0101" "6" "0110" "7" "0111" "8" "1000" "9" "1001" "a" "1010" "b" "1011" "c" "1100" "d" "1101" "e" "1110" "f" "1111" -}}
+{{- $groups := $before -}}
+{{- range until $missing }}{{ $groups = append $groups "0" }}{{ end -}}
+{{- range concat $groups $after -}}
+{{- repeat (mul 4 (sub 4 (len .)) | int) "0" -}}
+{{- range regexFindAll "." (lower .) -1 }}{{ index $digits . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}

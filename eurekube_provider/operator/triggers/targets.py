@@ -190,7 +190,8 @@ COMMON_KEYS = (_KIND, *_OF_TARGETS.values())
 KEYS_OF_KIND = {
     _PULUMI_STACK: (Option("stack", "NAMESPACE/NAME", ValueType(_stack_name), None, "the Stack"),),
     _WEBHOOK: (
-        Option("url", "URL", HTTP_URL, None, "what is called"),
+        Option("url", "URL", HTTP_URL, None, "what is called", shown="required, or url-file"),
+        Option("url-file", "FILE", TEXT, None, "file with the URL, where a part of it is a secret"),
         Option("secret-file", "FILE", TEXT, None, "file with the key of the signature"),
         Option("authorization-file", "FILE", TEXT, None, "file with the value of the header Authorization"),
         Option(
@@ -206,8 +207,9 @@ KEYS_OF_KIND = {
         Option("work-dir", "DIRECTORY", ValueType(_directory), None, "where its project is"),
     ),
 }
-REQUIRED_KEYS = {_PULUMI_STACK: ("stack",), _WEBHOOK: ("url",), _AUTOMATION: ("stack", "work-dir")}
-_SECRETS = ("secret", "authorization")
+REQUIRED_KEYS = {_PULUMI_STACK: ("stack",), _WEBHOOK: (), _AUTOMATION: ("stack", "work-dir")}
+SECRET_KEYS = ("secret", "authorization")
+"""Keys that name a file only: ``secret-file`` ..."""
 
 
 def targets_from(written: Any, place: str) -> dict[str, Target]:
@@ -228,34 +230,50 @@ def _target(name: str, entries: Mapping[str, Any], place: str) -> Target:
     if kind is None:
         raise ConfigurationError(f"{place}: there is no kind: add one of {', '.join(KEYS_OF_KIND)}")
     options = (*COMMON_KEYS, *KEYS_OF_KIND[kind])
-    given = from_file(place, entries, options, _SECRETS)
+    given = from_file(place, entries, options, SECRET_KEYS)
     for key in ("namespaces", *REQUIRED_KEYS[kind]):
         if key not in given or not given[key].text:
             hint = ": name those that may use it, or '*' for any" if key == "namespaces" else ""
             raise ConfigurationError(f"{place}: there is no {key}{hint}")
     values = {one.name: one.read(given.get(one.name)) for one in options}
     common = {field_name: values[one.name] for field_name, one in _OF_TARGETS.items()}
-    return Target(name, _way(kind, values, given), **common)
+    return Target(name, _way(kind, values, given, place), **common)
 
 
-def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText]) -> Way:
+def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText], place: str) -> Way:
     if kind == _PULUMI_STACK:
         return PulumiStack(*values["stack"])
     if kind == _AUTOMATION:
         return _automation(values["stack"], values["work-dir"])
+    url, where = _url(given, place)
     secrets = {
         key: read_secret(one.text, one.where)
-        for key in _SECRETS
+        for key in SECRET_KEYS
         if (one := given.get(f"{key}-file")) is not None and one.text
     }
     if not secrets:
         raise ConfigurationError(
-            f"{given['url'].where}: whoever is called must be able to tell that it was us: add a secret-file,"
+            f"{where}: whoever is called must be able to tell that it was us: add a secret-file,"
             " an authorization-file, or both"
         )
     if not secrets.get("authorization", "").isascii():
         raise ConfigurationError(f"{given['authorization-file'].where}: a header can carry ASCII only")
-    return Webhook(url=values["url"], form=Payload(values["form"]), **secrets)
+    return Webhook(url=url, form=Payload(values["form"]), **secrets)
+
+
+def _url(given: Mapping[str, SourcedText], place: str) -> tuple[str, str]:
+    """The URL that a webhook calls, and where it is named."""
+    url, file = (one if (one := given.get(key)) and one.text else None for key in ("url", "url-file"))
+    if url is not None and file is None:
+        return url.text, url.where
+    if file is None or url is not None:
+        raise ConfigurationError(
+            f"{place}: give url or, where a part of it is a secret, url-file: one of both"
+        )
+    try:
+        return str(HTTP_URL.parse(read_secret(file.text, file.where))), file.where
+    except ValueError as error:
+        raise ConfigurationError(f"{file.where}: the URL in {file.text} {error}") from None
 
 
 def _automation(stack: str, work_dir: str) -> Automation:

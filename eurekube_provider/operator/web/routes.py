@@ -17,9 +17,13 @@ STOPPING = "the operator is stopping"
 
 
 class Routes:
-    """Answers for the operator: at first that it starts, and once :meth:`show` was called all there is."""
+    """Answers for the operator: at first that it starts, and once :meth:`show` was called all there is.
 
-    def __init__(self) -> None:
+    :param has_status_page: False to serve no status, but health and metrics.
+    """
+
+    def __init__(self, *, has_status_page: bool = True) -> None:
+        self._has_status_page = has_status_page
         self._operator: RunningOperator | None = None
         self._why_not = STARTING
         self._metrics = Metrics()
@@ -42,7 +46,7 @@ class Routes:
         if request.path == "/metrics":
             body, content_type = self._metrics.page(request.accept)
             return Response(body, content_type)
-        if request.path in ("/", "/status.json"):
+        if request.path in ("/", "/status.json") and self._has_status_page:
             return self._status(request)
         return None
 

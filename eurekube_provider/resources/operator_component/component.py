@@ -113,7 +113,7 @@ class EurekubeOperator(pulumi.ComponentResource):
             opts=self._after(namespace),
         )
         rights = Rights(name, args, self._labels, self)
-        needed = [account, *crds, *rights.for_work(), *rights.for_election(namespace)]
+        needed = [account, *crds, *rights.for_work(), *rights.for_users(), *rights.for_election(namespace)]
         secrets = SecretNames()
         if args.credentials.own:
             secret = self._secret(f"{name}-eureka", CREDENTIALS, args.credentials.own, namespace)

@@ -5,10 +5,11 @@ A policy knows addresses and labels, no names, so that whom the pods may call is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, LabelSelectorRequirementArgs
 from pulumi_kubernetes.networking.v1 import (
+    IPBlockArgs,
     NetworkPolicyEgressRuleArgs,
     NetworkPolicyIngressRuleArgs,
     NetworkPolicyPeerArgs,
@@ -45,12 +46,20 @@ def operator_network_policy(name: str, args: EurekubeOperatorArgs) -> NetworkPol
                 from_=[NetworkPolicyPeerArgs(namespace_selector=callers)] if args.web_namespaces else None,
             )
         ],
-        egress=[
-            NetworkPolicyEgressRuleArgs(
-                ports=[NetworkPolicyPortArgs(port=_DNS, protocol="UDP"), *_tcp([_DNS, *sorted(ports)])]
-            )
-        ],
+        egress=_egress(sorted(ports), args.egress_cidrs),
     )
+
+
+def _egress(ports: Iterable[int], networks: Collection[str]) -> list[NetworkPolicyEgressRuleArgs]:
+    """Return the rules for calls: DNS anywhere, these ports in the networks, or anywhere if none is named."""
+    dns = [NetworkPolicyPortArgs(port=_DNS, protocol="UDP"), *_tcp([_DNS])]
+    if not networks:
+        return [NetworkPolicyEgressRuleArgs(ports=[*dns, *_tcp(ports)])]
+    blocks = [NetworkPolicyPeerArgs(ip_block=IPBlockArgs(cidr=network)) for network in networks]
+    return [
+        NetworkPolicyEgressRuleArgs(ports=dns),
+        NetworkPolicyEgressRuleArgs(to=blocks, ports=_tcp(ports)),
+    ]
 
 
 def _tcp(ports: Iterable[int]) -> list[NetworkPolicyPortArgs]:

@@ -68,6 +68,7 @@ _LISTS = {
     "mirror_cidrs": "['10.20.0.0/16']",
     "cluster_cidrs": "['10.42.0.0/16']",
     "egress_ports": "[3128]",
+    "egress_cidrs": "['192.0.2.0/24']",
 }
 """The arguments that are lists, each with one that can be used."""
 
@@ -93,6 +94,8 @@ class EurekubeOperatorArgs(PodArgs):
     :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
+    :ivar user_roles: whether people with the role ``view``, ``edit`` or ``admin`` in a namespace may read
+        EurekaSyncers, EurekaMirrors and StackRefreshes there, and write them with ``edit`` or ``admin``.
     :ivar image: the operator's image; one that names no tag or digest itself gets ``tag``.
     :ivar tag: of the image; default this package's version.
     :ivar replicas: how many pods: one leads, the others take over when it goes. 0 where the operator runs
@@ -114,6 +117,8 @@ class EurekubeOperatorArgs(PodArgs):
         Prometheus; empty for all.
     :ivar egress_ports: with ``network_policy``, further TCP ports that may be called: of a proxy, a webhook,
         another Eureka, an API server at another port.
+    :ivar egress_cidrs: with ``network_policy``, the networks in which these ports may be called; empty for
+        any. Those of Eureka and of the Kubernetes API belong to them. DNS may be called anywhere.
     :ivar service_monitor: whether a ServiceMonitor has the Prometheus Operator scrape the pods.
     :ivar prometheus_rule: whether a PrometheusRule brings the alerts.
     :ivar monitoring_labels: of ServiceMonitor and PrometheusRule, where Prometheus selects by labels, e.g.
@@ -139,6 +144,7 @@ class EurekubeOperatorArgs(PodArgs):
     operator_name: str = "eurekube"
     cluster_name: str | None = None
     watch_namespaces: Sequence[str] = ()
+    user_roles: bool = True
     image: pulumi.Input[str] = DEFAULT_IMAGE
     tag: pulumi.Input[str] | None = None
     replicas: int = 3
@@ -157,6 +163,7 @@ class EurekubeOperatorArgs(PodArgs):
     network_policy: bool = False
     web_namespaces: Sequence[str] = ()
     egress_ports: Sequence[int] = ()
+    egress_cidrs: Sequence[str] = ()
     service_monitor: bool = False
     prometheus_rule: bool = False
     monitoring_labels: Mapping[str, str] = field(default_factory=dict)
@@ -232,14 +239,14 @@ class EurekubeOperatorArgs(PodArgs):
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _names_tag(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
-        for name in ("create_namespace", "keep_crds", "force_destroy", "mirrors"):
+        for name in ("create_namespace", "keep_crds", "force_destroy", "mirrors", "user_roles"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"{name} must be true or false")
-        self._check_mirrors()
+        self._check_networks()
         for port in self.egress_ports:
             if not isinstance(port, int) or not 1 <= port <= 65535:
                 raise ConfigurationError(f"egress_ports: {port!r} must be a port from 1 to 65535")
-        for name in ("web_namespaces", "egress_ports"):
+        for name in ("web_namespaces", "egress_ports", "egress_cidrs"):
             if getattr(self, name) and not self.network_policy:
                 raise ConfigurationError(f"{name} means nothing without network_policy")
         if not isinstance(self.operator_name, str) or not is_object_name(self.lease_name):
@@ -257,7 +264,7 @@ class EurekubeOperatorArgs(PodArgs):
                 f"environment must not set CONFIG: the {own[0]} are in a file of their own"
             )
 
-    def _check_mirrors(self) -> None:
+    def _check_networks(self) -> None:
         if self.mirrors and not self.mirror_cidrs:
             raise ConfigurationError(
                 "mirrors needs mirror_cidrs, the networks of the machines that may be called, e.g."
@@ -266,6 +273,7 @@ class EurekubeOperatorArgs(PodArgs):
         for name in ("mirror_cidrs", "cluster_cidrs"):
             if getattr(self, name) and not self.mirrors:
                 raise ConfigurationError(f"{name} means nothing without mirrors")
+        for name in ("mirror_cidrs", "cluster_cidrs", "egress_cidrs"):
             try:
                 networks_of(getattr(self, name))
             except ValueError as error:
@@ -289,6 +297,7 @@ class EurekubeOperatorArgsDict(PodArgsDict):
     operator_name: NotRequired[str]
     cluster_name: NotRequired[str | None]
     watch_namespaces: NotRequired[Sequence[str]]
+    user_roles: NotRequired[bool]
     image: NotRequired[pulumi.Input[str]]
     tag: NotRequired[pulumi.Input[str] | None]
     replicas: NotRequired[int]
@@ -302,6 +311,7 @@ class EurekubeOperatorArgsDict(PodArgsDict):
     network_policy: NotRequired[bool]
     web_namespaces: NotRequired[Sequence[str]]
     egress_ports: NotRequired[Sequence[int]]
+    egress_cidrs: NotRequired[Sequence[str]]
     service_monitor: NotRequired[bool]
     prometheus_rule: NotRequired[bool]
     monitoring_labels: NotRequired[Mapping[str, str]]

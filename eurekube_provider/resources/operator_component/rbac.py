@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -13,10 +13,12 @@ from pulumi_kubernetes.rbac.v1.ClusterRoleBinding import ClusterRoleBinding
 from pulumi_kubernetes.rbac.v1.Role import Role
 from pulumi_kubernetes.rbac.v1.RoleBinding import RoleBinding
 
+from eurekube_provider.core.model import EMPTY
 from eurekube_provider.kube.rights import (
     CLUSTER,
     MIRROR_CLUSTER,
     MIRROR_WORK,
+    USER_ROLES,
     WORK,
     Rule,
     election,
@@ -57,6 +59,22 @@ class Rights:
             rights += self._bound(_LOCAL, names, self._metadata(self._shared, namespace), work)
         return rights
 
+    def for_users(self) -> list[pulumi.Resource]:
+        """ClusterRoles that add our kinds to Kubernetes' own roles view, edit and admin, if asked for."""
+        return [
+            ClusterRole(
+                f"{self._name}-users-{role}",
+                metadata=self._metadata(
+                    f"{self._shared}-{role}",
+                    labels={f"rbac.authorization.k8s.io/aggregate-to-{role}": "true"},
+                ),
+                rules=_rules([rule]),
+                opts=self._after(),
+            )
+            for role, rule in USER_ROLES.items()
+            if self._args.user_roles
+        ]
+
     def for_election(self, namespace: pulumi.Resource) -> list[pulumi.Resource]:
         """A Role in the operator's own namespace, where the Lease is."""
         names = f"{self._name}-election", f"{self._name}-election"
@@ -84,16 +102,7 @@ class Rights:
 
         :param kinds: of both; ``names`` are those of the resources.
         """
-        made = [
-            PolicyRuleArgs(
-                api_groups=list(rule.api_groups),
-                resources=list(rule.resources),
-                resource_names=list(rule.resource_names) or None,
-                verbs=list(rule.verbs),
-            )
-            for rule in rules
-        ]
-        role = kinds[0](names[0], metadata=metadata, rules=made, opts=self._after(*needed))
+        role = kinds[0](names[0], metadata=metadata, rules=_rules(rules), opts=self._after(*needed))
         reference = RoleRefArgs(
             api_group="rbac.authorization.k8s.io", kind=kinds[0].__name__, name=str(metadata.name)
         )
@@ -103,8 +112,22 @@ class Rights:
         )
         return [role, binding]
 
-    def _metadata(self, name: str, namespace: str | None = None) -> ObjectMetaArgs:
-        return ObjectMetaArgs(name=name, namespace=namespace, labels=dict(self._labels))
+    def _metadata(
+        self, name: str, namespace: str | None = None, labels: Mapping[str, str] = EMPTY
+    ) -> ObjectMetaArgs:
+        return ObjectMetaArgs(name=name, namespace=namespace, labels={**self._labels, **labels})
 
     def _after(self, *resources: pulumi.Resource) -> pulumi.ResourceOptions:
         return pulumi.ResourceOptions(parent=self._parent, depends_on=list(resources))
+
+
+def _rules(rules: Sequence[Rule]) -> list[PolicyRuleArgs]:
+    return [
+        PolicyRuleArgs(
+            api_groups=list(rule.api_groups),
+            resources=list(rule.resources),
+            resource_names=list(rule.resource_names) or None,
+            verbs=list(rule.verbs),
+        )
+        for rule in rules
+    ]

@@ -5,6 +5,7 @@ it, and named connections.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,8 @@ class TargetArgs:
     :ivar shortest_debounce_seconds: a StackRefresh must not ask for less; default 1.
     :ivar shortest_interval_seconds: a StackRefresh must not ask for less; default 10.
     :ivar stack: of kind ``pulumiStack`` NAMESPACE/NAME of a Stack, of kind ``automation`` the stack's name.
-    :ivar url: of kind ``webhook``, what is called.
+    :ivar url: of kind ``webhook``, what is called; without credentials and query, since it stands in clear.
+    :ivar url_file: of kind ``webhook``, instead of ``url`` the file with it, where a part of it is a secret.
     :ivar secret_file: of kind ``webhook``, the file with the key of the signature; one of ``target_secrets``
         is ``/etc/eurekube-targets/NAME``.
     :ivar authorization_file: of kind ``webhook``, the file with the value of the header Authorization.
@@ -55,6 +57,7 @@ class TargetArgs:
     shortest_interval_seconds: int | None = None
     stack: str | None = None
     url: str | None = None
+    url_file: str | None = None
     secret_file: str | None = None
     authorization_file: str | None = None
     form: str | None = None
@@ -137,15 +140,40 @@ def check_targets(targets: Targets, secrets: Collection[str]) -> None:
         stack = target.get("stack")
         if target["kind"] == "pulumiStack" and not all(str(stack or "").partition("/")):
             raise ConfigurationError(f"{where}: stack must be NAMESPACE/NAME of a Stack, not {stack!r}")
-        for key in ("secret-file", "authorization-file"):
+        if re.search("[@?#]", str(target.get("url") or "")):
+            raise ConfigurationError(
+                f"{where}: url must have neither credentials nor a query, which would stand in clear in a"
+                " ConfigMap: put the whole URL into target_secrets, and name it with url_file:"
+                f" {DIRECTORY}/NAME"
+            )
+        for key in ("url-file", "secret-file", "authorization-file"):
             file = str(target.get(key, ""))
             named = file.removeprefix(f"{DIRECTORY}/")
             if named != file and named not in secrets:
                 raise ConfigurationError(f"{where}: {key} is {file}: add {named!r} to target_secrets")
+        _check_what_the_operator_needs(where, target)
     if secrets and not targets:
         raise ConfigurationError("target_secrets means nothing without targets")
     if FILE in secrets:
         raise ConfigurationError(f"target_secrets must not have {FILE!r}, which is the file with the targets")
+
+
+def _check_what_the_operator_needs(where: str, target: Mapping[str, Any]) -> None:
+    """Refuse a target without a key that the operator ends without."""
+    if not target.get("namespaces"):
+        raise ConfigurationError(
+            f"{where}: there is no namespaces: name those that may use it, or '*' for any"
+        )
+    if target["kind"] == "webhook":
+        if bool(target.get("url")) == bool(target.get("url-file")):
+            raise ConfigurationError(
+                f"{where}: give url or, where a part of it is a secret, url_file: one of both"
+            )
+        if not target.get("secret-file") and not target.get("authorization-file"):
+            raise ConfigurationError(
+                f"{where}: whoever is called must be able to tell that it was us: add a secret_file, an"
+                " authorization_file, or both"
+            )
 
 
 def _plain_value(value: Any) -> Any:

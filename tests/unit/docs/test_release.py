@@ -74,6 +74,18 @@ def test_this_tree_agrees_with_itself() -> None:
     assert release.disagreements("") == []
 
 
+def test_the_manifest_for_kubectl_has_each_object_once(tmp_path: Path) -> None:
+    """The custom resources, the namespace, and the operator with the image of this version."""
+    (made,) = release.install_manifest(tmp_path)
+    objects = [item for item in yaml.safe_load_all(made.read_text()) if item]
+    keys = [(item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]) for item in objects]
+    assert len(set(keys)) == len(keys)
+    assert [kind for kind, _, _ in keys][:4] == ["CustomResourceDefinition"] * 3 + ["Namespace"]
+    (deployment,) = [item for item in objects if item["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"].endswith(f":{__version__}")
+
+
 def test_the_provenance_names_each_artefact_by_its_digest(tmp_path: Path) -> None:
     """As an in-toto statement; a dry run says that nobody signed it."""
     (tmp_path / "a.whl").write_bytes(b"content")
@@ -108,15 +120,25 @@ def test_a_workflow_starts_without_rights_and_with_pinned_actions(path: Path) ->
 
 
 def test_only_what_publishes_may_show_an_identity() -> None:
-    """Of the tests nothing may; of the release each job that signs, and no job may write the repository."""
+    """Of the tests nothing may; of the release each job that signs. None of them may write the repository."""
     rights = {
         (path.stem, name): set(job["permissions"].items())
         for path in WORKFLOWS
         for name, job in yaml.safe_load(path.read_text())["jobs"].items()
     }
-    assert all(("contents", "write") not in each for each in rights.values())
+    writes = {key for key, each in rights.items() if ("contents", "write") in each}
+    assert writes == {("release", "files")}
     signs = {key for key, each in rights.items() if ("id-token", "write") in each}
     assert signs == {("release", name) for name in ("build", "pypi", "image", "chart")}
+
+
+def test_what_writes_the_repository_runs_nothing_of_it() -> None:
+    """It has the files that were made, and attaches them: install.yaml is one of them."""
+    (workflow,) = (yaml.safe_load(path.read_text()) for path in WORKFLOWS if path.stem == "release")
+    steps = workflow["jobs"]["files"]["steps"]
+    assert ["download-artifact" in step.get("uses", "") for step in steps] == [True, False]
+    assert "gh release create" in steps[1]["run"]
+    assert "release/*" in steps[1]["run"]
 
 
 def test_the_auditor_of_workflows_has_nothing_to_say() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scripts import site, site_links
+from scripts import site, site_links, site_scripts
 
 
 def named(nav: Any) -> set[str]:
@@ -54,6 +55,45 @@ def test_a_bar_in_code_of_a_table_has_no_backslash(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("| `a\\|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n")
     assert site.page_for_the_site(page) == "| `a|b` | c\\|d |\n\n```sh\ngrep 'x\\|y'\n```\n"
+
+
+MERMAID = "https://cdn.example.com/mermaid@12/dist/mermaid.min.js"
+BUNDLE = f'load("{MERMAID}");svg("http://www.w3.org/2000/svg")'
+
+
+def test_the_site_carries_what_draws_its_diagrams() -> None:
+    """The generator's script loads the site's own copy, from whichever page, and nothing from elsewhere."""
+    ask = "ask(`https://api.example.com/${name}`)"
+    script = f'{BUNDLE};other("https://cdn.example.com/lightbox.css");{ask}'
+    assert site_scripts.carried(script) == (
+        'load(new URL("assets/javascripts/mermaid.min.js",__md_scope).href);'
+        f'svg("http://www.w3.org/2000/svg");other("data:,");{ask}'
+    )
+
+
+@pytest.mark.parametrize("script", ["load(x)", BUNDLE * 2])
+def test_another_generator_is_not_changed_blindly(script: str) -> None:
+    """One whose script loads the diagrams in another way is refused."""
+    with pytest.raises(site_scripts.Unexpected, match="names Mermaid's address"):
+        site_scripts.carried(script)
+
+
+def test_another_mermaid_is_refused(tmp_path: Path) -> None:
+    """The bytes must be those of Mermaid's authors, whatever the package calls them."""
+    with zipfile.ZipFile(tmp_path / "mermaidx-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr(site_scripts.MERMAID, "alert(1)")
+    with pytest.raises(site_scripts.Unexpected, match="has the SHA-256"):
+        site_scripts.mermaid(tmp_path)
+
+
+def test_what_scripts_and_styles_would_load_is_found(tmp_path: Path) -> None:
+    """An address of another host in either; names of XML are none."""
+    (tmp_path / "bundle.0.min.js").write_text(BUNDLE)
+    (tmp_path / "site.css").write_text("a{background:url(//cdn.example.com/x.png)}b{background:url(y.png)}")
+    assert site_links.complaints(tmp_path) == [
+        f"bundle.0.min.js: {MERMAID} is loaded from elsewhere",
+        "site.css: //cdn.example.com/x.png is loaded from elsewhere",
+    ]
 
 
 def test_dead_links_of_the_built_site_are_found(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from eurekube_provider.operator.selfcheck import (
     BackgroundSelfCheck,
     CheckResult,
     Verdict,
+    check_encryption,
     check_eureka,
     check_kubernetes,
     text,
@@ -106,6 +107,26 @@ def test_nothing_is_missing() -> None:
     assert asked == expected
     assert not any("namespace" in one for one in access.asked)
     assert "all is well" in text(findings)
+
+
+@pytest.mark.parametrize(
+    ("urls", "credentials", "told"),
+    [
+        ("http://e:8761/eureka", {"user": "me", "password": "s3cret"}, "the password is sent to e:8761 by"),
+        ("https://a/eureka,http://b/eureka", {"token": "s3cret"}, "the token is sent to b by plain http"),
+        ("https://a/eureka", {"user": "me", "password": "s3cret"}, None),
+        ("http://localhost:8761/eureka,http://[::1]/e", {"token": "s3cret"}, None),
+        ("http://a/eureka", {}, None),
+    ],
+)
+def test_a_credential_by_plain_http_is_one_warning(
+    urls: str, credentials: dict[str, str], told: str | None
+) -> None:
+    """It names the servers, and not the credential; what stays on this machine is not meant."""
+    found = check_encryption("default", Connection.parse(urls, **credentials))
+    assert len(found) == len(warnings(found)) == (told is not None)
+    assert "s3cret" not in str(found)
+    assert told is None or told in found[0].detail
 
 
 def test_missing_verbs_are_named_by_namespace() -> None:

@@ -65,6 +65,9 @@ def variables(monitor: FakeMonitor) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
 
 
+HOOK = {"kind": "webhook", "namespaces": ["shop"], "url": "https://ci/hook"}
+
+
 def test_an_operator_is_what_the_python_component_is(engine: FakeEngine) -> None:
     """Under this provider's type, with typed outputs, and all its parts below it."""
     inputs = sent(
@@ -79,7 +82,7 @@ def test_an_operator_is_what_the_python_component_is(engine: FakeEngine) -> None
             "nodeSelector": {"disk-type": "ssd"},
             "tolerations": [{"key": "dedicated", "operator": "Exists", "tolerationSeconds": 30}],
             "imagePullSecrets": ["registry"],
-            "targets": {"ci": {"kind": "webhook", "namespaces": ["shop"], "url": "https://ci/hook"}},
+            "targets": {"ci": {**HOOK, "authorizationFile": "/etc/hook"}},
         }
     )
     answer, monitor = engine.construct(OPERATOR, "eurekube", inputs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pulumi
@@ -16,14 +15,7 @@ from eurekube_provider.resources.program import ProgramError
 SHORT = Drain(client_fetch_seconds=5, load_balancer_cache_seconds=0)
 
 
-@pytest.fixture(autouse=True)
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """Outputs want one."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    yield loop
-    loop.close()
-    asyncio.set_event_loop(None)
+pytestmark = pytest.mark.usefixtures("loop")
 
 
 def spec(**container: Any) -> dict[str, Any]:

@@ -112,6 +112,17 @@ def test_ports_of_eureka() -> None:
             {"targets": {"ci": {"kind": "webhook", "secret-file": "/etc/eurekube-targets/key"}}},
             "targets: ci: secret-file is /etc/eurekube-targets/key: add 'key' to target_secrets",
         ),
+        (
+            {"targets": {"ci": {"kind": "webhook", "url": "https://ci/hook?token=s3cret"}}},
+            "targets: ci: url must have neither credentials nor a query",
+        ),
+        (
+            {"targets": {"ci": TargetArgs(kind="webhook", url="https://me:s3cret@ci/hook")}},
+            "name it with url_file: /etc/eurekube-targets/NAME",
+        ),
+        ({"user_roles": "yes"}, "user_roles must be true or false"),
+        ({"egress_cidrs": ["192.0.2.0/24"]}, "egress_cidrs means nothing without network_policy"),
+        ({"network_policy": True, "egress_cidrs": ["192.0.2.1/24"]}, "egress_cidrs: '192.0.2.1/24' must be"),
         ({"target_secrets": {"key": "s3cret"}}, "target_secrets means nothing without targets"),
         ({"connections": {"eu": {"urls": "http://a/e"}}}, "connections: eu: urls must be a list"),
         ({"connections": {"EU": {"urls": ["http://a/e"]}}}, "connections: EU must be a name"),
@@ -131,7 +142,19 @@ def test_ports_of_eureka() -> None:
             {"connections": {"eu": {"urls": ["http://a/e"]}}, "environment": {"CONFIG": "x"}},
             "must not set CONFIG: the connections are in a file",
         ),
-        ({"targets": {"ci": {"kind": "webhook"}}, "environment": {"CONFIG": "x"}}, "must not set CONFIG"),
+        (
+            {
+                "targets": {"prod": {"kind": "pulumiStack", "stack": "infra/prod", "namespaces": ["shop"]}},
+                "environment": {"CONFIG": "x"},
+            },
+            "must not set CONFIG",
+        ),
+        ({"targets": {"ci": {"kind": "webhook"}}}, "targets: ci: there is no namespaces: name those"),
+        ({"targets": {"ci": {"kind": "webhook", "namespaces": "*"}}}, "targets: ci: give url or"),
+        (
+            {"targets": {"ci": {"kind": "webhook", "namespaces": "*", "url": "https://ci/hook"}}},
+            "targets: ci: whoever is called must be able to tell that it was us",
+        ),
         ({"force_destroy": "yes"}, "force_destroy must be true or false"),
         ({"image_pull_secrets": "registry"}, "image_pull_secrets must be a list, not str: write it as"),
         ({"image_pull_secrets": [{"name": "x"}]}, "image_pull_secrets: {'name': 'x'} must be the name of"),
@@ -251,14 +274,19 @@ def test_what_may_stand_together(given: dict[str, Any]) -> None:
         {"watch_namespaces": ("shop", "7")},
         {"watch_namespaces": {"shop": 1}.keys()},
         {"network_policy": True, "web_namespaces": ["monitoring"], "egress_ports": (3128,)},
-        {"environment": {"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")}},
         {"operator_name": "team-a.eu"},
         {"operator_name": "x" * 246},
     ],
 )
 def test_what_can_be_used(given: dict[str, Any]) -> None:
-    """Whatever can be read twice is a list, and what is known later may be text."""
+    """Whatever can be read twice is a list."""
     args(**given).check()
+
+
+@pytest.mark.usefixtures("loop")
+def test_what_is_known_later_may_be_text() -> None:
+    """Which the engine tells once the program has ended."""
+    args(environment={"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")}).check()
 
 
 def test_both_forms_of_the_arguments_are_the_same() -> None:

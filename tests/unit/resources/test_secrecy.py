@@ -20,41 +20,35 @@ from eurekube_provider.resources.secrecy import with_derived_secrets
 from tests.unit.registrations.test_properties import LEAST
 
 
-def resolved(given: Mapping[str, Any]) -> dict[str, tuple[Any, bool]]:
+def resolved(loop: asyncio.AbstractEventLoop, given: Mapping[str, Any]) -> dict[str, tuple[Any, bool]]:
     """Each output's value, and whether it is a secret."""
 
     async def look() -> dict[str, tuple[Any, bool]]:
         outputs = {name: each for name, each in given.items() if isinstance(each, pulumi.Output)}
         return {name: (await each.future(), await each.is_secret()) for name, each in outputs.items()}
 
-    return asyncio.get_event_loop().run_until_complete(look())
+    return loop.run_until_complete(look())
 
 
-def test_what_is_derived_from_a_secret_is_told_to_be_one() -> None:
+def test_what_is_derived_from_a_secret_is_told_to_be_one(loop: asyncio.AbstractEventLoop) -> None:
     """Also from one within a map; what is derived from a value that is no secret is not given at all."""
-    loop = asyncio.new_event_loop()
-    asyncio.set_event_loop(loop)
-    try:
-        secret = pulumi.Output.secret("hidden")
-        open_ = pulumi.Output.from_input("open")
-        plain = {"application": "a", "host_name": "h", "port": 1, "metadata": {"zone": "z"}}
-        assert with_derived_secrets(plain, INSTANCE_DERIVED) == plain
-        named = {**plain, "host_name": secret, "application": open_}
-        found = resolved(with_derived_secrets(named, INSTANCE_DERIVED))
-        assert found["ip_address"] == (FROM_SECRET, True)
-        assert {name for name, (value, _) in found.items() if value == FROM_SECRET} == {"ip_address"}
-        assert not found["instance_id"][1]
-        hidden = {**plain, "application": secret, "vip_address": "v"}
-        found = resolved(with_derived_secrets(hidden, INSTANCE_DERIVED))
-        derived = {name for name, each in found.items() if each == (FROM_SECRET, True)}
-        assert derived == {"secure_vip_address", "instance_id", SECRET_ID}
-        found = resolved(with_derived_secrets({"metadata": {"zone": secret}}, MEMBER_DERIVED))
-        assert found == {"zone": (FROM_SECRET, True)}
-        given = {**plain, "host_name": secret, "ip_address": "192.0.2.1"}
-        assert with_derived_secrets(given, INSTANCE_DERIVED) == given
-    finally:
-        loop.close()
-        asyncio.set_event_loop(None)
+    secret = pulumi.Output.secret("hidden")
+    open_ = pulumi.Output.from_input("open")
+    plain = {"application": "a", "host_name": "h", "port": 1, "metadata": {"zone": "z"}}
+    assert with_derived_secrets(plain, INSTANCE_DERIVED) == plain
+    named = {**plain, "host_name": secret, "application": open_}
+    found = resolved(loop, with_derived_secrets(named, INSTANCE_DERIVED))
+    assert found["ip_address"] == (FROM_SECRET, True)
+    assert {name for name, (value, _) in found.items() if value == FROM_SECRET} == {"ip_address"}
+    assert not found["instance_id"][1]
+    hidden = {**plain, "application": secret, "vip_address": "v"}
+    found = resolved(loop, with_derived_secrets(hidden, INSTANCE_DERIVED))
+    derived = {name for name, each in found.items() if each == (FROM_SECRET, True)}
+    assert derived == {"secure_vip_address", "instance_id", SECRET_ID}
+    found = resolved(loop, with_derived_secrets({"metadata": {"zone": secret}}, MEMBER_DERIVED))
+    assert found == {"zone": (FROM_SECRET, True)}
+    given = {**plain, "host_name": secret, "ip_address": "192.0.2.1"}
+    assert with_derived_secrets(given, INSTANCE_DERIVED) == given
 
 
 def test_the_check_writes_what_it_derives() -> None:

@@ -94,11 +94,13 @@ def rendered(*config: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def only(kind: str, *config: str, namespace: str | None = None) -> dict[str, Any]:
-    """The one object of a kind, in the cluster or in a namespace."""
+    """The one object of a kind, in the cluster or in a namespace; but for the roles for people."""
     (item,) = [
         item
         for item in rendered(*config)[0]
-        if item["kind"] == kind and namespace in (None, item["metadata"].get("namespace"))
+        if item["kind"] == kind
+        and namespace in (None, item["metadata"].get("namespace"))
+        and "aggregate-to" not in str(item["metadata"].get("labels"))
     ]
     return item
 
@@ -143,6 +145,8 @@ def test_what_others_need_comes_first_and_syncers_last() -> None:
         "Namespace",
         "Namespace",
         "ServiceAccount",
+        "ClusterRole",
+        "ClusterRole",
         "ClusterRole",
         "ClusterRoleBinding",
         "Role",

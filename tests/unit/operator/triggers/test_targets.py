@@ -99,6 +99,16 @@ def test_one_of_each_kind(tmp_path: Path) -> None:
     assert "example.com" not in shown  # the URLs of deployment hooks are secrets themselves
 
 
+def test_the_url_of_a_webhook_may_be_a_secret(tmp_path: Path) -> None:
+    """It is read from a file of its own, and shown nowhere."""
+    (tmp_path / "url").write_text("https://example.com/hook?token=s3cret\n")
+    found = targets(
+        tmp_path, "ci: {kind: webhook, namespaces: '*', url-file: DIR/url, secret-file: DIR/key}"
+    )["ci"]
+    assert found.way == Webhook("https://example.com/hook?token=s3cret", f"{SECRET}-key")
+    assert "example.com" not in repr(found)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -134,6 +144,12 @@ def test_one_of_each_kind(tmp_path: Path) -> None:
         (
             "a: {kind: webhook, namespaces: x, url: http://h, authorization-file: DIR/config.yaml}",
             "/config.yaml has more than one line: write the secret into it, and nothing else, on one line",
+        ),
+        ("a: {kind: webhook, namespaces: x, secret-file: DIR/key}", "targets: a: give url or, where a part"),
+        ("a: {kind: webhook, namespaces: x, url: http://h, url-file: DIR/key}", "targets: a: give url or,"),
+        (
+            "a: {kind: webhook, namespaces: x, url-file: DIR/key, secret-file: DIR/key}",
+            "targets: a: url-file: the URL in",
         ),
         (
             "a: {kind: webhook, namespaces: x, url: http://h, secret-file: /none}",

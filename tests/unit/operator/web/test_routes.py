@@ -42,6 +42,16 @@ def asked(told: Told, path: str) -> tuple[int, str]:
     return answer.status, answer.body.decode()
 
 
+def test_the_status_page_can_be_switched_off(told: Told) -> None:
+    """With its data. Health and metrics, which show no names of instances, go on."""
+    site = Routes(has_status_page=False)
+    site.show(told.parts)
+    answers = {
+        path: site(Request(path, {}, "")) for path in ("/", "/status.json", "/healthz", "/readyz", "/metrics")
+    }
+    assert [path for path, answer in answers.items() if answer is None] == ["/", "/status.json"]
+
+
 def test_a_thread_that_ended_is_a_problem() -> None:
     """One that was never started is none."""
     ended = threading.Thread(target=lambda: None, name="ended")

@@ -1,0 +1,131 @@
+"""The operator's settings as rules that a Helm template can apply: a part of `make chart`.
+
+The operator ends where a setting cannot be used, and a pod that ends says so in its log only. Helm runs none
+of the operator's code. So each rule is a pattern here, beside the sentence with which the operator refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.operator.options import (
+    HTTP_URL,
+    OBJECT_NAME,
+    SECONDS,
+    WHOLE_SECONDS,
+    Option,
+    ValueType,
+    variable,
+)
+from eurekube_provider.operator.settings import CONFIG, OPTIONS
+from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND, REQUIRED_KEYS, SECRET_KEYS
+
+_UNUSABLE = "\x7f"
+"""A text that no kind of value takes, so that each says what it wants."""
+
+_BELOW_86400 = "[1-9][0-9]{0,3}|[1-7][0-9]{4}|8[0-5][0-9]{3}|86[0-3][0-9]{2}"
+_NAME = r"[-A-Za-z0-9._*?!\[\]]+"
+_PAIR = f"{_NAME}={_NAME}"
+_HOST = r"(\[[0-9a-fA-F:]+\]|[-A-Za-z0-9._]+)"
+_PORT = "(:0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?"
+
+PATTERNS: Mapping[ValueType, str] = {
+    SECONDS: rf"0*({_BELOW_86400})(\.[0-9]*)?|0*86400(\.0*)?|0*\.[1-9][0-9]*",
+    WHOLE_SECONDS: r"[0-9]{1,4}|[0-7][0-9]{4}|8[0-5][0-9]{3}|86[0-3][0-9]{2}|86400",
+    OBJECT_NAME: r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
+    HTTP_URL: rf"https?://{_HOST}{_PORT}([/?#][^\s]*)?",
+}
+"""Texts that a kind of value takes; those that only the operator would understand are left out."""
+
+_ACTION = "[Rr][Ee][Ff][Rr][Ee][Ss][Hh]|[Uu][Pp]|[Pp][Rr][Ee][Vv][Ii][Ee][Ww]"
+OWN_PATTERNS: Mapping[str, str] = {
+    "cluster-name": "[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?",
+    "actions": f" *({_ACTION})( *, *({_ACTION}))* *,? *",
+    "stack": "[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
+}
+"""Texts of a setting whose kind of value no other setting has, by the setting's name."""
+
+SERVICE_URL = rf"([^=/:,]+=)?https?://{_HOST}{_PORT}(/[^\s,?#@]*)?"
+PROXY = rf"(https?://)?{_HOST}{_PORT}(/[^\s@]*)?"
+
+ENDING = ("--check", "--check-removal", "--help", "--once", "--output", "-h")
+"""Flags with which the operator does one thing and ends, so that its pods would be started again for ever."""
+
+
+def settings_text() -> str:
+    """``charts/eurekube/files/settings.json``."""
+    return json.dumps(rules(), indent=2, ensure_ascii=False) + "\n"
+
+
+def rules() -> dict[str, Any]:
+    """Return the rules that the chart's templates apply."""
+    return {
+        "note": "Written by `make chart` from the operator's settings; do not edit.",
+        "settings": {variable(one.name): _rule_of(one) for one in OPTIONS if one.variable},
+        "flags": [*sorted(f"--{one.name}" for one in (CONFIG, *OPTIONS)), "--dry-run"],
+        "ending": list(ENDING),
+        "urls": {"service": whole(SERVICE_URL), "proxy": whole(PROXY)},
+        "target": {
+            "common": _keys(COMMON_KEYS),
+            "kinds": {kind: _keys(options) for kind, options in KEYS_OF_KIND.items()},
+            "required": {kind: ["namespaces", *keys] for kind, keys in REQUIRED_KEYS.items()},
+            "secret": list(SECRET_KEYS),
+        },
+    }
+
+
+def _rule_of(option: Option) -> dict[str, Any]:
+    return {"flag": f"--{option.name}", **_rule(option)}
+
+
+def _keys(options: Iterable[Option]) -> dict[str, Any]:
+    """The keys of a target, with the kinds of YAML that may stand there."""
+    kinds = {str: ["string"], list: ["slice"], bool: ["bool"], int: ["int", "int64"], float: ["float64"]}
+    found = {}
+    for option in options:
+        # Helm reads every number of a YAML file as a float64.
+        accepted = {int, float, *option.kind.accepts} if int in option.kind.accepts else option.kind.accepts
+        accepts = sorted(word for one in accepted for word in kinds[one])
+        found[option.name] = {"kinds": accepts, "word": option.kind.word, **_rule(option)}
+    return found
+
+
+def _rule(option: Option) -> dict[str, str]:
+    """Pattern and sentence of a setting; nothing where it takes any text, or only its pod can tell."""
+    must = wish(option.kind)
+    pattern = PATTERNS.get(option.kind) or OWN_PATTERNS.get(option.name) or _pattern_of_words(option.kind)
+    return {"pattern": whole(pattern), "must": must} if pattern and must else {}
+
+
+def _pattern_of_words(kind: ValueType) -> str:
+    """The pattern of a kind whose placeholder says what it takes: some words, or pairs of names."""
+    if "|" in kind.metavar:
+        return "|".join(_in_any_case(word, kind) for word in kind.metavar.split("|"))
+    return f" *{_PAIR}( *, *{_PAIR})* *,? *" if "=" in kind.metavar else ""
+
+
+def wish(kind: ValueType) -> str:
+    """Return what a kind of value wants, ``must be ...``; empty where it takes every text."""
+    try:
+        kind.parse(_UNUSABLE)
+    except (ConfigurationError, ValueError) as error:
+        return f"must {str(error).partition('must ')[2]}"
+    return ""
+
+
+def whole(pattern: str) -> str:
+    """A pattern for the whole of a text."""
+    return f"^({pattern})$"
+
+
+def _in_any_case(word: str, kind: ValueType) -> str:
+    """A word as a pattern, with either case where the operator takes either."""
+    try:
+        kind.parse(word.swapcase())
+    except (ConfigurationError, ValueError):
+        return re.escape(word).replace(r"\-", "-")
+    return "".join(f"[{sign.upper()}{sign.lower()}]" if sign.isalpha() else sign for sign in word)

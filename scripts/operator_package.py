@@ -1,0 +1,78 @@
+"""Makes the package `eurekube-operator` out of `eurekube-provider`'s wheel: the same files, and no Pulumi.
+
+Why it is made so: docs/decisions/0030-the-operator-alone-is-a-package-of-its-own.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import configparser
+import hashlib
+import io
+import re
+import zipfile
+from pathlib import Path
+
+NAME = "eurekube-operator"
+FORMER = "eurekube_provider"
+OWN = NAME.replace("-", "_")
+EXTRAS = ("cli", "operator")
+"""Extras of `eurekube-provider` whose requirements this package has by itself."""
+
+SUMMARY = "Joins Netflix Eureka and Kubernetes service discovery: the in-cluster operator and its commands"
+
+
+def operator_wheel(wheel: Path) -> Path:
+    """Make it beside the other wheel, byte for byte the same from the same wheel.
+
+    :param wheel: of `eurekube-provider`.
+    """
+    made = wheel.with_name(wheel.name.replace(FORMER, OWN, 1))
+    records = []
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as target:
+        for entry in source.infolist():
+            content = source.read(entry)
+            folder, _, name = entry.filename.partition("/")
+            if folder.endswith(".dist-info"):
+                folder = folder.replace(FORMER, OWN, 1)
+                if name == "METADATA":
+                    content = metadata(content.decode()).encode()
+                elif name == "entry_points.txt":
+                    content = entry_points(content.decode()).encode()
+                elif name == "RECORD":
+                    records.append(f"{folder}/{name},,")
+                    content = ("\n".join(records) + "\n").encode()
+            entry.filename = f"{folder}/{name}"
+            if name != "RECORD":
+                digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+                records.append(f"{entry.filename},sha256={digest},{len(content)}")
+            target.writestr(entry, content, zipfile.ZIP_DEFLATED)
+    return made
+
+
+def metadata(text: str) -> str:
+    """Return the metadata with this package's name, the two extras for everybody, and nothing of Pulumi."""
+    head, separator, page = text.partition("\n\n")
+    lines = []
+    for line in head.splitlines():
+        name, _, value = line.partition(": ")
+        if name == "Requires-Dist":
+            requirement, _, extra = value.partition("; extra == ")
+            if not re.match(r"pulumi\b", requirement) and extra.strip("'\"") in ("", *EXTRAS):
+                lines.append(f"{name}: {requirement}")
+        elif name != "Provides-Extra":
+            own = {"Name": NAME, "Summary": SUMMARY}
+            lines.append(f"{name}: {own[name]}" if name in own else line)
+    return "\n".join(dict.fromkeys(lines)) + separator + page
+
+
+def entry_points(text: str) -> str:
+    """Return the commands without Pulumi's plugin, and without the plugin of pytest."""
+    parser = configparser.ConfigParser(delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(text)
+    parser.remove_section("pytest11")
+    parser.remove_option("console_scripts", "pulumi-resource-eurekube")
+    written = io.StringIO()
+    parser.write(written)
+    return written.getvalue()

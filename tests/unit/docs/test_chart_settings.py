@@ -1,0 +1,140 @@
+"""The operator takes each value that the chart lets through: Helm applies the rules of the settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.operator.options import FILE, NETWORKS, Option, SourcedText, variable
+from eurekube_provider.operator.settings import OPTIONS
+from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND
+from scripts.chart_settings import rules
+
+RULES = rules()
+PATIENT = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""A busy machine draws slowly."""
+
+BY_VALUES = ("EUREKA_URL", "WEB_ADDRESS")
+"""Settings that only values of their own say."""
+
+SETTINGS = {variable(one.name): one for one in OPTIONS if one.variable}
+KEYS = {
+    f"{kind}: {one.name}": (one, told[one.name])
+    for kind, options, told in (
+        ("all", COMMON_KEYS, RULES["target"]["common"]),
+        *((kind, options, RULES["target"]["kinds"][kind]) for kind, options in KEYS_OF_KIND.items()),
+    )
+    for one in options
+}
+RULED = {
+    **{name: (SETTINGS[name], rule) for name, rule in RULES["settings"].items() if "pattern" in rule},
+    **{name: both for name, both in KEYS.items() if "pattern" in both[1]},
+}
+
+
+def refuses(option: Option, text: str) -> bool:
+    """Return True where the operator ends with this text."""
+    try:
+        option.read(SourcedText(text.strip(), "here"))
+    except ConfigurationError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", RULED)
+def test_the_operator_takes_what_a_rule_lets_through(name: str) -> None:
+    """Every text that fits the pattern."""
+    option, rule = RULED[name]
+
+    @PATIENT
+    @given(st.from_regex(re.compile(rule["pattern"], re.ASCII), fullmatch=True))
+    def takes(text: str) -> None:
+        assume("\n" not in text)
+        assert not refuses(option, text)
+
+    takes()
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [*SETTINGS.items(), *((name, option) for name, (option, _) in KEYS.items())]
+)
+def test_each_setting_that_can_be_refused_has_a_rule(name: str, option: Option) -> None:
+    """But for files and directories, which only the pod has, and networks, which a template reads itself."""
+    only_the_pod = option.kind is FILE or option.name == "work-dir"
+    can_be_refused = refuses(option, "\x7f") and not only_the_pod and option.kind is not NETWORKS
+    assert (name in RULED) is (can_be_refused and name not in BY_VALUES)
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("LOG_LEVEL", ["DEBUG", "debug", "Warning"]),
+        ("LOG_FORMAT", ["json", "TEXT"]),
+        ("EUREKA_MODE", ["auto", "Batch"]),
+        ("LEADER_ELECT", ["true", "False"]),
+        ("RESYNC_SECONDS", ["0.1", ".5", "15", "2.50", "86400"]),
+        ("DRAIN_SECONDS", ["0", "120", "86400"]),
+        ("RESERVE", ["payments=billing,shop=rating*", "*=*, a=b"]),
+        ("CROSS_NAMESPACE", ["platform=*"]),
+        ("LEASE_NAMESPACE", ["eurekube-system"]),
+        ("CLUSTER_NAME", ["prod", "5b0b3a5e", "x" * 40]),
+        ("all: actions", ["up", "Refresh, Preview"]),
+        ("pulumiStack: stack", ["infra/prod.eu"]),
+        ("webhook: form", ["repository-dispatch"]),
+        ("webhook: url", ["https://ci.example.com/hooks/shop", "http://[2001:db8::1]:8080/x"]),
+    ],
+)
+def test_what_people_write_is_let_through(name: str, texts: list[str]) -> None:
+    """In any form that the documentation has."""
+    assert [text for text in texts if not re.fullmatch(RULED[name][1]["pattern"], text)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("LOG_LEVEL", "LOUD"),
+        ("RESYNC_SECONDS", "0"),
+        ("RESYNC_SECONDS", "0.05"),
+        ("RESYNC_SECONDS", "86400.5"),
+        ("DRAIN_SECONDS", "1.5"),
+        ("DRAIN_SECONDS", "86401"),
+        ("CLUSTER_NAME", "A B"),
+        ("CLUSTER_NAME", "x" * 41),
+        ("PUBLISH", "shop"),
+        ("all: kind", "Webhook"),
+    ],
+)
+def test_what_the_operator_refuses_is_refused(name: str, text: str) -> None:
+    """By both."""
+    option, rule = RULED[name]
+    assert refuses(option, text)
+    assert not re.fullmatch(rule["pattern"], text)
+
+
+def test_each_rule_says_what_the_setting_wants() -> None:
+    """In the operator's own words."""
+    assert RULES["settings"]["LOG_LEVEL"]["must"] == "must be one of DEBUG, INFO, WARNING, ERROR"
+    assert all(rule["must"].startswith("must ") for _, rule in RULED.values())
+
+
+@PATIENT
+@given(st.from_regex(re.compile(RULES["urls"]["service"], re.ASCII), fullmatch=True))
+def test_each_service_url_that_is_let_through_can_be_used(text: str) -> None:
+    """Brackets are looked at by a template."""
+    assume("[" not in text and "\n" not in text)
+    assert len(Connection.parse(text).service_urls) == 1
+
+
+@PATIENT
+@given(st.from_regex(re.compile(RULES["urls"]["proxy"], re.ASCII), fullmatch=True))
+def test_each_proxy_that_is_let_through_can_be_used(text: str) -> None:
+    """With a scheme or without one."""
+    assume("[" not in text and "\n" not in text)
+    known: dict[str, Any] = {"url": "http://eureka:8761/eureka", "proxy": text}
+    assert Connection.configured(known.get).proxy == text
