@@ -62,7 +62,7 @@ explore: setup  ## Random faults of stacks and operator on a model of Eureka (MI
 map: setup  ## Which files usual changes must touch, by making each of them in a copy
 	@$(RUN) -m tests.map --each
 
-mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake sweeper")
+mutants: setup  ## Take back one safety rule after the other: does its test fail? (ONLY="brake swept")
 	@$(RUN) -m tests.mutants $(ONLY)
 
 test-real: setup  ## The tests on real servers: contract, system, interop and proof

@@ -114,10 +114,10 @@ def _floor(url: str, held: list[Instance]) -> None:
 def _spread(peers: Peers, held: list[Instance]) -> tuple[float, int]:
     """Let the renewals run as they do, and count what each second carries: the mean and the most."""
     show(f"  normal running for {_SPREAD_SECONDS:.0f} s")
-    renewals = Renewals(peers, Nobody())
+    renewals = Renewals(peers)
     for instance in held:
         renewals.add(instance, just_registered=False)
-    renewals.start()
+    renewals.start(Nobody())
     time.sleep(windows.RENEWAL_INTERVAL + 6)  # what was found at start is renewed soon, once
     seconds: Counter[int] = Counter()
     before, end = renewals.counts.accepted, time.monotonic() + _SPREAD_SECONDS

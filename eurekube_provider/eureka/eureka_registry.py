@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,24 +18,24 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.coalescing import Coalescer
 from eurekube_provider.eureka.registry.front_pages import FrontPages
 from eurekube_provider.eureka.registry.known_instances import KnownInstances
-from eurekube_provider.eureka.registry.late_write_repair import LateWriteRepair
-from eurekube_provider.eureka.registry.list_lag import ListLag
-from eurekube_provider.eureka.registry.ownership import Ownership
 from eurekube_provider.eureka.registry.reachability import Reachability
-from eurekube_provider.eureka.registry.recovery import Recovery
-from eurekube_provider.eureka.registry.removal_proofs import RemovalProofs
+from eurekube_provider.eureka.registry.reader import Reader
 from eurekube_provider.eureka.registry.renewals import Renewals
+from eurekube_provider.eureka.registry.repair import Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
-from eurekube_provider.eureka.registry.resync import Resync
-from eurekube_provider.eureka.registry.stack_renewals import StackRenewals
-from eurekube_provider.eureka.registry.subscription import Subscription
-from eurekube_provider.eureka.registry.sweeper import Sweeper
-from eurekube_provider.eureka.rules import is_of_stack
+from eurekube_provider.eureka.registry.stacks import Stacks
+from eurekube_provider.eureka.rules import Ownership, is_of_stack
+from eurekube_provider.eureka.self_preservation import RenewalShare
 from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.eureka.writer import Writer
 
+_log = logging.getLogger(__name__)
+
 APPLY_THREADS = 8
 """How many changes of one kind are under way at once."""
+
+FEWEST_TO_WARN_OF = 20
+"""In smaller registries a share says little."""
 
 
 class EurekaRegistry:
@@ -57,55 +58,33 @@ class EurekaRegistry:
         follows_another: Callable[[], bool] = lambda: True,
         renewal_interval_seconds: float = windows.RENEWAL_INTERVAL,
     ) -> None:
-        self.peers = peers
-        self.subscription = told = Subscription()
+        self.peers, self.table = peers, peers.table
+        self._ownership = ownership = Ownership(cluster, operator_name, checks_cluster=check_cluster)
         self.reachability = Reachability(peers)
-        self.list_lag = ListLag()
-        ownership = Ownership(cluster, operator_name, checks_cluster=check_cluster)
-        self.table = peers.table
         self.renewals = Renewals(peers, interval_seconds=renewal_interval_seconds)
         self.restarts = RestartDetection(peers, self.renewals.renew_all_now)
-        self.repair = LateWriteRepair(peers, self.table, self.renewals, ownership, told)
-        self.sweeper = Sweeper(
-            peers,
-            is_registered=self.table.holds,
-            came_back=self.renewals.renew_soon,
-            came_late=self.repair.came_late,
-            servers_behind=lambda: self.restarts.servers_behind,
-        )
         self.instances = KnownInstances(
-            peers,
-            self.table,
-            self.renewals,
-            self.sweeper,
-            self.reachability,
-            self.list_lag,
-            self.restarts,
-            ownership,
-            told,
+            self.table, self.renewals, self.reachability, self.restarts, ownership
         )
         self.writer = Writer(peers, self.instances)
-        self.stack_renewals = StackRenewals(
-            peers, self.table, self.renewals, self.restarts, ownership, self.writer.restore
+        self.stacks = Stacks(self.writer, self.renewals, self.restarts, ownership)
+        self.repair = Repair(
+            peers, self.renewals, self.restarts, self.reachability, self.stacks, ownership
         )
-        self.recovery = Recovery(peers, self.instances, self.restarts, self.stack_renewals, ownership, told)
-        self.resync = Resync(
+        self.reader = Reader(
             peers,
-            self.instances,
             self.reachability,
-            self.list_lag,
             self.restarts,
-            self.stack_renewals,
+            self.stacks,
+            self.repair,
             ownership,
-            told,
-            cluster,
             resync_seconds,
-            checks_cluster=check_cluster,
+            self._read,
         )
-        self.renewals.tell(self.recovery)
         self._follows_another = follows_another
         self._expected = 0
-        self._proofs: RemovalProofs | None = None
+        self._share = RenewalShare(0, 0, 0.0)
+        self._followers: list[Callable[[], None]] = []
         self._front_pages = FrontPages(peers.peers)
         self._executor = ThreadPoolExecutor(APPLY_THREADS, thread_name_prefix="apply")
         self._coalescer = Coalescer(self.writer, self._executor)
@@ -139,24 +118,23 @@ class EurekaRegistry:
 
     def start(self, listener: RegistryListener | None = None) -> None:
         """Begin to read, and to renew with :meth:`take_over`."""
-        self.subscription.listener = listener or self.subscription.listener
+        self.table.listener = listener or self.table.listener
         self.renewals.stand_by()
-        self.renewals.start()
-        self.sweeper.start()
-        self.resync.start()
+        self.renewals.start(self.repair)
+        self.repair.start()
+        self.reader.start()
 
     def stop(self) -> None:
         """Read, renew and change nothing more; nothing is removed."""
-        self.resync.stop()
+        self.reader.stop()
         self.repair.stop()
         self._executor.shutdown(wait=False, cancel_futures=True)
         self.renewals.stop()
-        self.sweeper.stop()
         self.peers.close()
 
     def liveness(self) -> list[Liveness]:
-        """The threads that read, renew and sweep."""
-        return [*self.resync.liveness(), *self.renewals.liveness(), *self.sweeper.liveness()]
+        """The threads that read, renew and repair."""
+        return [*self.reader.liveness(), *self.renewals.liveness(), *self.repair.liveness()]
 
     def condition(self) -> Condition:
         """Whether the registry was read, and answers."""
@@ -170,7 +148,7 @@ class EurekaRegistry:
         there = self.table.known(owner, application)
         if not (owner or application):
             return there
-        return [one for one in there if not self.instances.is_of_another_cluster(one)]
+        return [one for one in there if not self._ownership.is_of_another_cluster(one)]
 
     def get(self, key: Key) -> Instance | None:
         """One instance, as far as known."""
@@ -190,7 +168,7 @@ class EurekaRegistry:
 
     def keep(self, instance: Instance) -> None:
         """Renew what stands there already."""
-        if instance.key not in self.renewals and not self.instances.is_of_another_cluster(instance):
+        if instance.key not in self.renewals and not self._ownership.is_of_another_cluster(instance):
             self.renewals.add(instance, just_registered=False)
 
     def let_lapse(self, instance: Instance) -> None:
@@ -207,30 +185,20 @@ class EurekaRegistry:
         self.table.give_up(owner, wanted)
 
     def follow(self, was_read: Callable[[], None]) -> None:
-        """Have ``was_read`` called after each reading, and keep the proofs that :meth:`find_unlisted` needs.
-
-        Before :meth:`start`.
-        """
-        self._proofs = proofs = RemovalProofs(self.peers, self.table, self.restarts)
-        self.resync.fetcher.removals_seen = self.table.left
-
-        def read() -> None:
-            proofs.forget()
-            was_read()
-
-        self.resync.was_read = read
-        self.resync.is_followed = True
+        """Have ``was_read`` called after each reading. Before :meth:`start`."""
+        self._followers.append(was_read)
+        self.reader.follow()
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
         """Find out what became of instances that are listed no more.
 
         :raises RegistryError: no server answers.
         """
-        return self._proofs.find_unlisted(keys) if self._proofs is not None else UnlistedInstances()
+        return self.repair.find_unlisted(keys)
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """What metrics tell; in full, also what the servers' front pages show."""
-        share, counts, started = self.resync.share, self.renewals.counts, self.restarts.started_by_url
+        share, counts, started = self._share, self.renewals.counts, self.restarts.started_by_url
         pages = {peer.url: self._front_pages.latest(peer.url) for peer in self.peers.peers if in_full}
         return Figures(
             servers=[
@@ -247,32 +215,30 @@ class EurekaRegistry:
             accepted=counts.accepted,
             missing=counts.missing,
             failed=counts.failed,
-            late_seconds=self.renewals.late_seconds,
-            refused=self.renewals.refused,
+            late_seconds=counts.late_seconds,
+            refused=counts.refused,
             for_stacks=[one for one in self.renewals.held() if is_of_stack(one)] if in_full else [],
         )
 
     def take_over(self, expected: int) -> None:
-        """Begin to renew, from the list that every client gets, of one server; see :mod:`.list_lag`.
+        """Begin to renew, from the list that every client gets, of one server; see :mod:`.reader`.
 
         What only other servers hold is looked for soon after.
         """
         self._expected = expected
-        if self._follows_another():
-            self.list_lag.begin()
         self.renewals.resume()
-        self.resync.take_over()
+        self.reader.take_over(follows_another=self._follows_another())
 
     def stand_by(self) -> None:
         """End renewals, those in flight included: another replica renews. Reading goes on."""
         self.renewals.stand_by()
         self.table.stand_by()
-        self.resync.stand_by()
-        self.stack_renewals.stand_by()
+        self.reader.stand_by()
+        self.stacks.stand_by()
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
         """Read what another replica may have registered so shortly before that no list shows it yet."""
-        if not known_too and not self.list_lag.lasts:
+        if not known_too and not self.reachability.lags:
             return
         asked = [key for key in keys if known_too or self.table.is_new(key)]
         for key, found in read_each(self.peers, asked).items():
@@ -280,3 +246,19 @@ class EurekaRegistry:
                 self.table.gone(key)
             else:
                 self.table.found(found)
+
+    def _read(self, registered: int) -> None:
+        """Tell whoever follows of a reading, and say so once when our part in the registry is a danger.
+
+        :param registered: how many instances were listed.
+        """
+        self.table.forget_who_left()
+        count, before = len(self.renewals), self._share.warning
+        servers = len(self.peers.peers) if self.peers.uses_batches(count) else 1
+        self._share = share = RenewalShare(count, registered, self.renewals.counts.last_minute / servers)
+        if share.warning and not before and registered >= FEWEST_TO_WARN_OF:
+            _log.warning(
+                "a large part of Eureka depends on this operator", extra={"hint": share.warning}
+            )
+        for was_read in self._followers:
+            was_read()

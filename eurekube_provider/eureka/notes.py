@@ -66,7 +66,7 @@ class Notes:
 
     def overriding(self, instance: Instance) -> None:
         """A status over the instance's own is about to be set or taken off."""
-        self.table.overriding(instance.key)
+        self.table.overriding(instance)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
         """Whether another cluster of our name registered an instance: it is not ours, whatever its owner."""

@@ -72,7 +72,7 @@ class Peers:
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided = AvoidedPeers(self.peers)
         self.topology = Topology(connection.service_urls, self.each)
-        self.table = Table()
+        self.table = Table(urls=[peer.url for peer in self.peers])
         """What is known of each key there: what they answered, and what they were sent."""
 
     def __repr__(self) -> str:

@@ -6,7 +6,8 @@ sleeps. :mod:`.rules` says what follows from it, and :mod:`.table` keeps it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka import windows
@@ -24,6 +25,49 @@ class Sent:
         return now - self.at <= windows.UNLISTED
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at one server for what was removed, or for what may come late.
+
+    :ivar instance: as it was removed, or sent last.
+    :ivar at: when it is due.
+    :ivar number: how many went before.
+    :ivar is_removed: whether it was removed; else it only may come, and somebody may want it.
+    :ivar former: who had it before, and gave it to its owner. What one of them wrote later is not removed.
+    """
+
+    instance: Instance
+    at: float
+    number: int = 0
+    is_removed: bool = True
+    former: Set[str] = frozenset()
+
+    def following(self, after_seconds: Sequence[float]) -> Look | None:
+        """Return the look after this one; None after the last.
+
+        :param after_seconds: after the removal, when it is looked for.
+        """
+        number = self.number + 1
+        if number >= len(after_seconds):
+            return None
+        return replace(
+            self, at=self.at + after_seconds[number] - after_seconds[self.number], number=number
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A stack's registration that is renewed no more, or never was.
+
+    :ivar at: when it was looked at last.
+    :ivar lacking: the servers that held it no more when its renewal missed it: it was removed there.
+    """
+
+    instance: Instance
+    at: float
+    lacking: Set[str] = frozenset()
+
+
 @dataclass(slots=True)
 class Record:
     """What is known of one key.
@@ -39,9 +83,13 @@ class Record:
     :ivar sent: a registration that no server answered; one that is frozen may carry it out when it is back.
     :ivar status_sent: likewise a status over the instance's own.
     :ivar overridden_at: when a status was set over the instance's own, or taken off, or removed with it.
+    :ivar looks: when each server is looked at for it, by URL: it was removed, or may come late.
     :ivar accepted_at: when each server last accepted its renewal, by URL; of stacks' registrations only.
     :ivar lacking_since: since when each server answers renewals that it does not hold it, by URL.
+    :ivar dropped: a stack's registration that is not renewed, since it was removed.
     :ivar left_at: when a server said that it was deregistered or evicted, and does not stand again.
+    :ivar asked_at: when somebody last asked the servers whether it left.
+    :ivar waits_at: when somebody last wanted to, and had to wait.
     """
 
     key: Key
@@ -54,9 +102,13 @@ class Record:
     sent: Sent | None = None
     status_sent: Sent | None = None
     overridden_at: float | None = None
+    looks: dict[str, Look] | None = None
     accepted_at: dict[str, float] | None = None
     lacking_since: dict[str, float] | None = None
+    dropped: Dropped | None = None
     left_at: float | None = None
+    asked_at: float | None = None
+    waits_at: float | None = None
 
     def expire(self, now: float) -> bool:
         """Forget what is too old to say anything; returns whether anything is left that will expire."""
@@ -72,13 +124,19 @@ class Record:
             self.accepted_at = _lately(self.accepted_at, now)
         if self.lacking_since is not None:
             self.lacking_since = _lately(self.lacking_since, now)
+        if self.dropped is not None and now - self.dropped.at >= windows.MEMORY_LOST:
+            self.dropped = None
         if self.left_at is not None and now - self.left_at > windows.PROOF_KEPT:
             self.left_at = None
+        if self.asked_at is not None and now - self.asked_at > windows.PROOF_KEPT:
+            self.asked_at = None
+        if self.waits_at is not None and now - self.waits_at >= windows.PROOF_TURN:
+            self.waits_at = None
         return not all(one is None for one in self._expiring())
 
     def is_blank(self) -> bool:
         """Whether nothing is known."""
-        known = (self.held, self.lost, self.lost_override, *self._expiring())
+        known = (self.held, self.lost, self.lost_override, self.looks, *self._expiring())
         return all(one is None for one in known) and not self.former_owners
 
     def _expiring(self) -> tuple[object, ...]:
@@ -89,7 +147,10 @@ class Record:
             self.overridden_at,
             self.accepted_at,
             self.lacking_since,
+            self.dropped,
             self.left_at,
+            self.asked_at,
+            self.waits_at,
         )
 
 

@@ -35,31 +35,24 @@ Source: ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from eurekube_provider.core.identity import LEAVING_KEY, StackOwner, parse_owner
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, Cluster, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance, Status, newest
 from eurekube_provider.core.plan import as_found, same_contents
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.record import Record
+from eurekube_provider.eureka.record import Dropped, Look, Record
 
 
 class Listed(Enum):
     """What a list says of a key, up to half a minute late."""
 
-    NOTHING = auto()
-    """It may be older than what was written or read meanwhile."""
-
-    SAME = auto()
-    """The same as is known, as it was written."""
-
-    NEWS = auto()
-    """Something else than lists said before, or nothing any more: it is believed."""
-
-    DOUBT = auto()
-    """Something else than was written or read: an uncached read must tell."""
+    NOTHING = auto()  # it may be older than what was written or read meanwhile
+    SAME = auto()  # the same as is known, as it was written
+    NEWS = auto()  # something else than lists said before, or nothing any more: it is believed
+    DOUBT = auto()  # something else than was written or read: an uncached read must tell
 
 
 def judge_listed(record: Record, listed: Instance | None) -> Listed:
@@ -236,3 +229,232 @@ def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str,
 
 def _agree(one: Instance, other: Instance) -> bool:
     return one.owner == other.owner and one.status is other.status and same_contents(one, other)
+
+
+class Verdict(Enum):
+    """What became of an instance that is in doubt, by what servers answered."""
+
+    UNREAD = auto()  # nobody knows yet: it is asked for again
+    OURS = auto()  # it stands, and is ours to renew
+    THEIRS = auto()  # somebody else has it, and it is left alone
+    GONE = auto()  # no server holds it
+    LOST = auto()  # servers forgot it: it is restored
+    LATE = auto()  # a write came late, or went ahead of another one: what it did is undone
+    LEFT = auto()  # it was removed, and a server holds it still, or again: it is removed there
+    REMOVED = auto()  # it was removed elsewhere: it is neither restored nor renewed
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """What servers answered of one key, and what is known of these servers.
+
+    :ivar held: what each that answered holds, by URL; None for nothing.
+    :ivar are_all: whether none of them failed to answer.
+    :ivar started_ms: when each was started, by its own clock; without those that do not say.
+    :ivar with_memory: those that are known to have forgotten nothing.
+    :ivar lost_memory: whether one was restarted lately, so that what is missing may be forgotten.
+    :ivar behind: how many answer at one URL, at most.
+    """
+
+    held: Mapping[str, Instance | None]
+    are_all: bool = True
+    started_ms: Mapping[str, int] = field(default_factory=dict)
+    with_memory: Set[str] = frozenset()
+    lost_memory: bool = False
+    behind: int = 1
+
+    @property
+    def found(self) -> Instance | None:
+        """The newest version that any of them holds."""
+        return newest(self.held.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whose an instance is, as far as renewals and changes are concerned.
+
+    :ivar operator_name: what the ``eurekube.renewer`` of stacks' registrations says.
+    :ivar checks_cluster: whether another cluster of our name is another one; else it was ours once.
+    """
+
+    cluster: Cluster
+    operator_name: str
+    checks_cluster: bool = False
+
+    def is_ours(self, instance: Instance) -> bool:
+        """Whether an instance is a syncer's of this cluster, or a stack's that asks us to renew it."""
+        return self.is_syncers(instance) or self.is_renewed_for_stack(instance)
+
+    def is_syncers(self, instance: Instance) -> bool:
+        """Whether a syncer of this cluster owns it."""
+        is_named_so = self.cluster.syncer_of(instance.owner) is not None
+        return is_named_so and not self.is_of_another_cluster(instance)
+
+    def is_of_another_cluster(self, instance: Instance) -> bool:
+        """Whether a syncer of another cluster owns it that has our name: both began when neither had any."""
+        uid = instance.metadata.get(CLUSTER_UID_KEY) or self.cluster.uid
+        if not self.checks_cluster or uid == self.cluster.uid:
+            return False
+        return self.cluster.syncer_of(instance.owner) is not None
+
+    def is_renewed_for_stack(self, instance: Instance) -> bool:
+        """Whether a stack owns it and asks this operator to renew it."""
+        return instance.renewer == self.operator_name and is_of_stack(instance)
+
+
+def judge_look(look: Look, record: Record, found: Instance | None, now_ms: int) -> Verdict:
+    """Judge what one server holds of what was removed, or may come late.
+
+    :param found: as it was read there.
+    :returns: GONE, LEFT, THEIRS of what nobody owns; LATE where its owner must say what is wanted: perhaps of
+        another owner, to whom it was handed over, which may have come late as well.
+    """
+    if found is None:
+        return Verdict.GONE
+    removed = look.instance
+    if (
+        look.is_removed
+        and (found.owner == removed.owner or found.owner in look.former)
+        and record.held is None  # else it was registered again, perhaps at this moment
+        and found.written_at_ms <= (removed.last_dirty_timestamp_ms or now_ms)
+    ):
+        return Verdict.LEFT
+    return Verdict.LATE if found.owner else Verdict.THEIRS
+
+
+def judge_late(record: Record, found: Instance) -> Verdict:
+    """Judge what is ours, and may have come when nobody expected it any more.
+
+    :param found: with our mark, where the status over it may be ours.
+    :returns: LATE where its owner must look at it; else OURS.
+    """
+    known = record.held
+    return Verdict.LATE if known is None or (found.is_leaving and not known.is_leaving) else Verdict.OURS
+
+
+def is_told_again(servers: Servers) -> bool:
+    """Whether an OUT_OF_SERVICE stands at some servers only."""
+    held = [one.overridden_status for one in servers.held.values() if one is not None]
+    is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
+    return servers.are_all and not is_everywhere and Status.OUT_OF_SERVICE in held
+
+
+def judge_unlisted(servers: Servers, *, have_settled: bool) -> Verdict:
+    """Judge what is listed no more, and of which no server says that it left.
+
+    :param have_settled: whether each server has run for so long that it has heard of all that live, and is
+        alone at its URL.
+    :returns: OURS where it stands, GONE where that is proved; else UNREAD.
+    """
+    if servers.found is not None:
+        return Verdict.OURS
+    return Verdict.GONE if servers.are_all and have_settled else Verdict.UNREAD
+
+
+def judge_listed_for_stack(
+    record: Record, servers: Servers, ownership: Ownership, now_seconds: float, share: Callable[[], bool]
+) -> Verdict:
+    """Judge a stack's registration that a list suggests to renew.
+
+    What one server holds and another one does not is on its way to that one, or that one has forgotten it, or
+    it was removed there and the first one has missed the removal: it was frozen or cut off. A renewal would
+    bring the last back on all servers, at an address where nobody is any more. So what is old enough, and
+    lacks where a server has run all the time, was removed; but where nobody renewed it for as long as its
+    lease lasts, a server may have evicted it just now, and it stays.
+
+    :param now_seconds: Unix time.
+    :param share: asked whether servers tell each other what they are told, where that counts.
+    :returns: OURS, REMOVED, or UNREAD where somebody who did not answer may hold it.
+    """
+    found, dropped = servers.found, record.dropped
+    if found is None or not ownership.is_renewed_for_stack(found):
+        return Verdict.REMOVED if servers.are_all else Verdict.UNREAD
+    if dropped is None or is_registered_anew(dropped, found, servers.held):
+        if may_be_evicted(servers.held, now_seconds):
+            return Verdict.OURS
+        is_removed = bool(removed_at(servers, now_seconds - windows.ON_ITS_WAY)) and share()
+        return Verdict.REMOVED if is_removed else Verdict.OURS
+    # What was removed before our eyes stands only on those that missed it, even if they alone answer. Neither
+    # a server's restart makes that less certain, nor that nothing else shows any more that servers share.
+    is_removed = bool(removed_at(servers, now_seconds, was_dropped=True)) or any(
+        url in servers.held and servers.held[url] is None for url in dropped.lacking
+    )
+    return Verdict.REMOVED if is_removed or not (servers.are_all or servers.lost_memory) else Verdict.OURS
+
+
+def judge_missing_of_stack(
+    servers: Servers,
+    lately: Set[str],
+    removed_from: Set[str],
+    told: Set[str],
+    now_seconds: float,
+    share: Callable[[], bool],
+    *,
+    is_restoring: bool = False,
+) -> Verdict:
+    """Judge a stack's registration that a renewal missed at a server that held it, or at all of them.
+
+    :param lately: the servers that accepted its renewal lately and lack it.
+    :param removed_from: those of them that have forgotten nothing, as they said after they were read:
+        whichever other one was restarted, it was removed there.
+    :param told: those that said just before the read since when they run; another one that lacks it may have
+        forgotten it.
+    :param is_restoring: whether it was judged LOST before, and could not be restored.
+    :returns: LOST, REMOVED, or UNREAD where it stands nowhere and no server says any more since when it runs.
+    """
+    if removed_from:
+        return Verdict.REMOVED
+    if servers.lost_memory or is_restoring:
+        return Verdict.LOST
+    if servers.found is None:
+        said_before = servers.started_ms.keys() & servers.held.keys()
+        return Verdict.UNREAD if said_before and not said_before & told else Verdict.REMOVED
+    those = replace(servers, held={url: one for url, one in servers.held.items() if one or url in told})
+    if servers.behind == 1 and lately & those.held.keys():
+        return Verdict.REMOVED
+    return Verdict.REMOVED if removed_at(those, now_seconds) and share() else Verdict.LOST
+
+
+def removed_at(servers: Servers, since: float, *, was_dropped: bool = False) -> tuple[str, ...]:
+    """Return the servers at which an instance was removed that others still hold.
+
+    None where one has lost its memory, nor behind a load balancer, where each answer may be another one's.
+
+    :param since: Unix time; what was written later may be on its way.
+    :param was_dropped: whether it is known as removed: then servers that have forgotten nothing tell so, too.
+    """
+    held, found = servers.held, servers.found
+    if servers.lost_memory or servers.behind > 1:
+        if not was_dropped:
+            return ()
+        held = {url: one for url, one in held.items() if one or url in servers.with_memory}
+    if found is None or found.written_at_ms > since * 1000:
+        return ()
+    started = servers.started_ms
+    return tuple(
+        url
+        for url, one in held.items()
+        if one is None and url in started and started[url] < found.written_at_ms
+    )
+
+
+def may_be_evicted(held: Mapping[str, Instance | None], now_seconds: float) -> bool:
+    """Whether nobody renewed it for so long that a server may have evicted it by itself."""
+    ends = [one.lease_ends_ms for one in held.values() if one is not None and one.lease_ends_ms is not None]
+    return bool(ends) and max(ends) < now_seconds * 1000
+
+
+def is_suggested(record: Record, listed: Instance, now: float) -> bool:
+    """Whether a list suggests to renew it: not what was removed, until the list is old no more."""
+    dropped = record.dropped
+    is_news = dropped is None or is_registered_anew(dropped, listed)
+    return is_news or (dropped is not None and now - dropped.at > windows.LIST_LAG)
+
+
+def is_registered_anew(
+    dropped: Dropped, found: Instance, held: Mapping[str, Instance | None] | None = None
+) -> bool:
+    """Whether it was registered after it was dropped: later or, by any clock, where it had been removed."""
+    is_there_again = any((held or {}).get(url) for url in dropped.lacking)
+    is_another = is_there_again and found.incarnation != dropped.instance.incarnation
+    return is_another or found.written_at_ms > dropped.instance.written_at_ms

@@ -6,38 +6,51 @@ contradicts older knowledge it raises a doubt, which an uncached read settles.
 
 from __future__ import annotations
 
+import math
 import threading
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
 from eurekube_provider.core.brake import counts
 from eurekube_provider.core.identity import cluster_of
 from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.eureka import rules
-from eurekube_provider.eureka.record import Record, Sent
+from eurekube_provider.core.registry import RegistryListener
+from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka.record import Dropped, Look, Record, Sent
 from eurekube_provider.eureka.rules import Listed
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 T = TypeVar("T")
-Rule = Callable[[Record, Instance, float], T]
 
 FEWEST_TO_PURGE = 1000
 
+MOST_LOOKED_FOR = 10_000
+"""Removals that a server still has to be asked for; beyond, the oldest are left to lapse."""
+
 
 class Table:
-    """One Eureka as far as it is known; any number of threads may share it."""
+    """One Eureka as far as it is known; any number of threads may share it.
 
-    def __init__(self, clock: Callable[[], float] = elapsed_seconds) -> None:
+    :param urls: its servers.
+    :ivar listener: who is told of changes; nobody before its registry is started.
+    """
+
+    def __init__(self, clock: Callable[[], float] = elapsed_seconds, urls: Sequence[str] = ()) -> None:
         self.clock = clock
+        self.listener: RegistryListener | None = None
+        self._urls = tuple(urls)
         self._lock = threading.Lock()
         self._records: dict[Key, Record] = {}
         self._expiring: dict[Key, Record] = {}
+        self._looked_for: dict[Key, Record] = {}  # those that have looks, the longest ago first
         self._purge_from = FEWEST_TO_PURGE
         self._count = 0
-        self._by_application: dict[str, set[Key]] = defaultdict(set)
-        self._by_owner: dict[str, set[Key]] = defaultdict(set)
+        self._by_application: dict[str, Counter[Key]] = defaultdict(Counter)
+        self._by_owner: dict[str, Counter[Key]] = defaultdict(Counter)
         self._lost_by_owner: dict[str, set[Key]] = defaultdict(set)
         self._lost_overrides: set[Key] = set()
         # Kept up to date, since the brake asks at each reconcile how many of all are UP.
@@ -45,22 +58,27 @@ class Table:
         self._up_by_cluster: Counter[str] = Counter()
         self._by_name: dict[str, Counter[str]] = defaultdict(Counter)
 
+    def tell(self, owners: Iterable[str | None]) -> None:
+        """Tell the listener that instances of these owners are not what they were; of nobody's, nothing."""
+        for owner in set(owners):
+            if owner and self.listener is not None:
+                self.listener.owner_changed(owner)
+
     def found(self, instance: Instance, *, former: str | None = None) -> None:
         """Keep an instance that an uncached read found.
 
         :param former: whose it was before, where a server may not know that it was handed over.
         """
-        with self._lock:
-            self._stands(instance, former)
+        with self._changing(instance.key) as record:
+            self._stands(record, instance, former)
 
     def registered(self, instance: Instance) -> Instance | None:
         """Keep an instance that was written; returns what was known to stand there."""
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             before = record.held
             self._forget_override(record)
             is_handed_over = before is not None and before.owner != instance.owner
-            self._stands(instance, before.owner if before is not None and is_handed_over else None)
+            self._stands(record, instance, before.owner if before is not None and is_handed_over else None)
             return before
 
     def gone(self, key: Key, *, is_forgotten: bool = False) -> None:
@@ -69,29 +87,24 @@ class Table:
         :param is_forgotten: whether the servers may have lost it: what a person had set over its status comes
             back with it.
         """
-        with self._lock:
-            self._leaves(self._record(key), is_forgotten=is_forgotten)
+        with self._changing(key) as record:
+            self._leaves(record, is_forgotten=is_forgotten)
 
-    def removed(self, instance: Instance, *, was_overridden: bool) -> tuple[Instance, frozenset[str]]:
-        """Hold no more what was removed; returns it as it may still come, and its former owners.
-
-        :param was_overridden: whether an OUT_OF_SERVICE of ours was removed with it, which may come late.
-        """
-        with self._lock:
-            record = self._record(instance.key)
+    def removed(self, instance: Instance) -> None:
+        """Hold no more what was removed, and have every server looked at for it, as it may still come."""
+        with self._changing(instance.key) as record:
             newest, former = rules.newest_sent(record, instance, self.clock()), record.former_owners
             record.former_owners = frozenset()
             self._forget_override(record)
             self._forget_lost(record)
-            if was_overridden:
-                record.overridden_at = self.clock()
+            if instance.is_leaving and len(self._urls) > 1:
+                record.overridden_at = self.clock()  # an OUT_OF_SERVICE of ours that may come late
             self._leaves(record)
-            return newest, former
+            self._look(record, newest, former, is_removed=True)
 
     def forgot(self, instance: Instance) -> None:
         """Remember for its owner what no server holds any more, and nobody removed."""
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             lost = record.held or instance
             if lost.owner:
                 record.lost = {**(record.lost or {}), lost.owner: lost}
@@ -126,31 +139,74 @@ class Table:
                     self._tidy(record)
 
     def unanswered(self, sent: Instance) -> None:
-        """Remember a write that got no answer, be it a registration or, with an override, a status."""
-        with self._lock:
-            self._unanswered(sent)
+        """Remember a write that got no answer, be it a registration or, with an override, a status.
+
+        Every server is looked at for it: one may carry it out late, when nobody wants it any more.
+        """
+        with self._changing(sent.key) as record:
+            if sent.is_overridden:
+                record.status_sent = Sent(sent, self.clock())
+            else:
+                record.sent = Sent(sent, self.clock())
+            self._look(record, sent)
 
     def unanswered_many(self, sent: Iterable[Instance]) -> None:
         """Remember registrations of a batch that got no answer, which carry a person's status along."""
-        with self._lock:
-            for one in sent:
+        for one in sent:
+            with self._changing(one.key) as record:
                 own = one.status if one.is_leaving else Status.UP
-                self._unanswered(replace(one, status=own, overridden_status=Status.UNKNOWN))
+                as_sent = replace(one, status=own, overridden_status=Status.UNKNOWN)
+                record.sent = Sent(as_sent, self.clock())
 
-    def overriding(self, key: Key) -> None:
-        """Remember that a status over an instance's own is about to be set or taken off."""
-        with self._lock:
-            record = self._record(key)
+    def overriding(self, instance: Instance) -> None:
+        """Remember that a status over an instance's own is about to be set or taken off.
+
+        Every server is looked at for it: a server may tell another one of it again later.
+        """
+        if len(self._urls) < 2:
+            return
+        with self._changing(instance.key) as record:
             record.overridden_at = self.clock()
-            self._expires(record)
+            self._look(record, instance)
+
+    def due(self, url: str) -> list[Look]:
+        """Return the looks at a server that are due."""
+        now = self.clock()
+        with self._lock:
+            looks = [record.looks.get(url) for record in self._looked_for.values() if record.looks]
+        return [look for look in looks if look is not None and look.at <= now]
+
+    def looked(
+        self, url: str, looks: Iterable[Look], after_seconds: Sequence[float], *, was_away: bool = False
+    ) -> None:
+        """Plan the looks at a server after these.
+
+        :param after_seconds: when what was removed is looked for.
+        :param was_away: whether the server did not answer before. It may have told the others of what it
+            held, so that they are looked at anew.
+        """
+        at = self.clock() + after_seconds[0]
+        with self._lock:
+            for look in looks:
+                record = self._records.get(look.instance.key)
+                if record is None or record.looks is None or record.looks.get(url) is not look:
+                    continue  # removed once more meanwhile
+                planned = {**record.looks, url: look.following(after_seconds)}
+                for other in self._urls if was_away else ():
+                    pending = record.looks.get(other)
+                    if other != url and (pending is None or pending.instance is look.instance):
+                        anew = replace(look, at=at, number=0)
+                        planned[other] = min(pending or anew, anew, key=lambda one: one.at)
+                record.looks = {place: one for place, one in planned.items() if one is not None} or None
+                if record.looks is None:
+                    self._looked_for.pop(record.key, None)
+                    self._tidy(record)
 
     def accepted(self, url: str, instances: Iterable[Instance]) -> None:
         """Note that a server accepted the renewals of these."""
         for key in [one.key for one in instances if rules.is_of_stack(one)]:
-            with self._lock:
-                record = self._record(key)
+            with self._changing(key) as record:
                 record.accepted_at = {**(record.accepted_at or {}), url: self.clock()}
-                self._expires(record)
 
     def accepted_lately(self, url: str, instance: Instance) -> bool:
         """Whether a server accepted its renewal so lately that it cannot have evicted it since."""
@@ -160,10 +216,8 @@ class Table:
 
     def lacks(self, url: str, instance: Instance) -> bool:
         """Note that a server lacks what others hold; returns whether it is cut off: it has for long."""
-        with self._lock:
-            record = self._record(instance.key)
+        with self._changing(instance.key) as record:
             record.lacking_since = {url: self.clock(), **(record.lacking_since or {})}
-            self._expires(record)
             return rules.is_cut_off(record, url, instance, self.clock())
 
     def lacks_no_more(self, url: str, key: Key) -> None:
@@ -175,28 +229,69 @@ class Table:
 
     def left(self, keys: Iterable[Key]) -> None:
         """Note that a server says that these were deregistered or evicted, and do not stand again."""
-        with self._lock:
-            for record in map(self._record, keys):
+        for key in keys:
+            with self._changing(key) as record:
                 record.left_at = self.clock()
-                self._expires(record)
-
-    def has_left(self, key: Key) -> bool:
-        """Whether a server said so, and it did not stand again since."""
-        with self._lock:
-            record = self._records.get(key)
-            return record is not None and rules.has_left(record, self.clock())
 
     def forget_who_left(self) -> None:
-        """Forget of what stands again that it ever left."""
+        """Forget of what stands again that it ever left, and that it was asked for."""
         with self._lock:
             for record in self._expiring.values():
                 if record.held is not None:
-                    record.left_at = None
+                    record.left_at = record.asked_at = record.waits_at = None
 
-    def judge(self, rule: Rule[T], found: Instance) -> T:
-        """Return what a rule says of an instance that a server holds, by what is known of its key."""
+    def may_ask(self, keys: Iterable[Key], most: int) -> list[Key]:
+        """Choose the keys that servers may be asked for now, the longest ago first, and note that they are.
+
+        Others wait that an earlier question left out. Where that was asked for longer ago it has its turn
+        first: else a large application would keep all others from being asked for.
+
+        :param most: within :data:`.windows.PROOFS_COUNTED`.
+        """
+
+        def asked_at(record: Record) -> float:
+            return -math.inf if record.asked_at is None else record.asked_at
+
         with self._lock:
-            return rule(self._records.get(found.key) or Record(found.key), found, self.clock())
+            now = self.clock()
+            wanted = {key: self._record(key) for key in keys}
+            known = [record for key, record in self._expiring.items() if key not in wanted]
+            most -= sum(now - asked_at(one) < windows.PROOFS_COUNTED for one in (*known, *wanted.values()))
+            waiting = [
+                one for one in known if one.waits_at is not None and now - one.waits_at < windows.PROOF_TURN
+            ]
+            turns, chosen = sorted(map(asked_at, waiting)), list[Key]()
+            for record in sorted(wanted.values(), key=asked_at):
+                if len(chosen) + bisect_left(turns, asked_at(record)) < most:
+                    record.asked_at, record.waits_at = now, None
+                    chosen.append(record.key)
+                else:
+                    record.waits_at = now
+                self._expires(record)
+            return chosen
+
+    def drop(self, instance: Instance, lacking: Set[str] = frozenset()) -> None:
+        """Note that a stack's registration is not renewed, since it was removed.
+
+        :param lacking: the servers that held it no more when its renewal missed it.
+        """
+        with self._changing(instance.key) as record:
+            before = record.dropped
+            if before is not None and before.instance.written_at_ms == instance.written_at_ms:
+                lacking = lacking | before.lacking
+            record.dropped = Dropped(instance, self.clock(), lacking)
+
+    def drop_no_more(self, key: Key) -> None:
+        """Note that it is renewed again."""
+        with self._lock:
+            if key in self._records:
+                self._records[key].dropped = None
+
+    def record(self, key: Key) -> Record:
+        """Return a copy of what is known of a key now."""
+        with self._lock:
+            record = self._records.get(key)
+            return replace(record) if record is not None else Record(key)
 
     def marked(self, held: Iterable[Instance]) -> list[Instance]:
         """Put our mark on instances whose OUT_OF_SERVICE may be one of ours that came late."""
@@ -264,7 +359,7 @@ class Table:
     def owners(self) -> set[str]:
         """All owners that have an instance."""
         with self._lock:
-            return {owner for owner, keys in self._by_owner.items() if keys}
+            return set(self._by_owner)
 
     def count(self, owner: str) -> int:
         """How many instances an owner has."""
@@ -327,6 +422,14 @@ class Table:
         records = (self._records[key] for key in keys)
         return [record.held for record in records if record.held is not None]
 
+    @contextmanager
+    def _changing(self, key: Key) -> Iterator[Record]:
+        """Hand out a record that may be changed, with the lock held."""
+        with self._lock:
+            record = self._record(key)
+            yield record
+            self._expires(record)
+
     def _record(self, key: Key) -> Record:
         """The record of a key, made where there is none; the lock is held, here and below."""
         record = self._records.get(key)
@@ -334,28 +437,37 @@ class Table:
             record = self._records[key] = Record(key)
         return record
 
-    def _stands(self, instance: Instance, former: str | None) -> None:
+    def _stands(self, record: Record, instance: Instance, former: str | None) -> None:
         """Hold what was written, or read past the caches."""
-        record = self._record(instance.key)
         if former:
             record.former_owners |= {former}
         self._forget_lost(record)
         self._hold(record, instance)
         record.is_firm, record.touched_at = True, self.clock()
-        self._expires(record)
 
     def _leaves(self, record: Record, *, is_forgotten: bool = False) -> None:
         record.touched_at = self.clock()
         self._drop(record, is_forgotten=is_forgotten)
-        self._expires(record)
 
-    def _unanswered(self, sent: Instance) -> None:
-        record = self._record(sent.key)
-        if sent.is_overridden:
-            record.status_sent = Sent(sent, self.clock())
-        else:
-            record.sent = Sent(sent, self.clock())
-        self._expires(record)
+    def _look(
+        self, record: Record, instance: Instance, former: Set[str] = frozenset(), *, is_removed: bool = False
+    ) -> None:
+        """Have every server looked at: of what only may come, where no look is planned yet."""
+        if not self._urls:
+            return
+        look = Look(instance, self.clock() + windows.SWEEP[0], is_removed=is_removed, former=former)
+        planned = dict.fromkeys(self._urls, look)
+        if is_removed:
+            record.looks = planned
+            self._looked_for.pop(record.key, None)
+        elif len(self._looked_for) < MOST_LOOKED_FOR:
+            record.looks = {**planned, **(record.looks or {})}
+        if record.looks is not None:
+            self._looked_for[record.key] = record
+        if len(self._looked_for) > MOST_LOOKED_FOR:
+            oldest = self._looked_for.pop(next(iter(self._looked_for)))
+            oldest.looks = None
+            self._tidy(oldest)
 
     def _forget_lost(self, record: Record, owner: str = "") -> None:
         """Put nothing back for an owner, by default for any."""
@@ -389,56 +501,48 @@ class Table:
             self._tidy(record)
         self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._expiring))
 
-    def _hold(self, record: Record, instance: Instance) -> None:
-        old, names, key = record.held, instance.names, record.key
-        if old is not None and (old.owner != instance.owner or old.names != names):
-            self._drop(record)
-            old = None
-        if old is None or old.status is not instance.status or counts(old) is not counts(instance):
-            self._count_up(old, -1)
-            self._count_up(instance, 1)
+    def _hold(self, record: Record, instance: Instance | None) -> None:
+        """Hold what stands there, None for nothing, and find it by whatever is asked for."""
+        self._count_in(record, -1)
         record.held = instance
-        if old is not None:
-            return
-        self._count += 1
-        self._by_application[instance.application].add(key)
-        if instance.owner:
-            self._by_owner[instance.owner].add(key)
-            for name in names:
-                self._by_name[name][instance.owner] += 1
+        self._count_in(record, 1)
 
     def _drop(self, record: Record, *, is_forgotten: bool = False) -> None:
         """Hold nothing; the status that a person set, and not ours, is kept of what servers forgot."""
+        instance = record.held
+        if is_forgotten and instance is not None and instance.is_overridden and not instance.is_leaving:
+            record.lost_override = instance
+            self._lost_overrides.add(record.key)
+        self._hold(record, None)
+        record.is_firm = False
+
+    def _count_in(self, record: Record, by: int) -> None:
+        """Count what is held in, by 1, or out, by -1."""
         instance, key = record.held, record.key
-        record.held, record.is_firm = None, False
         if instance is None:
             return
-        if is_forgotten and instance.is_overridden and not instance.is_leaving:
-            record.lost_override = instance
-            self._lost_overrides.add(key)
-        self._count -= 1
-        self._count_up(instance, -1)
-        for index, name in ((self._by_application, instance.application), (self._by_owner, instance.owner)):
-            if name is not None and name in index:
-                index[name].discard(key)
-                if not index[name]:
-                    del index[name]
-        for name in instance.names if instance.owner else ():
-            owners = self._by_name[name]
-            owners[instance.owner or ""] -= 1
-            if not owners[instance.owner or ""]:
-                del owners[instance.owner or ""]
-            if not owners:
-                del self._by_name[name]
-
-    def _count_up(self, instance: Instance | None, by: int) -> None:
-        if instance is None or instance.status is not Status.UP or not instance.owner or not counts(instance):
+        self._count += by
+        _add_to(self._by_application, instance.application, key, by)
+        owner = instance.owner
+        if not owner:
             return
-        for table, name in (
-            (self._up_by_owner, instance.owner),
-            (self._up_by_cluster, cluster_of(instance.owner)),
-        ):
-            if name is not None:
-                table[name] += by
-                if not table[name]:
-                    del table[name]
+        _add_to(self._by_owner, owner, key, by)
+        for name in instance.names:
+            _add_to(self._by_name, name, owner, by)
+        if instance.status is Status.UP and counts(instance):
+            _add(self._up_by_owner, owner, by)
+            cluster = cluster_of(owner)
+            if cluster is not None:
+                _add(self._up_by_cluster, cluster, by)
+
+
+def _add_to(index: dict[str, Counter[T]], name: str, what: T, by: int) -> None:
+    _add(index[name], what, by)
+    if not index[name]:
+        del index[name]
+
+
+def _add(counter: Counter[T], what: T, by: int) -> None:
+    counter[what] += by
+    if not counter[what]:
+        del counter[what]

@@ -37,6 +37,10 @@ class UncachedReads:
         """The newest version that any server holds."""
         return newest(answers.get(key) for answers in self.by_url.values())
 
+    def of(self, key: Key) -> dict[str, Instance | None]:
+        """Return what each server that answered holds under a key, by URL."""
+        return {url: answers.get(key) for url, answers in self.by_url.items()}
+
     def joined(self, other: UncachedReads) -> UncachedReads:
         """Put together what these reads and others found."""
         urls = self.by_url.keys() | other.by_url.keys()

@@ -11,7 +11,7 @@ Each read has one purpose:
   of them holds is not removed, since that could only hit whoever registers it at this moment. Afterwards
   nothing is read. A server answers a removal by whether it held the instance; what a renewal that was on its
   way brings back comes a second later, and whoever removes looks for it then
-  (:mod:`.registry.sweeper`, :mod:`.removal_checks`).
+  (:mod:`.registry.repair`, :mod:`.removal_checks`).
 - What is registered under an id that was never seen gives way to what may stand there after all. One server
   is asked for it afterwards, several are before, and not again where all of them answer that it is free.
 - A status that a program enforces is read back: another server than the one that was told may still hold the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -15,13 +15,14 @@ import pytest
 import requests
 
 from eurekube_provider.core.errors import OwnershipConflict, RegistryUnreachable
+from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Action, Outcome, Plan, Policy, plan
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.registry.coalescing import Coalescer
-from eurekube_provider.eureka.registry.sweeper import Sweeper
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.writer import BATCH_FROM_CHANGES, Writer
 from lab import Lab
@@ -179,23 +180,23 @@ def test_registered_and_removed_at_once(peers: Peers, app: str) -> None:
     """Servers may forward a registration after its removal: what comes back so is swept."""
     instances = [owned(app, f"{number}.{app}") for number in range(40)]
 
-    sweeper = Sweeper(peers, is_registered=lambda _: False)
+    repair = EurekaRegistry(peers, Cluster("another", "uid"), "operator", 600.0).repair
 
     def come_and_go(instance: Instance) -> None:
         Writer(peers).register(instance)
         Writer(peers).remove(instance)
-        sweeper.removed(instance)
+        peers.table.removed(instance)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(come_and_go, instances))
-    sweeper.start()
+    repair.start()
     marker = owned(f"{app}-marker")
     Writer(peers).register(marker)
     wait_level(peers, marker)
     clock.wait_until(
         lambda: not any(any(held(peers, one)) for one in instances), "the end of all", WAIT_SECONDS
     )
-    sweeper.stop()
+    repair.stop()
 
 
 @pytest.mark.parametrize("owner", [THEIRS, ""], ids=["another cluster's", "nobody's"])
@@ -507,8 +508,10 @@ class Operator:
     def __init__(self, urls: list[str], leases: int) -> None:
         self.peers = Peers(Connection(tuple(urls)), waits_for_all=False)
         self.registered: dict[tuple[str, str], Instance] = {}
-        self.sweeper = Sweeper(self.peers, self.registered.__contains__, came_back=self._came_back)
-        self.sweeper.start()
+        registry = EurekaRegistry(self.peers, Cluster("another", "uid"), "operator", 600.0)
+        registry.renewals.renew_soon = self._came_back  # type: ignore[method-assign]
+        self.repair = registry.repair
+        self.repair.start()
         self._leases = leases
         record = RecordingNotes(all_is_new=True)
         record.gone = self._gone  # type: ignore[method-assign]
@@ -518,14 +521,14 @@ class Operator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.sweeper.stop()
+        self.repair.stop()
         self.peers.close()
 
     def _gone(self, instance: Instance) -> None:
         self.registered.pop(instance.key, None)
-        self.sweeper.removed(instance)
+        self.peers.table.removed(instance)
 
-    def _came_back(self, keys: Sequence[tuple[str, str]]) -> None:
+    def _came_back(self, keys: Iterable[tuple[str, str]]) -> None:
         for instance in filter(None, map(self.registered.get, keys)):
             if not self.peers.renew(instance):
                 Writer(self.peers).register(instance)
@@ -533,6 +536,8 @@ class Operator:
     def register(self, *instances: Instance) -> None:
         """Have these stand on every server that answers."""
         self.registered.update({one.key: one for one in instances})
+        for one in instances:
+            self.peers.table.registered(one)
         self._carry([(plan([one], [], one.owner or ""), one.owner or "") for one in instances])
 
     def remove(self, *instances: Instance) -> float:

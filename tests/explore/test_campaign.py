@@ -141,7 +141,7 @@ def test_what_fails_is_replayed_by_what_it_says(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens beside the harm, and the replica that it does not need, are left out."""
-    monkeypatch.setattr("eurekube_provider.eureka.registry.sweeper.Sweeper.removed", lambda *_: None)
+    monkeypatch.setattr("eurekube_provider.eureka.table.Table.due", lambda *_: [])
     edit = together(("scaled down", 0.0), ("scaled up", 5.0))
     with owned():
         told = of_clusters.tried(edit, {0: a_server_freezes}, Setup(2, replicas=2))
@@ -208,7 +208,7 @@ def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run
 def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a stack has registered lapses after its run."""
     monkeypatch.setattr(
-        "eurekube_provider.eureka.registry.stack_renewals.StackRenewals.take", lambda *_: None
+        "eurekube_provider.eureka.registry.stacks.Stacks.take", lambda *_: None
     )
     with keepalive.kept():
         told = keepalive.tried("change metadata", {})

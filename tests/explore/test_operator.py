@@ -222,9 +222,9 @@ def test_a_brake_that_never_holds_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert any("serves, and is gone" in line for line in outcome.violations)
 
 
-def test_a_sweeper_that_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removals_that_nobody_looks_for_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that is frozen while something is removed would show it to callers when it is back."""
-    monkeypatch.setattr("eurekube_provider.eureka.registry.sweeper.Sweeper.removed", lambda *_: None)
+    monkeypatch.setattr("eurekube_provider.eureka.table.Table.due", lambda *_: [])
     outcome = Explored(edit("scaled down"), {0: a_server_freezes}, Setup(2)).run()
     assert any("gone from the cluster, and UP" in line for line in outcome.violations)
 

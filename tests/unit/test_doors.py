@@ -53,7 +53,7 @@ def privates(source: str) -> Iterator[str]:
             ["eurekube_provider.eureka.protocol.peer._run"],
         ),
         ('patch.object(Peer, "_request")', ["_request"]),
-        ("from eurekube_provider.eureka.registry.sweeper import Sweeper, _Removal", ["_Removal"]),
+        ("from eurekube_provider.eureka.registry.repair import Repair, _Removal", ["_Removal"]),
         ('getattr(function, "__defaults__"); monkeypatch.setattr(peer, "read", None)', []),
         ("from tests.mutants import __main__", []),
     ],

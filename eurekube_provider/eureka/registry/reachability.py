@@ -1,8 +1,21 @@
-"""Whether one Eureka can be read: what became of the readings so far, and whether its servers are silent.
+"""Whether one Eureka can be read, and its lists be believed.
 
 A reading that fails once says little: it is repeated at once. A server that takes a request and does not
 answer is found out before the time-out is over, since until then the syncers' statuses would say what held
 before.
+
+Who comes to lead begins with the list that every client gets, which a server answers at once from its
+cache. A list of its own would be of this moment, but would stay in that cache for good, one for each change
+of leader. So the first list may be wrong about the last half minute, and nothing is done by it alone:
+
+* What it shows is read by itself before it is changed or removed, as ever. What is gone by then is not
+  registered again for it, and a renewal that finds nothing says so.
+* What it lacks is not taken for new: it is read before it is registered, so that neither a newer version nor
+  a person's status is written over. What is on its way out is read as well, since it must leave.
+* What was registered in that time and has left Kubernetes altogether since is found with the list that shows
+  it, and removed then.
+
+There is no such time where nobody led before: the first operator of a cluster, which makes the Lease.
 """
 
 from __future__ import annotations
@@ -27,6 +40,7 @@ class Reachability:
         self._failing_since = 0.0
         self._refusal: ConfigurationError | None = None
         self._failed_at = float("-inf")
+        self._lags_until: float | None = None
         self.failure: RegistryError | None = None
         """Why the last reading failed; None where it did not."""
         self.read_at: float | None = None
@@ -36,6 +50,28 @@ class Reachability:
     def was_read(self) -> bool:
         """Whether the registry has been read once: nothing may be removed before."""
         return self.read_at is not None
+
+    @property
+    def lags(self) -> bool:
+        """Whether no list was read yet that shows what another replica did before this one came to lead."""
+        return self._lags_until is not None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether nothing stands in Eureka but what is known, unless a server lost its memory."""
+        return self.was_read and self.failure is None and not self.lags
+
+    def lag(self) -> None:
+        """Wait for lists that show everything: this replica leads, and another one may have before."""
+        self._lags_until = time.monotonic() + windows.LIST_LAG
+
+    def shows_everything(self, asked_at: float) -> bool:
+        """Whether lists that were, or would be, asked for at this time are the first to show everything."""
+        return self._lags_until is not None and asked_at >= self._lags_until
+
+    def showed_everything(self) -> None:
+        """Wait no more: the lists of every server that answers were read."""
+        self._lags_until = None
 
     def answered(self) -> bool:
         """A list came; returns whether the reading before failed."""

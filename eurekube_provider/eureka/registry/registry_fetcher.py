@@ -79,9 +79,17 @@ class RegistryFetcher:
 
     An instance that is listed again as it was stays the same object, so that whoever holds it from an earlier
     list holds it once.
+
+    :param removals_seen: told of what a server says to have been deregistered, each time that it says so; of
+        several servers not of what one evicted: others may have its renewals.
     """
 
-    def __init__(self, peers: Peers, clock: Callable[[], float] = elapsed_seconds) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        clock: Callable[[], float] = elapsed_seconds,
+        removals_seen: Callable[[Iterable[Key]], None] = lambda _: None,
+    ) -> None:
         self._peers = peers
         self._clock = clock
         self._fingerprint = b""
@@ -90,9 +98,7 @@ class RegistryFetcher:
         self._deltas = DeltaReader()
         self._deferred: _DeferredList | None = None
         self._rests_until = self._unanswered_at = -windows.LIST_INTERVAL
-        self.removals_seen: Callable[[Iterable[Key]], None] = lambda _: None
-        """Told of what a server says to have been deregistered, each time that it says so; of several servers
-        not of what one evicted: others may have its renewals."""
+        self.removals_seen = removals_seen
 
     def read(
         self, started_by_url: Mapping[str, int] | None = None, *, in_doubt: bool = True

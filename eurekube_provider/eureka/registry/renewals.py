@@ -13,7 +13,6 @@ import random
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Key
@@ -21,8 +20,13 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.registry.heartbeat_sender import HeartbeatSender
-from eurekube_provider.eureka.registry.lease_table import HeartbeatListener, LeaseEntry, LeaseTable
+from eurekube_provider.eureka.registry.heartbeats import (
+    HeartbeatListener,
+    HeartbeatSender,
+    LeaseEntry,
+    LeaseTable,
+    RenewalCounts,
+)
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
@@ -31,32 +35,16 @@ REST_THREADS, MOST_REST_THREADS = 8, 32
 """The threads of plain renewals: at first, and at most when they fall behind."""
 
 
-@dataclass(frozen=True, slots=True)
-class RenewalCounts:
-    """Renewals since the start, by what became of them."""
-
-    accepted: int
-    missing: int
-    failed: int
-
-
 class Renewals:
     """Renews what it is given until it is told to stop.
 
     :param interval_seconds: the longest time between two renewals of one instance.
     """
 
-    def __init__(
-        self,
-        peers: Peers,
-        listener: HeartbeatListener | None = None,
-        *,
-        interval_seconds: float = windows.RENEWAL_INTERVAL,
-    ) -> None:
+    def __init__(self, peers: Peers, *, interval_seconds: float = windows.RENEWAL_INTERVAL) -> None:
         self._peers = peers
         self._interval = interval_seconds
         self._table = LeaseTable()
-        self._table.listener = listener
         self._due: dict[int, set[Key]] = {}
         self._soon: dict[int, set[Key]] = {}
         self._tick = self._now()
@@ -75,13 +63,9 @@ class Renewals:
             for number, sender in enumerate(self._senders)
         ]
 
-    def tell(self, listener: HeartbeatListener) -> None:
-        """Have ``listener`` look after what renewals find out."""
-        with self._table.lock:
-            self._table.listener = listener
-
-    def start(self) -> None:
-        """Begin to renew."""
+    def start(self, listener: HeartbeatListener) -> None:
+        """Begin to renew, and have ``listener`` look after what renewals find out."""
+        self._table.listener = listener
         self._ticked_at = time.monotonic()
         for thread in tuple(self._threads):
             thread.start()
@@ -200,28 +184,17 @@ class Renewals:
         return liveness_of([ticker], age, windows.LONGEST_RENEWAL_TICK) + liveness_of(senders)
 
     @property
-    def late_seconds(self) -> float:
-        """For how long the renewal is due that has waited longest; more than the interval is too late."""
-        with self._table.lock:
-            return max(sender.late_seconds() for sender in (self._rest, *self._senders))
-
-    @property
-    def refused(self) -> int:
-        """How many instances Eureka refused to renew when it was asked last."""
-        with self._table.lock:
-            return sum(entry.is_refused for entry in self._table.entries.values())
-
-    @property
     def counts(self) -> RenewalCounts:
-        """How the renewals went so far, on every server together."""
+        """How the renewals went so far."""
         with self._table.lock:
-            return RenewalCounts(self._table.accepted, self._table.missed, self._table.failed)
-
-    @property
-    def last_minute(self) -> int:
-        """Renewals accepted within the last 60 seconds, on every server together."""
-        with self._table.lock:
-            return self._table.last_minute()
+            return RenewalCounts(
+                accepted=self._table.accepted,
+                missing=self._table.missed,
+                failed=self._table.failed,
+                last_minute=self._table.last_minute(),
+                refused=sum(entry.is_refused for entry in self._table.entries.values()),
+                late_seconds=max(sender.late_seconds() for sender in (self._rest, *self._senders)),
+            )
 
     def _run(self) -> None:
         """Hand out what is due, tick by tick."""

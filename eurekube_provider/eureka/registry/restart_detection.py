@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import ServerStatus
+from eurekube_provider.eureka.rules import Servers
 
 _log = logging.getLogger(__name__)
 
@@ -119,6 +121,20 @@ class RestartDetection:
     def lost_memory(self) -> bool:
         """Whether what is missing may have been forgotten, and not removed."""
         return time.monotonic() - self._seen_at < windows.MEMORY_LOST
+
+    def servers(self, held: Mapping[str, Instance | None], *, are_all: bool) -> Servers:
+        """Put what servers answered of one key together with what is known of these servers.
+
+        :param are_all: whether none of them failed to answer.
+        """
+        return Servers(
+            held,
+            are_all=are_all,
+            started_ms=self.started_by_url,
+            with_memory=frozenset(filter(self.has_memory, held)),
+            lost_memory=self.lost_memory,
+            behind=self.servers_behind,
+        )
 
     def notice(self, grace_seconds: float | None = None, *, ends_connections: bool = False) -> frozenset[str]:
         """Ask at each URL since when the server runs. Raises nothing.

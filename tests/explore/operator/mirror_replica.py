@@ -122,7 +122,7 @@ class MirrorReplica:
             self._seen, self._lists_anew = version, False
             self.told()
         try:
-            self._registry.resync.read()
+            self._registry.reader.read()
             self._reads_at = self._now + RESYNC_SECONDS
         except RegistryError as error:
             self._registry.reachability.failed(error)

@@ -116,7 +116,7 @@ class Replica:
         )
         self._unresponsive = UnresponsiveWatch(self._registries, changed=self.registry_changed)
         for name, registry in self._registries.items():
-            registry.subscription.listener = _Listener(self, name)
+            registry.table.listener = _Listener(self, name)
             registry.renewals.stand_by()
 
     def add(self, key: SyncerKey, delay_seconds: float = 0.0) -> None:
@@ -228,7 +228,7 @@ class Replica:
     def _read(self, name: str) -> float:
         registry = self._registries[name]
         try:
-            registry.resync.read()
+            registry.reader.read()
         except RegistryError as error:
             if registry.reachability.failed(error):
                 self.registry_changed(name)
@@ -237,12 +237,10 @@ class Replica:
 
     def _look(self, name: str) -> float:
         registry = self._registries[name]
-        if registry.resync.reads_everywhere or registry.list_lag.ends_with(self._now):
+        if registry.reader.is_due:
             self._read(name)
         else:
-            registry.restarts.notice()
-            registry.resync.catch_up()
-            registry.stack_renewals.check()
+            registry.reader.look_around()
         return LOOK_SECONDS
 
     def _renew(self, name: str) -> float:
@@ -256,7 +254,7 @@ class Replica:
                 is_held = registry.peers.renew(instance, self._turns[name, key])
                 if not is_held and registry.renewals.get(key) is not None:
                     registry.renewals.remove(key)
-                    registry.recovery.missing([instance], None)
+                    registry.repair.missing([instance], None)
             except RegistryError:
                 registry.renewals.renew_soon([key])
         return ROUND_SECONDS
@@ -366,7 +364,7 @@ class _Sweep:
         """Look once."""
         try:
             peer = self.registry.peers.peers[self.number]
-            self.was_away = self.registry.sweeper.sweep(peer, was_away=self.was_away)
+            self.was_away = self.registry.repair.look(peer, was_away=self.was_away)
         except RegistryError:
             self.was_away = True
             return RETRY_SECONDS

@@ -148,8 +148,8 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
 
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
     """What is renewed once this was listed."""
-    registry.resync.learn(list(listed), is_complete=True)
-    registry.stack_renewals.check()
+    registry.reader.learn(list(listed), is_complete=True)
+    registry.stacks.check()
     return {one.instance_id for one in registry.renewals.held()}
 
 

@@ -20,7 +20,7 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
     assert registry.table.owned(OWNER) == []
     registry.refresh([unlisted.key, gone])
     assert registry.table.owned(OWNER) == [unlisted]
-    registry.resync.read()  # nor does a list that still lacks it make it go
+    registry.reader.read()  # nor does a list that still lacks it make it go
     assert registry.table.owned(OWNER) == [unlisted]
 
 
@@ -29,7 +29,7 @@ def test_what_a_list_shows_wrongly_is_read_where_that_is_asked_for() -> None:
     listed = instance("listed")
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
-    registry.resync.learn([listed], is_complete=True)
+    registry.reader.learn([listed], is_complete=True)
     registry.refresh([listed.key])
     assert registry.table.owned(OWNER) == [listed]
     registry.refresh([listed.key], known_too=True)
@@ -48,15 +48,15 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
         for is_answer in (False, True):
             told = Told()
             registry = EurekaRegistry(TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0)
-            registry.subscription.listener = told
-            registry.resync.learn([ours], is_complete=True)
+            registry.table.listener = told
+            registry.reader.learn([ours], is_complete=True)
             registry.keep(ours)
             assert ours.key in registry.renewals
             told.owners.clear()
             if is_answer:
-                registry.recovery.newer(theirs)
+                registry.repair.newer(theirs)
             else:
-                registry.resync.learn([theirs], is_complete=True)
+                registry.reader.learn([theirs], is_complete=True)
             assert ours.key not in registry.renewals
             assert registry.table.get(ours.key) == theirs
             assert ours.owner in told.owners

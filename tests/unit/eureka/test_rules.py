@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.identity import INCARNATION_KEY
+from eurekube_provider.core.identity import INCARNATION_KEY, Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.record import Record, Sent
-from eurekube_provider.eureka.rules import Listed
+from eurekube_provider.eureka.record import Dropped, Look, Record, Sent
+from eurekube_provider.eureka.rules import Listed, Ownership, Servers, Verdict
 from tests.unit import strategies
 
 NOW = 1000.0
@@ -35,6 +35,10 @@ DOWN = replace(ONE, status=Status.DOWN)
 THEIRS = replace(ONE, metadata={"eurekube.owner": "stack/o/p/s/n"})
 OUT = replace(ONE, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
 MARKED = rules.as_ours(OUT)
+UNDATED = replace(ONE, last_dirty_timestamp_ms=None)
+NOBODYS = replace(ONE, metadata={})
+FORMER = frozenset({"stack/o/p/s/n"})
+MAY_COME = Look(ONE, NOW, is_removed=False)
 
 
 def written(held: Instance | None = ONE) -> Record:
@@ -285,3 +289,216 @@ def test_an_override_counts_unless_the_instance_says_that_it_is_not_up() -> None
     assert rules.overridden(over).status is Status.OUT_OF_SERVICE
     assert rules.overridden(replace(over, status=Status.DOWN)).status is Status.DOWN
     assert rules.overridden(ONE) is ONE
+
+
+@pytest.mark.parametrize(
+    ("fault", "look", "record", "found", "verdict"),
+    [
+        ("nothing came back", Look(ONE, NOW), by_lists(None), None, Verdict.GONE),
+        ("a server was away and holds it still", Look(ONE, NOW), lately(None), ONE, Verdict.LEFT),
+        ("a renewal brought back what nobody dated", Look(UNDATED, NOW), lately(None), ONE, Verdict.LEFT),
+        ("it was registered again since", Look(ONE, NOW), lately(), ONE, Verdict.LATE),
+        ("another replica registered it since", Look(ONE, NOW), lately(None), NEWER, Verdict.LATE),
+        ("somebody took the place over", Look(ONE, NOW), lately(None), THEIRS, Verdict.LATE),
+        ("an application registered itself there", Look(ONE, NOW), lately(None), NOBODYS, Verdict.THEIRS),
+        ("a frozen server knows its former owner", Look(ONE, NOW, former=FORMER), lately(None), THEIRS, Verdict.LEFT),
+        ("a registration without an answer came late", MAY_COME, lately(None), ONE, Verdict.LATE),
+    ],
+)
+def test_what_a_look_for_what_was_removed_finds(
+    fault: str, look: Look, record: Record, found: Instance | None, verdict: Verdict
+) -> None:
+    """Only what was removed is removed again; what somebody may want is his to judge."""
+    assert rules.judge_look(look, record, found, now_ms=5000) is verdict, fault
+
+
+@given(strategies.instances, strategies.instances, st.booleans(), st.booleans())
+def test_a_look_removes_nothing_of_others_and_nothing_in_doubt(
+    removed: Instance, found: Instance, is_removed: bool, is_registered: bool
+) -> None:
+    """Neither what is registered again, nor what is newer, nor what may only come."""
+    look = Look(removed, NOW, is_removed=is_removed)
+    record = Record(found.key, held=found if is_registered else None)
+    if rules.judge_look(look, record, found, now_ms=5000) is Verdict.LEFT:
+        assert (is_removed, is_registered, found.owner) == (True, False, removed.owner)
+        assert found.written_at_ms <= (removed.written_at_ms or 5000)
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "found", "verdict"),
+    [
+        ("a registration of ours came after the removal", lately(None), ONE, Verdict.LATE),
+        ("a status of ours came after it was taken off", lately(), MARKED, Verdict.LATE),
+        ("a status of ours is known", lately(MARKED), MARKED, Verdict.OURS),
+        ("a person's status stands", lately(), OUT, Verdict.OURS),
+    ],
+)
+def test_what_came_when_nobody_expected_it(
+    fault: str, record: Record, found: Instance, verdict: Verdict
+) -> None:
+    """Its owner looks at what he does not know of."""
+    assert rules.judge_late(record, found) is verdict, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "held", "are_all", "is_told_again"),
+    [
+        ("a busy server was told again of what was taken off", {"a": OUT, "b": ONE}, True, True),
+        ("a person set it", {"a": OUT, "b": OUT}, True, False),
+        ("it was taken off", {"a": ONE, "b": ONE}, True, False),
+        ("a server does not answer", {"a": OUT, "b": ONE}, False, False),
+    ],
+)
+def test_a_status_that_stands_at_some_servers_only_was_told_again(
+    fault: str, held: dict[str, Instance | None], are_all: bool, is_told_again: bool
+) -> None:
+    """A person's goes to every server."""
+    assert rules.is_told_again(Servers(held, are_all=are_all)) is is_told_again, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "held", "are_all", "have_settled", "verdict"),
+    [
+        ("a list has a gap", {"a": ONE, "b": None}, True, True, Verdict.OURS),
+        ("it left", {"a": None, "b": None}, True, True, Verdict.GONE),
+        ("a server does not answer", {"a": None}, False, True, Verdict.UNREAD),
+        ("a server has not heard of it yet", {"a": None, "b": None}, True, False, Verdict.UNREAD),
+    ],
+)
+def test_what_is_listed_no_more(
+    fault: str, held: dict[str, Instance | None], are_all: bool, have_settled: bool, verdict: Verdict
+) -> None:
+    """Absence proves something only at servers that would have heard of it."""
+    assert rules.judge_unlisted(Servers(held, are_all=are_all), have_settled=have_settled) is verdict, fault
+
+
+STACKS = replace(
+    ONE,
+    metadata={"eurekube.owner": "stack/o/p/s/n", "eurekube.renewer": "operator"},
+    last_dirty_timestamp_ms=500_000,
+    lease_ends_ms=2_000_000,
+)
+LAPSED = replace(STACKS, lease_ends_ms=900_000)
+FRESH = replace(STACKS, last_dirty_timestamp_ms=950_000)
+LATER = replace(STACKS, last_dirty_timestamp_ms=600_000)
+ANOTHER = replace(STACKS, metadata={**STACKS.metadata, INCARNATION_KEY: "b"}, last_dirty_timestamp_ms=100)
+ANOTHERS = replace(STACKS, metadata={**STACKS.metadata, "eurekube.renewer": "another"})
+LONG_UP = {"a": 1000, "b": 1000}
+"""Both servers were started long before it was written."""
+
+
+def dropped(instance: Instance = STACKS, *lacking: str) -> Record:
+    """What was removed before our eyes."""
+    return Record(STACKS.key, dropped=Dropped(instance, NOW, frozenset(lacking)))
+
+
+NEW = Record(STACKS.key)
+SPLIT = {"a": None, "b": STACKS}
+"""One server holds what the other one does not."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "servers", "shares", "verdict"),
+    [
+        ("an old list shows what was removed", NEW, Servers({"a": None}), True, Verdict.REMOVED),
+        ("who may hold it does not answer", NEW, Servers({"a": None}, are_all=False), True, Verdict.UNREAD),
+        ("it asks another operator by now", NEW, Servers({"a": ANOTHERS}), True, Verdict.REMOVED),
+        ("it stands", NEW, Servers({"a": STACKS, "b": STACKS}, started_ms=LONG_UP), True, Verdict.OURS),
+        ("a server missed its removal", NEW, Servers(SPLIT, started_ms=LONG_UP), True, Verdict.REMOVED),
+        ("servers do not tell each other", NEW, Servers(SPLIT, started_ms=LONG_UP), False, Verdict.OURS),
+        ("it is on its way", NEW, Servers({**SPLIT, "b": FRESH}, started_ms=LONG_UP), True, Verdict.OURS),
+        ("nobody renewed it for long", NEW, Servers({**SPLIT, "b": LAPSED}, started_ms=LONG_UP), True, Verdict.OURS),
+        ("a server does not say its start", NEW, Servers(SPLIT, started_ms={"b": 1000}), True, Verdict.OURS),
+        ("a server was started since", NEW, Servers(SPLIT, started_ms={"a": 600_000}), True, Verdict.OURS),
+        (
+            "a server lost its memory",
+            NEW,
+            Servers(SPLIT, started_ms=LONG_UP, lost_memory=True),
+            True,
+            Verdict.OURS,
+        ),
+        ("it is another server's answer", NEW, Servers(SPLIT, started_ms=LONG_UP, behind=2), True, Verdict.OURS),
+        (
+            "the server that missed the removal is listed",
+            dropped(),
+            Servers(SPLIT, started_ms=LONG_UP),
+            False,
+            Verdict.REMOVED,
+        ),
+        ("it alone answers", dropped(), Servers({"b": STACKS}, are_all=False), True, Verdict.REMOVED),
+        (
+            "a renewal had found it missing",
+            dropped(STACKS, "a"),
+            Servers({**SPLIT, "b": LAPSED}),
+            True,
+            Verdict.REMOVED,
+        ),
+        (
+            "another server was restarted since",
+            dropped(),
+            Servers(SPLIT, started_ms=LONG_UP, lost_memory=True, with_memory={"a"}),
+            False,
+            Verdict.REMOVED,
+        ),
+        ("it stands again as it was", dropped(), Servers({"a": STACKS, "b": STACKS}), True, Verdict.OURS),
+        ("its stack registered it anew", dropped(), Servers({"a": None, "b": LATER}), True, Verdict.OURS),
+        (
+            "by a clock that is behind",
+            dropped(STACKS, "a"),
+            Servers({"a": ANOTHER, "b": None}, started_ms=LONG_UP),
+            True,
+            Verdict.OURS,
+        ),
+    ],
+)
+def test_what_a_list_suggests_to_renew_for_a_stack(
+    fault: str, record: Record, servers: Servers, shares: bool, verdict: Verdict
+) -> None:
+    """What was removed at one server is renewed at no other one, which would bring it back everywhere."""
+    ours = Ownership(Cluster("lab", "u"), "operator")
+    assert rules.judge_listed_for_stack(record, servers, ours, 1000.0, lambda: shares) is verdict, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "servers", "lately", "removed_from", "told", "verdict"),
+    [
+        ("a server was restarted", Servers({"a": None}, lost_memory=True), set(), set(), {"a"}, Verdict.LOST),
+        ("a person removed it", Servers({"a": None}, started_ms=LONG_UP), set(), set(), {"a"}, Verdict.REMOVED),
+        ("no server says its start any more", Servers({"a": None}, started_ms=LONG_UP), set(), set(), set(), Verdict.UNREAD),
+        ("no server has ever said its start", Servers({"a": None}), set(), set(), set(), Verdict.REMOVED),
+        ("a server missed its removal", Servers(SPLIT), {"a"}, set(), {"a", "b"}, Verdict.REMOVED),
+        ("who removed it beside a restart", Servers(SPLIT, lost_memory=True), {"a"}, {"a"}, {"a"}, Verdict.REMOVED),
+        ("who lacks it may have forgotten it", Servers(SPLIT, started_ms={"b": 1}), {"a"}, set(), {"b"}, Verdict.LOST),
+        ("who lacks it has run all the time", Servers(SPLIT, started_ms=LONG_UP), set(), set(), {"a"}, Verdict.REMOVED),
+        ("who lacks it was started since", Servers(SPLIT, started_ms={"a": 600_000}), set(), set(), {"a"}, Verdict.LOST),
+        ("another server answers for it", Servers(SPLIT, behind=2), {"a"}, set(), {"a"}, Verdict.LOST),
+    ],
+)
+def test_what_a_renewal_misses_of_a_stack(
+    fault: str, servers: Servers, lately: set[str], removed_from: set[str], told: set[str], verdict: Verdict
+) -> None:
+    """What servers forgot is restored; what was removed stays away; what nobody knows is looked at again."""
+
+    def judged(*, is_restoring: bool) -> Verdict:
+        return rules.judge_missing_of_stack(
+            servers, lately, removed_from, told, 1000.0, lambda: True, is_restoring=is_restoring
+        )
+
+    assert judged(is_restoring=False) is verdict, fault
+    assert judged(is_restoring=True) is (Verdict.REMOVED if removed_from else Verdict.LOST), fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "listed", "seconds", "is_suggested"),
+    [
+        ("nobody knows it", NEW, STACKS, 0.0, True),
+        ("the list is older than its removal", dropped(), STACKS, 35.0, False),
+        ("the list shows it still", dropped(), STACKS, 35.1, True),
+        ("it was registered anew", dropped(), LATER, 0.0, True),
+    ],
+)
+def test_whether_a_list_suggests_what_was_removed(
+    fault: str, record: Record, listed: Instance, seconds: float, is_suggested: bool
+) -> None:
+    """Not before every list may show the removal."""
+    assert rules.is_suggested(record, listed, NOW + seconds) is is_suggested, fault

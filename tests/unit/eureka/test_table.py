@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka import table as module
+from eurekube_provider.eureka.record import Dropped
 from eurekube_provider.eureka.table import Table
 from tests.unit import held, strategies
 from tests.unit.strategies import OURS, THEIRS
 
 RATING = Instance("rating", "a", "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": OURS})
 ORDER = replace(RATING, application="order", instance_id="b")
+NEAR, FAR = URLS = ("http://near", "http://far")
 
 
 class Clock:
@@ -236,7 +240,7 @@ def test_what_was_lost_is_forgotten_by_owner_and_where_something_stands() -> Non
     table.forgot(theirs)
     table.give_up(THEIRS, ())
     assert (table.lost(THEIRS), table.lost(OURS)) == ([], [other])
-    table.removed(other, was_overridden=False)
+    table.removed(other)
     assert table.lost(OURS) == []
 
 
@@ -264,7 +268,8 @@ def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
 
 def test_who_leads_no_more_believes_the_next_list() -> None:
     """What was lost, and whose it was before, holds only for who leads."""
-    table = Table()
+    clock = Clock()
+    table = Table(clock, URLS)
     table.registered(replace(RATING, metadata={"eurekube.owner": THEIRS}))
     table.registered(RATING)
     table.forgot(ORDER)
@@ -272,20 +277,92 @@ def test_who_leads_no_more_believes_the_next_list() -> None:
     assert table.lost(ORDER.owner or "") == []
     assert table.merge([]) == ([], [])
     assert len(table) == 0
-    assert table.removed(RATING, was_overridden=False) == (RATING, frozenset())
+    table.removed(RATING)
+    clock.now += windows.SWEEP[0]
+    assert [(look.instance, look.former) for look in table.due(NEAR)] == [(RATING, frozenset())]
 
 
 def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
     """A server that is away may not know of a hand-over, and may carry out what it did not answer."""
-    table = Table()
+    clock = Clock()
+    table = Table(clock, URLS)
     theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
     table.registered(theirs)
     table.found(RATING, former=THEIRS)
     newer = replace(RATING, last_dirty_timestamp_ms=2)
     table.unanswered(newer)
-    assert table.removed(RATING, was_overridden=True) == (newer, frozenset({THEIRS}))
+    table.removed(rules.as_ours(RATING))
+    clock.now += windows.SWEEP[0]
+    for url in URLS:
+        (look,) = table.due(url)
+        assert (look.instance, look.former, look.is_removed) == (newer, frozenset({THEIRS}), True)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert table.judge(rules.is_just_set, out)
+    assert rules.is_just_set(table.record(RATING.key), out, clock.now)
+
+
+def test_what_may_come_late_is_looked_for_where_no_other_look_is_planned() -> None:
+    """What was removed already goes on to be looked for as it was removed."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    table.unanswered(ORDER)
+    table.removed(RATING)
+    table.unanswered(RATING)
+    clock.now += windows.SWEEP[0]
+    assert [(look.instance, look.is_removed) for look in table.due(NEAR)] == [(ORDER, False), (RATING, True)]
+
+
+def test_each_server_is_looked_at_again_in_its_time() -> None:
+    """And anew, once another one answers again that may have told it of what it missed."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    table.removed(RATING)
+    assert table.due(NEAR) == []
+    clock.now += windows.SWEEP[0]
+    table.looked(NEAR, table.due(NEAR), windows.SWEEP)
+    assert (len(table.due(NEAR)), len(table.due(FAR))) == (0, 1)
+    clock.now += windows.SWEEP[1]
+    table.looked(NEAR, table.due(NEAR), windows.SWEEP)
+    table.looked(FAR, table.due(FAR), windows.SWEEP, was_away=True)
+    clock.now += windows.SWEEP[0]
+    assert [look.number for url in URLS for look in table.due(url)] == [0, 1]
+    for _ in windows.SWEEP:
+        clock.now += windows.SWEEP[1]
+        for url in URLS:
+            table.looked(url, table.due(url), windows.SWEEP)
+    clock.now += windows.UNLISTED
+    table.merge([])
+    assert RATING.instance_id not in {text for text, _ in held.texts(table)}
+
+
+def test_the_oldest_looks_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many removals that a server was not asked for."""
+    monkeypatch.setattr(module, "MOST_LOOKED_FOR", 2)
+    clock = Clock()
+    table = Table(clock, URLS)
+    many = [replace(RATING, instance_id=name) for name in "abc"]
+    for one in many:
+        table.removed(one)
+    table.unanswered(ORDER)
+    clock.now += windows.SWEEP[0]
+    assert [look.instance for look in table.due(NEAR)] == many[1:]
+
+
+def test_what_was_dropped_is_remembered_until_it_is_renewed_again() -> None:
+    """With all servers that lacked it, as long as it is the same; for two minutes after the last look."""
+    clock = Clock()
+    table = Table(clock, URLS)
+    table.drop(RATING, {NEAR})
+    table.drop(RATING, {FAR})
+    assert table.record(RATING.key).dropped == Dropped(RATING, clock.now, {NEAR, FAR})
+    newer = replace(RATING, last_dirty_timestamp_ms=2)
+    table.drop(newer)
+    assert table.record(RATING.key).dropped == Dropped(newer, clock.now)
+    table.drop_no_more(RATING.key)
+    assert table.record(RATING.key).dropped is None
+    table.drop(RATING)
+    clock.now += windows.MEMORY_LOST
+    table.merge([])
+    assert table.record(RATING.key).dropped is None
 
 
 def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
@@ -302,13 +379,13 @@ def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
 def test_a_status_of_ours_is_remembered_for_as_long_as_it_may_be_told_again() -> None:
     """A person's that is set later is a person's."""
     clock = Clock()
-    table = Table(clock)
+    table = Table(clock, URLS)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert not table.judge(rules.may_be_told_again, out)
-    table.overriding(RATING.key)
-    assert table.judge(rules.may_be_told_again, out)
+    assert not rules.may_be_told_again(table.record(out.key), out, clock.now)
+    table.overriding(RATING)
+    assert rules.may_be_told_again(table.record(out.key), out, clock.now)
     clock.now += windows.STATUS_TOLD_AGAIN
-    assert not table.judge(rules.may_be_told_again, out)
+    assert not rules.may_be_told_again(table.record(out.key), out, clock.now)
 
 
 def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:

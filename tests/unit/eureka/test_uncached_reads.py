@@ -10,15 +10,16 @@ from typing import Any, cast
 import pytest
 
 from eurekube_provider.cli.drain_command import beyond_reach, left_out
+from eurekube_provider.core import identity
 from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.instance_by_server import merged
 from eurekube_provider.eureka.overrides import another_is_up, instances_named
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.eureka.protocol.batch import ItemResponse
-from eurekube_provider.eureka.registry.sweeper import Sweeper
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, read_each, read_everywhere
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.actual import read_actual
@@ -134,12 +135,15 @@ def test_to_look_at_many_renews_none() -> None:
 
 def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozenset()) -> None:
     """Look once at a server for what was removed, as soon as it was."""
-    sweeper = Sweeper(cluster, is_registered=lambda _: False)
+    registry = EurekaRegistry(cluster, identity.Cluster("lab", "u"), "operator", 600.0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("eurekube_provider.eureka.windows.SWEEP", (0.0, 0.0))
         for one in removed:
-            sweeper.removed(one, former)
-        sweeper.sweep(cluster.servers[0])  # type: ignore[arg-type]
+            for owner in former:
+                registry.table.registered(replace(one, metadata={"eurekube.owner": owner}))
+                registry.table.registered(one)
+            registry.table.removed(one)
+        registry.repair.look(cluster.servers[0])  # type: ignore[arg-type]
 
 
 def test_to_sweep_many_renews_none() -> None:
@@ -184,13 +188,15 @@ def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("eurekube_provider.eureka.windows.SWEEP", (0.0, 0.0))
     cluster = Cluster()
     cluster.holds(MANY[:2])
-    again: list[list[Key]] = []
-    sweeper = Sweeper(cluster, [MANY[0].key].__contains__, lambda keys: again.append(list(keys)))
+    registry = EurekaRegistry(cluster, identity.Cluster("lab", "u"), "operator", 600.0)
+    again: list[Key] = []
+    monkeypatch.setattr(registry.renewals, "renew_soon", lambda keys: again.extend(keys))
     for one in MANY[:2]:
-        sweeper.removed(one)
+        registry.table.removed(one)
+    registry.table.registered(MANY[0])
     for _ in range(3):
-        sweeper.sweep(cluster.servers[0])  # type: ignore[arg-type]
-    assert again == [[MANY[0].key]] * 2
+        registry.repair.look(cluster.servers[0])  # type: ignore[arg-type]
+    assert again == [one.key for one in MANY[:2]] * 2
     assert list(cluster.servers[0].held) == [MANY[0].key]
 
 

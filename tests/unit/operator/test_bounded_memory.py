@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from eurekube_provider.eureka.registry import renewals, sweeper
+from eurekube_provider.eureka.registry import renewals
 from eurekube_provider.operator import reconciler, watches
 from tests.unit import held
 from tests.unit.operator.scene import READY, TERMINATING, WEB, Scene
@@ -37,7 +37,7 @@ def remembered(gone: set[str], *roots: object) -> Counter[str]:
 def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """After twice as many replaced endpoints, seen terminating or not, it is no more."""
     clock = Clock()
-    for module in (sweeper, watches, reconciler):
+    for module in (watches, reconciler):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
     scene = Scene()
@@ -58,10 +58,10 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         pods.append(f"pod{HELD + number}")
         scene.endpoints(WEB, **dict.fromkeys(pods, READY))
         scene.reconcile()
-        told.registry.sweeper.sweep(peer)
+        told.registry.repair.look(peer)
         told.registry.renewals.take_due()
         if number % 15 == 0:
-            told.registry.resync.learn(told.registry.known(), is_complete=True)
+            told.registry.reader.learn(told.registry.known(), is_complete=True)
 
     counts = []
     for number in range(1, 1501):

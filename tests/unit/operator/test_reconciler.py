@@ -122,7 +122,7 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
     assert scene.reconcile() == []
     scene.endpoints(WEB, a=READY, b={"ready": False}, d=READY, c=READY)  # c and d have other addresses now
     held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
-    registry.recovery.missing(held, None)
+    registry.repair.missing(held, None)
     assert registry.table.owned(held[0].owner or "") == []
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == (
@@ -146,7 +146,7 @@ def test_a_persons_status_comes_back_with_the_pod_that_it_was_set_over(
     registry.table.registered(replace(held[0], **out))  # type: ignore[arg-type]
     eureka.held.clear()
     monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.recovery.missing(held, None)
+    registry.repair.missing(held, None)
     if ends:
         scene.endpoints(WEB, b=READY)
         scene.reconcile()
@@ -164,7 +164,7 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
     registry = scene.told.registry
     held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.recovery.missing(held, None)
+    registry.repair.missing(held, None)
     scene.edited(application="stars")
     scene.may(publish=frozenset({("shop", "stars")}))
     assert {one.instance.application for one in scene.reconcile()} == {"STARS"}
@@ -545,7 +545,7 @@ def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest
     scene.reconcile()
     for spec in ({}, {"metadata": {"color": "red"}}, {"eureka": "elsewhere"}, {"eureka": "default"}):
         for registry in both:
-            registry.resync.learn(list(eureka.held.values()), is_complete=True)
+            registry.reader.learn(list(eureka.held.values()), is_complete=True)
         scene.edited(**spec)
         assert all(change.action is not Action.DEREGISTER for change in scene.reconcile())
         assert {instance_id[0] for _, instance_id in eureka.held} == {"a", "b"}
@@ -592,7 +592,7 @@ def test_what_is_not_registered_yet_moves_nowhere() -> None:
     eureka = scene.real(*both)
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY, e=READY)
     scene.reconcile()
-    scene.elsewhere.resync.learn(list(eureka.held.values()), is_complete=True)
+    scene.elsewhere.reader.learn(list(eureka.held.values()), is_complete=True)
     for key in list(eureka.held):
         scene.told.registry.table.gone(key)
     eureka.held.clear()
@@ -848,7 +848,7 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
     scene.edited(paused=True, metadata={"color": "red"})
     scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
     monkeypatch.setattr(RestartDetection, "lost_memory", True)
-    registry.recovery.missing(held, None)
+    registry.repair.missing(held, None)
     (kept,) = [one for one in held if one.instance_id.startswith("a.")]
     assert [(one.action, one.instance) for one in scene.reconcile()] == [(Action.REGISTER, kept)]
     assert "1 changes wait" in scene.report.ready.text  # to register c

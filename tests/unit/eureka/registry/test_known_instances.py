@@ -39,12 +39,12 @@ def test_nothing_is_new_while_lists_may_be_older_than_the_take_over(
     servers = TwoServers([])
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
-    registry.resync.read()
+    registry.reader.read()
     assert servers.lists == [peer.url for peer in servers.peers]
     assert not registry.instances.is_new(("RATING", "any"))
     monkeypatch.setattr(windows, "LIST_LAG", 0.0)
     registry.take_over(0)
-    registry.resync.read()
+    registry.reader.read()
     assert registry.instances.is_new(("RATING", "any"))
 
 
@@ -86,14 +86,14 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0, check_cluster=not takes_over)
     registry.reachability.read()
     registry.renewals.add(theirs, just_registered=True)
-    registry.resync.learn([theirs, ours], is_complete=True)
+    registry.reader.learn([theirs, ours], is_complete=True)
     known = {one.key for one in registry.known(owner=OWNER)}
     assert known == ({theirs.key, ours.key} if takes_over else {ours.key})
     for one in (theirs, ours):
         registry.keep(one)
     assert (theirs.key in registry.renewals, ours.key in registry.renewals) == (takes_over, True)
     told = Told()
-    registry.subscription.listener = told
+    registry.table.listener = told
     outcome = registry.apply(plan((), [theirs, ours], OWNER), OWNER)
     assert told.owners == [], "who asked would ask again at once"
     left = set() if takes_over else {theirs.key}

@@ -162,9 +162,9 @@ def start(listener: Listening, monkeypatch: pytest.MonkeyPatch) -> Iterator[Star
     running: list[tuple[Renewals, FakePeers]] = []
 
     def started(peers: FakePeers, interval_seconds: float = 0.2) -> Renewals:
-        renewals = Renewals(peers, listener, interval_seconds=interval_seconds)  # type: ignore[arg-type]
+        renewals = Renewals(peers, interval_seconds=interval_seconds)  # type: ignore[arg-type]
         running.append((renewals, peers))
-        renewals.start()
+        renewals.start(listener)
         return renewals
 
     yield started
@@ -186,7 +186,7 @@ def test_everything_is_renewed_again_and_again(start: Start) -> None:
     assert len(renewals) == 20
     assert ("RATING", "rating-1") in renewals
     assert renewals.counts.accepted >= 60
-    assert renewals.last_minute == renewals.counts.accepted
+    assert renewals.counts.last_minute == renewals.counts.accepted
     assert (renewals.counts.missing, renewals.counts.failed) == (0, 0)
 
 
@@ -348,11 +348,11 @@ def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCa
     renewals.add(instance(2), just_registered=False)
     wait_until(lambda: peers.renewed[instance(2).key] >= 5, "five rounds", WAIT_SECONDS)
     assert 3 <= peers.tries[instance().key] <= peers.renewed[instance(2).key] + 2
-    assert renewals.refused == 1
+    assert renewals.counts.refused == 1
     told = [record for record in caplog.records if "refuses to renew" in record.message]
     assert [vars(record)["instance"] for record in told] == [instance().instance_id]
     peers.errors = {}
-    wait_until(lambda: peers.renewed[instance().key] and not renewals.refused, "its renewal", WAIT_SECONDS)
+    wait_until(lambda: peers.renewed[instance().key] and not renewals.counts.refused, "its renewal", WAIT_SECONDS)
 
 
 def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,7 +383,7 @@ def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.M
         renewals.add(instance(number), just_registered=True)
     wait_until(lambda: peers.most_at_once > module.REST_THREADS, "more of them", WAIT_SECONDS)
     wait_until(lambda: min(peers.renewed.values()) > 2, "more rounds", WAIT_SECONDS)
-    wait_until(lambda: renewals.late_seconds < 1.0, "the end of the delay", WAIT_SECONDS)
+    wait_until(lambda: renewals.counts.late_seconds < 1.0, "the end of the delay", WAIT_SECONDS)
     assert peers.most_at_once <= module.MOST_REST_THREADS
 
 
@@ -397,7 +397,7 @@ def test_who_falls_behind_says_so(
     renewals = start(peers, interval_seconds=0.4)
     for number in range(200):
         renewals.add(instance(number), just_registered=True)
-    wait_until(lambda: renewals.late_seconds > 0.6, "the delay", WAIT_SECONDS)
+    wait_until(lambda: renewals.counts.late_seconds > 0.6, "the delay", WAIT_SECONDS)
     wait_until(lambda: "renewals fall behind" in caplog.text, "the warning", WAIT_SECONDS)
     peers.seconds = 0.0
     peers.over.set()
@@ -416,9 +416,9 @@ def test_what_a_server_lacks_is_told_although_there_is_always_more_to_do(
     renewals = start(peers, interval_seconds=0.2)  # a batch of 250 takes half a second
     for number in range(3000):
         renewals.add(instance(number), just_registered=True)
-    wait_until(lambda: renewals.late_seconds, "the work", WAIT_SECONDS)
+    wait_until(lambda: renewals.counts.late_seconds, "the work", WAIT_SECONDS)
     wait_until(lambda: listener.told, "what is missing", WAIT_SECONDS)
-    assert renewals.late_seconds
+    assert renewals.counts.late_seconds
 
 
 def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) -> None:
@@ -588,7 +588,7 @@ def test_a_machine_that_slept(start: Start, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(peers.renewed.values()) == {1}
     slept[0] += 300.0
     wait_until(
-        lambda: renewals.counts.accepted > 50 and not renewals.late_seconds, "some again", WAIT_SECONDS
+        lambda: renewals.counts.accepted > 50 and not renewals.counts.late_seconds, "some again", WAIT_SECONDS
     )
     assert peers.renewed.total() < 95
 

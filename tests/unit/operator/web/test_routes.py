@@ -77,7 +77,7 @@ def test_a_stuck_ticker_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) ->
     release = threading.Event()
     monkeypatch.setattr(windows, "LONGEST_RENEWAL_TICK", 0.5)
     monkeypatch.setattr(told.registry.peers, "uses_batches", lambda _: release.wait(60))
-    told.registry.renewals.start()
+    told.registry.renewals.start(told.registry.repair)
     try:
         wait_until(lambda: asked(told, "/healthz")[0] == 503, "the ticker to be missed", 30)
         assert "renewals: no progress" in asked(told, "/healthz")[1]

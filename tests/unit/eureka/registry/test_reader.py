@@ -48,7 +48,7 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
         return []
 
     def doubtful(registry: EurekaRegistry) -> bool:
-        registry.resync.read()
+        registry.reader.read()
         return doubts.pop()
 
     monkeypatch.setattr(RegistryFetcher, "read", read)
@@ -87,11 +87,11 @@ def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
     monkeypatch.setattr(RegistryFetcher, "has_deferred_list", property(lambda _: bool(owed)))
     monkeypatch.setattr(RegistryFetcher, "read_deferred_list", lambda _: owed.pop())
     registry = behind_a_balancer(Balanced(older(600)))
-    registry.resync.was_read = lambda: told.append(sorted(one.instance_id for one in registry.known()))
-    registry.resync.read()
+    registry.follow(lambda: told.append(sorted(one.instance_id for one in registry.known())))
+    registry.reader.read()
     assert told == [["by-delta"]]
     owed.append([instance("by-delta"), instance("by-list")])
-    registry.resync.read()
+    registry.reader.read()
     assert told == [["by-delta"], ["by-delta"], ["by-delta", "by-list"]]
     assert owed == []
 
@@ -101,12 +101,12 @@ def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
 ) -> None:
     """As for mirrors; not for syncers alone, which learn of each other by their own writes."""
     registry = behind_a_balancer(Balanced(older(600)))
-    seldom = registry.resync.interval_seconds
+    seldom = registry.reader.interval_seconds
     assert seldom > windows.FOLLOWED_INTERVAL
 
     def after(*names: str) -> float:
-        registry.resync.learn([instance(name) for name in names], is_complete=True)
-        return registry.resync.interval_seconds
+        registry.reader.learn([instance(name) for name in names], is_complete=True)
+        return registry.reader.interval_seconds
 
     assert [after("a"), after("a", "b")] == [seldom, seldom]
     registry.follow(lambda: None)
@@ -123,7 +123,7 @@ def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
     stale = instance("stale")
     told = Told()
     registry = EurekaRegistry(TwoServers([stale]), Cluster("lab", "u"), "operator", 600.0)
-    registry.subscription.listener = told
+    registry.table.listener = told
     registry.start()
     try:
         wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
@@ -145,7 +145,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
     stacks = replace(instance("vm"), metadata=whose)
     servers, told = TwoServers([stale, stacks]), Told()
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
-    registry.subscription.listener = told
+    registry.table.listener = told
     away = servers.peers[1]
     servers.silent = {away.url: RegistryUnreachable("away")}
 
@@ -165,7 +165,7 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
         assert (told.owners, registry.table.owned(OWNER)) == ([OWNER], [stale])
         assert stacks.key not in registry.renewals
         registry.table.gone(stale.key)
-        some_looks()  # once: the sweeper looks after what this replica removes
+        some_looks()  # once: the repair looks after what this replica removes
         assert told.owners == [OWNER]
     finally:
         registry.stop()
@@ -214,7 +214,7 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
         600.0,
         check_cluster=True,
     )
-    registry.subscription.listener = told
+    registry.table.listener = told
     registry.take_over(0)
     assert "in use by another cluster" in str(registry.condition())
     assert (told.conditions, told.owners, len(registry.table)) == (1, [], 0)
@@ -248,14 +248,14 @@ def test_what_registers_itself_beside_ours_has_us_look() -> None:
     """Ours was registered before a list showed it; once only, and not for another application."""
     told = Told()
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
-    registry.subscription.listener = told
+    registry.table.listener = told
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     other = replace(itself, application="other")
-    registry.resync.learn([ours], is_complete=True)
+    registry.reader.learn([ours], is_complete=True)
     for listed, expected in (([ours, other], []), ([ours, other, itself], [ours.owner])):
         for again in (expected, []):
             told.owners.clear()
-            registry.resync.learn(listed, is_complete=True)
+            registry.reader.learn(listed, is_complete=True)
             assert told.owners == again
 
 
@@ -270,9 +270,9 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
         registry = EurekaRegistry(servers, cluster, "operator", 600.0, check_cluster=True)
         if is_refused:
             with pytest.raises(ConfigurationError, match="has UID another, this cluster has u"):
-                registry.resync.read()
+                registry.reader.read()
         else:
-            registry.resync.read()
+            registry.reader.read()
         assert registry.reachability.was_read is not is_refused
 
 
@@ -286,7 +286,7 @@ def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) 
         rounds.append(len(rounds))
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(registry.resync, "catch_up", catch_up)
+    monkeypatch.setattr(registry.reader, "catch_up", catch_up)
     registry.start()
     try:
         registry.take_over(0)

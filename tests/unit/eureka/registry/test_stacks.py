@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka import windows
-from eurekube_provider.eureka.registry import stack_renewals
-from eurekube_provider.eureka.writer import Writer
 from tests.unit.eureka.servers import Holding, instance, of_a_stack, renewed_after, started_now
 
 
@@ -25,7 +22,7 @@ def test_very_many_of_stacks_are_looked_at_little_by_little(ends_in_seconds: flo
     renewed = renewed_after(registry, *many)
     assert renewed == {f"i{number}" for number in range(600 - first, 600)}
     for _ in range(2):
-        registry.stack_renewals.check()
+        registry.stacks.check()
     assert len(registry.renewals) == 600
 
 
@@ -69,9 +66,7 @@ def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[st
 
 
 @pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
-def test_what_was_removed_before_our_eyes_is_not_restored(
-    written_seconds_ago: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: float) -> None:
     """Neither when the server that missed the removal answers again, nor when its list is read, nor when it
     alone answers; but when the stack registers it anew.
     """
@@ -80,18 +75,17 @@ def test_what_was_removed_before_our_eyes_is_not_restored(
     registry = servers.registry()
     assert renewed_after(registry, shared, stacks) == {"vm"}
     del servers.held[0][stacks.key]
-    registry.recovery.missing([stacks], None)  # the other one has not answered the renewal
+    registry.repair.missing([stacks], None)  # the other one has not answered the renewal
     assert (registry.renewals.held(), stacks.key in servers.held[0]) == ([], False)
-    passed = 0.0
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed, time=time.time)
-    monkeypatch.setattr(stack_renewals, "time", clock)
+    passed, began = 0.0, servers.table.clock()
+    servers.table.clock = lambda: began + passed
     for away in (set[int](), {0}):
         servers.away = away
         passed += 60.0
         assert renewed_after(registry, shared, stacks) == set()
     servers.away = set()
     again = replace(stacks, last_dirty_timestamp_ms=stacks.written_at_ms + 1)
-    Writer(servers).register(again)
+    servers.peers[0].register(again)
     assert renewed_after(registry, shared, again) == {"vm"}
 
 
@@ -178,7 +172,7 @@ def test_what_is_registered_anew_by_a_clock_that_is_behind_is_renewed(
     del servers.held[0][ahead.key]
     del servers.held[1][ahead.key]
     servers.away = {1}
-    registry.recovery.missing([ahead], None)
+    registry.repair.missing([ahead], None)
     assert ahead.key not in registry.renewals
     servers.away = {1 - place}
     servers.held[place][again.key] = again

@@ -1,0 +1,314 @@
+"""The readings of one Eureka, again and again, and what is learned of them.
+
+A list only suggests: what it says against our own knowledge is checked by an uncached read before anybody
+acts on it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryError
+from eurekube_provider.core.identity import CLUSTER_UID_KEY
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.model import Instance
+from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.registry.reachability import Reachability
+from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
+from eurekube_provider.eureka.registry.repair import Repair
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection
+from eurekube_provider.eureka.registry.stacks import Stacks
+from eurekube_provider.eureka.rules import Ownership
+
+_log = logging.getLogger(__name__)
+
+
+class Reader:
+    """Reads one Eureka on a thread of its own, and has the table, stacks and whoever is in doubt learn of it.
+
+    :param was_read: called after each reading that was learnt from, on the thread that reads, with the number
+        of instances that were listed.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        reachability: Reachability,
+        restarts: RestartDetection,
+        stacks: Stacks,
+        repair: Repair,
+        ownership: Ownership,
+        resync_seconds: float,
+        was_read: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._peers, self._table, self._ownership = peers, peers.table, ownership
+        self._reachability, self._restarts = reachability, restarts
+        self._stacks, self._repair = stacks, repair
+        self._resync_seconds = resync_seconds
+        self._was_read = was_read
+        self._fetcher = RegistryFetcher(peers, removals_seen=peers.table.left)
+        self._reads_everywhere = False
+        self._unlisted: set[str] = set()  # servers that could not be listed since this replica came to lead
+        self._is_followed = False
+        self._listed: list[Instance] = []
+        self._changed_lately_until = -windows.FOLLOWED
+        self._has_told_of_cluster = False
+        self._reading = threading.Lock()
+        self._stopped = threading.Event()
+        self._went_round_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="registry", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._went_round_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopped.set()
+
+    def liveness(self) -> list[Liveness]:
+        """The thread that reads."""
+        age = time.monotonic() - self._went_round_at
+        return liveness_of([self._thread], age, self._resync_seconds + windows.LONGEST_READING)
+
+    def follow(self) -> None:
+        """Read more often while something changes, since somebody follows all that is listed."""
+        self._is_followed = True
+
+    def take_over(self, *, follows_another: bool = True) -> None:
+        """Read what there is, to begin to renew; a failure is found again by the next reading.
+
+        :param follows_another: whether another replica may have led a moment ago.
+        """
+        if follows_another:
+            self._reachability.lag()
+        try:
+            self.read(takes_over=True)
+        except ConfigurationError as error:
+            self._refuse(error)
+        except RegistryError as error:
+            self._failed(error)
+
+    def stand_by(self) -> None:
+        """Forget what only holds for who leads."""
+        self._unlisted.clear()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is read before its time: other servers, or a list that shows everything."""
+        return self._reads_everywhere or self._reachability.shows_everything(time.monotonic())
+
+    @property
+    def interval_seconds(self) -> float:
+        """Between two readings that went well.
+
+        Servers make their answers anew each half minute, and an answer that is the same costs little.
+        """
+        has_changed_lately = self._is_followed and time.monotonic() < self._changed_lately_until
+        longest = windows.FOLLOWED_INTERVAL if has_changed_lately else self._resync_seconds
+        return min(longest, self._resync_seconds)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                self.read()
+            except ConfigurationError as error:
+                self._refuse(error)
+                return
+            except RegistryError as error:
+                self._failed(error)
+            except Exception:  # noqa: BLE001 - the thread must read again
+                _log.exception("Eureka could not be read")
+            self._went_round_at = time.monotonic()
+            fast = self._reachability.failure is not None or not self._reachability.was_read
+            seconds = windows.RESTART_CHECK if fast else self.interval_seconds
+            try:
+                self._rest(min(seconds, self._resync_seconds))
+            except Exception:  # noqa: BLE001 - as above
+                _log.exception("Eureka's servers could not be asked")
+                self._stopped.wait(windows.RESTART_CHECK)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait until the next reading."""
+        until = time.monotonic() + seconds
+        while not self._stopped.wait(min(windows.RESTART_CHECK, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until or self.is_due:
+                return
+            self.look_around()
+
+    def look_around(self) -> None:
+        """Do what need not wait for the next reading; nothing while another replica leads."""
+        if self._stacks.stands_by:
+            return
+        self._restarts.notice()
+        self.catch_up()
+        self._stacks.check()
+
+    def read(self, *, takes_over: bool = False) -> None:
+        """Read the registry once, and learn from it.
+
+        :param takes_over: from the list that every client gets, of one server; what only others hold is
+            looked for soon after.
+        :raises RegistryError: it cannot be read.
+        :raises ConfigurationError: another cluster uses our name.
+        """
+        with self._reading:
+            asked_at = time.monotonic()
+            # Also finds out which server does not answer, before one of them is asked for a list.
+            self._restarts.notice(windows.SHORT_GRACE if takes_over else None)
+            are_several = len(self._peers.peers) > 1
+            if takes_over:
+                self._reads_everywhere = are_several
+            # What a server that was restarted does not list may stand on the others.
+            reads_everywhere = self._reads_everywhere or self._reachability.shows_everything(asked_at)
+            everywhere = are_several and (self._restarts.lost_memory or (reads_everywhere and not takes_over))
+            silent: Mapping[str, RegistryError] = {}
+            if everywhere:
+                listed, silent = self._peers.list_everywhere()
+            else:
+                in_doubt = takes_over or self._is_in_doubt
+                listed = self._fetcher.read(self._restarts.started_by_url, in_doubt=in_doubt)
+            if takes_over:
+                self._table.doubt()
+            self.learn(listed, is_complete=not silent)
+            if not everywhere and self._fetcher.has_deferred_list:
+                self._stopped.wait(windows.DEFERRED_LIST)
+                self.learn(self._fetcher.read_deferred_list(), is_complete=True)
+            if everywhere:
+                self._reads_everywhere = False
+                if self._reachability.lags:
+                    self._unlisted = set(silent)
+            if self._reachability.shows_everything(asked_at) and (everywhere or not are_several):
+                self._reachability.showed_everything()
+        if not takes_over:  # else soon, on the thread that reads: nothing else waits for it
+            self._stacks.check()
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether the list itself is to be read, whatever deltas say.
+
+        Behind a load balancer each answer may be another server's; a take-over waits for the first list that
+        shows everything. A start waits for the first list of all, and for no delta beside it: after many
+        changes that is larger than the list.
+        """
+        is_sure = self._reachability.is_sure and not self._restarts.lost_memory
+        return not is_sure or self._restarts.servers_behind > 1
+
+    def catch_up(self) -> None:
+        """List the servers that could not be listed since this replica came to lead, once they answer.
+
+        What the leader before removed meanwhile may still stand there, and nobody else knows: it is looked at
+        by its owner. Of stacks' registrations it says nothing, since they would be renewed.
+        """
+        for peer in self._peers.asked_first if self._unlisted else ():
+            if peer.url not in self._unlisted:
+                continue
+            try:
+                listed = peer.list_instances()
+            except RegistryError:
+                continue  # looked at again soon
+            self._unlisted.discard(peer.url)
+            syncers = [one for one in listed if self._ownership.is_syncers(one)]
+            left = [one for one in syncers if not self._table.holds(one.key)]
+            news, _ = self._table.merge(left, is_complete=False)
+            out = [one for one in syncers if one.is_leaving and self._is_known_in_service(one)]
+            for one in out:  # as this server shows it, and the others do not
+                self._table.found(one)
+            self._table.tell(one.owner for one in (*news, *out))
+
+    def _is_known_in_service(self, one: Instance) -> bool:
+        known = self._table.get(one.key)
+        return known is not None and not known.is_leaving
+
+    def learn(self, listed: list[Instance], *, is_complete: bool) -> None:
+        """Learn from a list of the whole registry."""
+        if not self._reachability.was_read:
+            # Before anything of it is known: what another cluster of this name holds would be taken for ours.
+            self._refuse_cluster_of_same_name(listed)
+        listed = self._table.marked(listed)
+        if self._is_followed:
+            if self._listed and listed != self._listed:
+                self._changed_lately_until = time.monotonic() + windows.FOLLOWED
+            self._listed = listed
+        news, doubts = self._table.merge(
+            listed, is_complete=is_complete, is_forgotten=self._restarts.lost_memory
+        )
+        was_away = self._reachability.answered()
+        self._table.tell({instance.owner for instance in news} | self._owners_beside(news))
+        self._repair.renew_no_more(news)
+        self._tell_of_another_cluster(news)
+        self._repair.settle(doubts)
+        self._stacks.take(listed)
+        is_first = self._reachability.read()
+        if is_first:
+            _log.info("Eureka was read", extra={"instances": len(listed)})
+        elif was_away:
+            _log.warning("Eureka answers again")
+        if is_first or was_away:
+            self._condition_changed()
+        self._was_read(len(listed))
+
+    def _owners_beside(self, news: Sequence[Instance]) -> set[str | None]:
+        """Who has instances in applications of which another one is news that registered itself."""
+        names = {instance.application for instance in news if instance.owner is None}
+        return {one.owner for name in names for one in self._table.application(name)}
+
+    def _failed(self, error: RegistryError) -> None:
+        if str(self._reachability.failure) != str(error):
+            _log.warning("Eureka cannot be read", extra={"error": str(error)})
+        if self._reachability.failed(error):
+            self._condition_changed()
+
+    def _refuse(self, why: ConfigurationError) -> None:
+        self._reachability.refuse(why)
+        self._condition_changed()
+
+    def _condition_changed(self) -> None:
+        if self._table.listener is not None:
+            self._table.listener.condition_changed()
+
+    def _tell_of_another_cluster(self, news: Iterable[Instance]) -> None:
+        """Say once that another cluster uses our name, which had nothing registered when this one started."""
+        theirs = next(filter(self._ownership.is_of_another_cluster, news), None)
+        if theirs is not None and not self._has_told_of_cluster:
+            self._has_told_of_cluster = True
+            _log.error(
+                "another cluster uses this cluster's name: what it registers is left as it is",
+                extra={
+                    "application": theirs.application,
+                    "instance": theirs.instance_id,
+                    "hint": "set another --cluster-name for one of them",
+                },
+            )
+
+    def _refuse_cluster_of_same_name(self, listed: Sequence[Instance]) -> None:
+        """Refuse to go on where another cluster uses our name, and would take our instances for its own.
+
+        It is looked for on every server that answers: one that was restarted a moment ago holds nothing yet,
+        and may be the one that ``listed`` is from.
+
+        :raises ConfigurationError: it does.
+        """
+        if not self._ownership.checks_cluster:
+            return
+        lists: list[Sequence[Instance]] = [listed]
+        if len(self._peers.peers) > 1:
+            answers, _ = self._peers.each(lambda peer: peer.list_instances())
+            lists += answers.values()
+        cluster = self._ownership.cluster
+        every = itertools.chain.from_iterable(lists)
+        instance = next(filter(self._ownership.is_of_another_cluster, every), None)
+        if instance is not None:
+            raise ConfigurationError(
+                f"the cluster name {cluster.name!r} is in use by another cluster:"
+                f" {instance.application} {instance.instance_id} has UID"
+                f" {instance.metadata[CLUSTER_UID_KEY]}, this cluster has"
+                f" {cluster.uid}. Set another --cluster-name; or, if this cluster was rebuilt"
+                " and the other is gone, --take-over-cluster true"
+            )

@@ -1,0 +1,439 @@
+"""Instances in doubt: the servers are asked for them, it is judged what became of them, and that is mended.
+
+What was removed is looked for again on every server: one may have missed it, or been given it anew. A server
+forwards a renewal up to a second after it came. Where a removal overtakes it, its receiver does not know the
+instance any more, and the sender registers it there. Nobody renews that, so that it lapses in the end; but
+until then callers would find it. So does a server that was frozen or cut off meanwhile: it still holds what
+was removed elsewhere, and tells the others of it when it is back. So once it has been asked, they are all
+asked anew.
+
+What was registered again meanwhile stays. But the removal may still be on its way: in a server that was
+frozen when it was sent, or from one server to the others. Neither knows of the registration that came after
+it. So it is renewed soon, to find out whether it is still there.
+
+A registration, or a status, may be late as well: sent to a server that was frozen, and carried out when the
+instance had been removed, or was wanted otherwise. What is found so is not removed here: its owner is told.
+
+Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Sequence
+
+from eurekube_provider.core.errors import (
+    LeadershipLost,
+    RegistryError,
+    RegistryRejected,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.mirror_source import UnlistedInstances
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.text import path_problem
+from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka.batches import bring_level, read_many
+from eurekube_provider.eureka.peers import MOST_TRIES, Peers
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.record import Look
+from eurekube_provider.eureka.registry.reachability import Reachability
+from eurekube_provider.eureka.registry.renewals import Renewals
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection
+from eurekube_provider.eureka.registry.stacks import Stacks
+from eurekube_provider.eureka.rules import Ownership, Servers, Verdict
+from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, UncachedReads, read_each, read_everywhere
+
+_log = logging.getLogger(__name__)
+
+MOST_LOOKED_FOR_LONGER = 1_000
+"""How many that are due at once are looked for longer, with several reads each; the rest is left to lapse."""
+
+MOST_ASKED = 500
+"""How many instances that are listed no more are asked for within :data:`.windows.PROOFS_COUNTED`, of each
+server: where all vanish at once, as from one that lost its memory, the rest must wait."""
+
+CHUNK = 2 * READS_AT_ONCE
+"""How many of them are read at once: within two answers of each server."""
+
+
+class Repair:
+    """Mends what became of instances that are in doubt.
+
+    A :class:`~eurekube_provider.eureka.registry.heartbeats.HeartbeatListener`. One loop looks at each server,
+    on a thread of that server's own, since one that hangs takes its time.
+    """
+
+    def __init__(
+        self,
+        peers: Peers,
+        renewals: Renewals,
+        restarts: RestartDetection,
+        reachability: Reachability,
+        stacks: Stacks,
+        ownership: Ownership,
+    ) -> None:
+        self._peers, self._table = peers, peers.table
+        self._renewals, self._restarts, self._reachability = renewals, restarts, reachability
+        self._stacks, self._ownership = stacks, ownership
+        self._settled_at = -windows.TOPOLOGY
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(peer,), name=f"repair-{number}", daemon=True)
+            for number, peer in enumerate(peers.peers)
+        ]
+
+    def start(self) -> None:
+        """Begin to look."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Look at nothing more."""
+        self._stopped.set()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def liveness(self) -> list[Liveness]:
+        """Tell of the threads that look."""
+        return liveness_of(self._threads)
+
+    def _run(self, peer: Peer) -> None:
+        was_away = False
+        while not self._stopped.wait(windows.SWEEP_TICK):
+            if not self._peers.may_write():
+                continue  # whoever leads looks, and removes
+            try:
+                was_away = self.look(peer, was_away=was_away)
+            except RegistryError:
+                # Whoever writes or renews there says so; what is due stays due.
+                was_away = True
+                self._stopped.wait(windows.RETRY)
+            except LeadershipLost:
+                self._stopped.wait(windows.RETRY)
+            except Exception:  # noqa: BLE001 - the thread must look again
+                _log.exception("removals could not be checked")
+
+    # What was removed, or may come late.
+
+    def look(self, peer: Peer, *, was_away: bool = False) -> bool:
+        """Look at one server for what is due.
+
+        :param was_away: it did not answer the last time: what it missed is looked for elsewhere as well.
+        :returns: what to give for ``was_away`` the next time; nothing is asked where nothing is due.
+        """
+        due = self._table.due(peer.url)
+        if not due:
+            return was_away
+        removed = self._judge_looks(peer, due)
+        if removed:
+            _log.warning(
+                "removed from an Eureka server what it still held", extra={"url": peer.url, "count": removed}
+            )
+        self._renewals.renew_soon(look.instance.key for look in due)  # the removal may have hit them
+        are_several = self._restarts.servers_behind > 1 and len(self._peers.peers) == 1
+        looks_longer = are_several and len(due) <= MOST_LOOKED_FOR_LONGER
+        after_seconds = windows.SWEEP_BEHIND_ONE_URL if looks_longer else windows.SWEEP
+        self._table.looked(peer.url, due, after_seconds, was_away=was_away)
+        return False
+
+    def _judge_looks(self, peer: Peer, due: Sequence[Look]) -> int:
+        """Remove what is left, and mend what came late; returns how many were removed."""
+        held = self._read_at(peer, [look.instance.key for look in due])
+        self._peers.answered(peer)
+        removed = 0
+        for look in due:
+            key = look.instance.key
+            found = held[key]
+            verdict = self._judge_look(look, found)
+            if verdict is Verdict.LEFT:
+                try:
+                    removed += self._remove(peer, look, found if len(due) == 1 else None)
+                except RegistryRejected as error:
+                    _not_removed(peer, key, error)
+            elif verdict is Verdict.LATE and found is not None:
+                self._came_late(found)
+        return removed
+
+    def _judge_look(self, look: Look, found: Instance | None) -> Verdict:
+        record = self._table.record(look.instance.key)
+        return rules.judge_look(look, record, found, int(time.time() * 1000))
+
+    def _read_at(self, peer: Peer, keys: Sequence[Key]) -> dict[Key, Instance | None]:
+        """What is held there, one by one: a batch would renew what it reads, which is to be dead.
+
+        Behind one URL it is asked more often, since each answer may be another server's.
+        """
+        refused: set[Key] = set()
+        servers = self._restarts.servers_behind
+        held = _read_each(peer, keys, refused)
+        for _ in range(2 * servers if servers > 1 else 0):
+            missing = [key for key in keys if held[key] is None and key not in refused]
+            if not missing:
+                break
+            held.update(_read_each(peer, missing, refused))
+        return held
+
+    def _remove(self, peer: Peer, look: Look, found: Instance | None) -> bool:
+        """Remove what is left, from a server that holds it: only that one tells the others.
+
+        :param found: as it was read just now; None where it must be read again, since of many the last is
+            removed some time after all were read.
+        """
+        key = look.instance.key
+        again = found or peer.read(*key)
+        # Behind one URL another server may have answered, which does not hold it.
+        is_elsewhere = again is None and len(self._peers.peers) == 1
+        if not is_elsewhere and self._judge_look(look, again) is not Verdict.LEFT:
+            return False
+        # Where it was read, another server may answer next: a balancer takes them in turn.
+        return any(not self._table.holds(key) and peer.deregister(*key) for _ in range(MOST_TRIES))
+
+    def _came_late(self, found: Instance) -> None:
+        """Tell the owner of an instance that may have come when nobody expected it any more."""
+        if not self._ownership.is_ours(found):
+            return
+        (found,) = self._table.marked([found])
+        record, now = self._table.record(found.key), self._table.clock()
+        if rules.is_just_set(record, found, now) or (
+            rules.may_be_told_again(record, found, now) and self._is_told_again(found.key)
+        ):
+            found = rules.as_ours(found)
+        if rules.judge_late(self._table.record(found.key), found) is Verdict.LATE:
+            self._table.found(found)
+            self._table.tell([found.owner])
+        else:
+            self._bring_status(found)
+
+    def _is_told_again(self, key: Key) -> bool:
+        """Whether an OUT_OF_SERVICE stands at some servers only, and not because a person set it just now."""
+        for _ in range(2):
+            by_server = self._peers.read_everywhere(*key)
+            if not rules.is_told_again(Servers(by_server.instances, are_all=not by_server.failures)):
+                return False
+            if self._stopped.wait(windows.ANOTHERS_STATUS):
+                return False
+        return True
+
+    def _bring_status(self, found: Instance) -> None:
+        """Tell a server again that holds another status than we wrote last, see :func:`.rules.overtaken`.
+
+        It is told what stands elsewhere, with the same timestamp: what is written meanwhile prevails.
+        """
+        ours = self._renewals.get(found.key)
+        if ours is None or found.status is ours.status:
+            return
+        by_server = self._peers.read_everywhere(*found.key)
+        urls = rules.overtaken(by_server.instances, ours)
+        for peer in self._peers.peers:
+            # Else it was written anew or removed meanwhile, or is about to be.
+            if peer.url in urls and self._renewals.get(found.key) is ours:
+                fields = {"url": peer.url, "instance": ours.instance_id}
+                try:
+                    peer.tell(ours)  # no batch, which servers may refuse where none are used
+                except RegistryUnreachable:
+                    raise  # looked at again soon
+                except RegistryError as error:
+                    # The loop, which asks, goes on: it has dead instances to remove.
+                    _log.warning(
+                        "an Eureka server holds another status of an instance, and refuses to be told",
+                        extra={**fields, "error": str(error)},
+                    )
+                    continue
+                _log.warning(
+                    "an Eureka server was told the status of an instance again",
+                    extra={**fields, "status": ours.status.value},
+                )
+
+    # What a renewal finds missing, or otherwise than it was registered.
+
+    def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
+        """Bring level a server that lacks these; where all do, tell the owners, and restore stacks'."""
+        lost = instances
+        if peer is not None:
+            removed = self._removed_from(peer, instances)
+            lost = self._level([one for one in instances if one.key not in removed], peer)
+            lost += [one for one in instances if one.key in removed]
+        ours = [instance for instance in lost if not rules.is_of_stack(instance)]
+        if ours and not self._restarts.lost_memory:
+            self._restarts.notice()
+        # Or nobody could renew it.
+        may_be_forgotten = self._restarts.lost_memory or self._reachability.failed_within(windows.MEMORY_LOST)
+        for instance in ours:
+            self._renewals.remove(instance.key)
+            if may_be_forgotten:
+                self._table.forgot(instance)
+            self._vanished(instance.key)
+        if ours:
+            _log.warning("instances of ours are missing in Eureka", extra={"count": len(ours)})
+        self._table.tell(instance.owner for instance in ours)
+        for instance in lost:
+            if rules.is_of_stack(instance):
+                self._stacks.lost(instance)
+
+    def newer(self, stored: Instance) -> None:
+        """Take what somebody else wrote for known, and tell whoever owned it."""
+        known = self._table.get(stored.key)
+        self._table.found(stored)
+        if self._ownership.is_ours(stored) and (known is None or known.owner == stored.owner):
+            self._renewals.add(stored, just_registered=True)
+        else:
+            self._renewals.remove(stored.key)
+        self._table.tell((stored.owner, known.owner if known else None))
+
+    def answers_again(self, peer: Peer) -> None:
+        """Ask at once whether the server was restarted."""
+        _log.warning("Eureka server answers again", extra={"url": peer.url})
+        self._restarts.notice()
+
+    def _removed_from(self, peer: Peer, instances: Sequence[Instance]) -> set[Key]:
+        """What of stacks' registrations was removed there, and is not to be brought back from the others."""
+        held_lately = [one.key for one in instances if self._table.accepted_lately(peer.url, one)]
+        if not held_lately or peer.url not in self._restarts.notice():
+            return set()
+        if self._restarts.lost_memory and not self._restarts.has_memory(peer.url):
+            return set()
+        try:
+            # It may hold older contents, which get a 404 as well.
+            held = read_each(peer, held_lately)
+        except RegistryError:
+            return set(held_lately)  # found out as soon as it answers
+        return {key for key, found in held.items() if found is None}
+
+    def _level(self, instances: Sequence[Instance], peer: Peer) -> list[Instance]:
+        """Register on ``peer`` what the other servers hold; returns what none of them does."""
+        found: dict[Key, Instance] = {}
+        for other in self._peers.in_order():
+            left = [instance for instance in instances if instance.key not in found]
+            if other is peer or not left:
+                continue
+            try:
+                held = read_many(other, left)
+            except RegistryError:
+                continue
+            found.update({key: instance for key, instance in held.items() if instance is not None})
+        if found and self._peers.may_write():
+            # Else it is told with the next renewals: they go on, and find the same.
+            for chunk in batch.chunks(found.values()):
+                # Of thousands, some may have been removed since they were read.
+                bring_level(peer, [one for one in chunk if one.key in self._renewals])
+            _log.warning("an Eureka server was brought level", extra={"url": peer.url, "count": len(found)})
+        return [instance for instance in instances if instance.key not in found]
+
+    # What a list shows otherwise than it is known, or no more.
+
+    def settle(self, keys: Iterable[Key]) -> None:
+        """Read instances of which a list contradicts what we knew, and tell whoever owns them."""
+        for key in keys:
+            before = self._table.get(key)
+            now = self._peers.read(*key)
+            if now is None:
+                self._vanished(key)
+            else:
+                (now,) = self._table.marked([now])
+                self._table.found(now)
+                self.renew_no_more([now])
+            self._table.tell(one.owner for one in (before, now) if one is not None)
+
+    def renew_no_more(self, instances: Iterable[Instance]) -> None:
+        """End the renewals of what somebody else has taken over, or it would never lapse."""
+        for instance in instances:
+            if instance.key not in self._renewals or self._ownership.is_ours(instance):
+                continue
+            _log.info(
+                "renewing no more what somebody else has taken over",
+                extra={"instance": instance.instance_id, "owner": instance.owner or ""},
+            )
+            ours = self._renewals.remove(instance.key)
+            self._table.tell([ours.owner if ours is not None else None])
+
+    def _vanished(self, key: Key) -> None:
+        """Take it for gone, since no server holds it.
+
+        If they forgot it, what a person had set over its status comes back with it.
+        """
+        self._table.gone(key, is_forgotten=self._restarts.lost_memory)
+
+    def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
+        """Find what became of instances that are listed no more, as a list may have gaps.
+
+        A server says in its delta that it deregistered the instance, or evicted it where there is no other
+        server that may have its renewals. Or no server holds it, by the uncached read of each: of a server
+        that was started a moment ago that proves nothing, since it may not have heard of the instance yet. Of
+        what no request can name, nobody says.
+
+        :raises RegistryError: no server answers.
+        """
+        asked = [key for key in dict.fromkeys(keys) if not any(map(path_problem, key))]
+        now = self._table.clock()
+        gone = {key for key in asked if rules.has_left(self._table.record(key), now)}
+        rest = self._table.may_ask([key for key in asked if key not in gone], MOST_ASKED)
+        found = self._read_in_chunks(rest)
+        have_settled = bool(rest) and not found.failures and self._have_settled_alone()
+        registered: list[Instance] = []
+        for key in rest:
+            servers = Servers(found.of(key), are_all=not found.failures)
+            verdict = rules.judge_unlisted(servers, have_settled=have_settled)
+            if verdict is Verdict.GONE:
+                gone.add(key)
+            elif servers.found is not None:
+                registered.append(servers.found)
+        return UnlistedInstances(tuple(registered), frozenset(gone))
+
+    def _read_in_chunks(self, keys: list[Key]) -> UncachedReads:
+        """Read in chunks, and all the rest at once when a server is silent.
+
+        Of very many the nearest server has read all before one that is farther away has read half, and that
+        would count as silent.
+        """
+        found = UncachedReads({}, {})
+        while keys:
+            count = len(keys) if found.failures else CHUNK
+            found = found.joined(read_everywhere(self._peers, keys[:count]))
+            keys = keys[count:]
+        return found
+
+    def _have_settled_alone(self) -> bool:
+        """Whether every server has run for long enough, and is alone at its URL."""
+
+        def have_settled() -> bool:
+            ages = (self._restarts.runs_for(peer.url) or 0.0 for peer in self._peers.peers)
+            return self._restarts.servers_behind == 1 and all(age >= windows.SERVER_SETTLED for age in ages)
+
+        if not have_settled():
+            return False
+        now = self._table.clock()
+        if now - self._settled_at > windows.TOPOLOGY:
+            self._settled_at = now
+            self._restarts.detect_behind_balancer()
+        return have_settled()
+
+
+def _read_each(peer: Peer, keys: Sequence[Key], refused: set[Key]) -> dict[Key, Instance | None]:
+    """What is held there; one read that is refused for good, and so would be each time, stops no other.
+
+    :param refused: is told of these, which count as not held.
+    """
+    try:
+        return read_each(peer, keys)
+    except RegistryRejected:
+        held: dict[Key, Instance | None] = {}
+    for key in keys:
+        try:
+            held[key] = peer.read(*key)
+        except RegistryRejected as error:
+            held[key] = None
+            refused.add(key)
+            _not_removed(peer, key, error)
+    return held
+
+
+def _not_removed(peer: Peer, key: Key, error: RegistryRejected) -> None:
+    _log.warning(
+        "not checked whether the instance is gone: the Eureka server refuses to say or to remove it",
+        extra={"url": peer.url, "application": key[0], "instance": key[1], "error": str(error)},
+    )

@@ -1,0 +1,243 @@
+"""Which stacks' registrations are renewed here: those that ask this operator to.
+
+A stack's program does not run all the time: what a server forgot is restored here, and what a person removed
+is left alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Iterable, Sequence, Set
+
+from eurekube_provider.core.errors import LeadershipLost, RegistryError, RegistryRejected
+from eurekube_provider.core.identity import RENEWER_KEY
+from eurekube_provider.core.model import Instance, Key, newest
+from eurekube_provider.eureka import rules, windows
+from eurekube_provider.eureka.registry.renewals import Renewals
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection
+from eurekube_provider.eureka.rules import Ownership, Servers, Verdict
+from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
+from eurekube_provider.eureka.writer import Writer
+
+_log = logging.getLogger(__name__)
+
+NEW_AT_ONCE = 250
+"""How many new registrations are read before the first of them are renewed."""
+
+SPREAD_READINGS = 30
+"""Where there are more, as after a change of leader, they are read in about so many parts, with two seconds
+between them: on end, 10,000 would cost each server 12 s of its processor, and syncers' changes would wait.
+"""
+
+MOST_COMPARED = 8
+"""How many others are read where one server lacks something: do servers hold the same at all?"""
+
+
+class Stacks:
+    """The stacks' registrations at one Eureka."""
+
+    def __init__(
+        self, writer: Writer, renewals: Renewals, restarts: RestartDetection, ownership: Ownership
+    ) -> None:
+        self._writer, self._peers, self._table = writer, writer.peers, writer.peers.table
+        self._renewals, self._restarts, self._ownership = renewals, restarts, ownership
+        self._lock = threading.Lock()
+        self._suggested: dict[Key, Instance] = {}  # by a list; the most urgent first
+        self._restoring: set[Key] = set()  # what a server forgot, and could not be restored yet
+
+    def stand_by(self) -> None:
+        """Forget everything: another replica renews."""
+        self._restoring.clear()
+        with self._lock:
+            self._suggested = {}
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether another replica renews."""
+        return self._renewals.stands_by
+
+    def take(self, listed: Iterable[Instance]) -> None:
+        """Learn from a list of the whole registry; what is new to us is read by :meth:`check`.
+
+        A list may be half a minute old, or that of a server which missed a removal.
+        """
+        if self._renewals.stands_by:
+            return
+        ours = {
+            one.key: one
+            for one in listed
+            if RENEWER_KEY in one.metadata and self._ownership.is_renewed_for_stack(one)
+        }
+        # What stands again was perhaps restored without an answer: from now on, who removes it means it.
+        self._restoring.difference_update(ours)
+        suggested: list[Instance] = []
+        for key, instance in ours.items():
+            if key in self._renewals:
+                self._renewals.add(instance, just_registered=False)
+            elif rules.is_suggested(self._table.record(key), instance, self._table.clock()):
+                suggested.append(instance)
+        with self._lock:
+            self._suggested = {one.key: one for one in sorted(suggested, key=_lapses_at)}
+
+    def check(self) -> None:
+        """Read what a list suggested on every server that answers, and renew what stands there.
+
+        Of very many only a part, which may lapse first; the next reading goes on.
+        """
+        while not self._renewals.stands_by:
+            with self._lock:
+                count = max(NEW_AT_ONCE, -(-len(self._suggested) // SPREAD_READINGS))
+                chunk = list(itertools.islice(self._suggested.values(), count))
+            if not chunk:
+                return
+            try:
+                self._judge_all(chunk)
+            except RegistryError:
+                return  # looked at again soon: whoever reads the list says so
+            with self._lock:
+                for instance in chunk:
+                    if self._suggested.get(instance.key) is instance:
+                        del self._suggested[instance.key]
+                following = next(iter(self._suggested.values()), None)
+            if following is not None and _lapses_at(following) > time.time() + windows.LAPSES_SOON:
+                return
+
+    def _judge_all(self, listed: Sequence[Instance]) -> None:
+        """Renew those that stand; one that nobody may read stops no other."""
+        try:
+            reads = self._read([one.key for one in listed])
+        except RegistryRejected as error:
+            if len(listed) > 1:
+                for one in listed:
+                    self._judge_all([one])
+                return
+            _log.warning(
+                "a stack's registration is not renewed: Eureka refuses to say whether it stands",
+                extra={**_log_fields(listed[0]), "error": str(error)},
+            )
+            self._table.drop(listed[0])
+            return
+        for one in listed:
+            self._judge(one, reads)
+
+    def _judge(self, listed: Instance, reads: UncachedReads) -> None:
+        """Renew it if it stands."""
+        servers, now = self._restarts.servers(reads.of(listed.key), are_all=not reads.failures), time.time()
+        record, found = self._table.record(listed.key), servers.found
+        verdict = rules.judge_listed_for_stack(record, servers, self._ownership, now, self._servers_share)
+        if verdict is Verdict.OURS and found is not None:
+            self._table.drop_no_more(found.key)
+            _log.info("renewing for a stack", extra={**_log_fields(found), "owner": found.owner})
+            self._renewals.add(found, just_registered=False)
+        elif verdict is Verdict.REMOVED:
+            ours = found if found is not None and self._ownership.is_renewed_for_stack(found) else None
+            dropped = record.dropped
+            if ours and (dropped is None or rules.is_registered_anew(dropped, ours, servers.held)):
+                _log.warning(
+                    "a stack's registration stands on some servers only and is not renewed: it was removed"
+                    " from the others; if it shall stand, run its stack with a refresh",
+                    extra={**_log_fields(ours), "lacking": ", ".join(rules.removed_at(servers, now))},
+                )
+            self._table.drop(ours or listed)
+
+    def lost(self, instance: Instance) -> None:
+        """A server that held it does not, or none does: restored if one forgot it, else dropped."""
+        self._renewals.remove(instance.key)
+        self._table.gone(instance.key)
+        try:
+            told = self._restarts.notice_all()
+            reads = self._read([instance.key], ends_with_restart=True)
+            verdict, servers = self._judge_missing(instance, reads, told)
+            if verdict is Verdict.LOST:
+                self._restoring.add(instance.key)
+                self._writer.restore(servers.found or instance)
+                self._restoring.discard(instance.key)
+                _log.warning(
+                    "restored a stack's registration that a server had lost", extra=_log_fields(instance)
+                )
+            elif verdict is Verdict.UNREAD:
+                self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
+            else:
+                _log.warning(
+                    "a stack's registration was removed by somebody and is renewed no more",
+                    extra=_log_fields(instance),
+                )
+                lacking = frozenset(url for url, held in servers.held.items() if held is None)
+                self._table.drop(newest((instance, servers.found)) or instance, lacking)
+        except RegistryError as error:
+            _log.warning(
+                "a stack's registration could not be looked at",
+                extra={**_log_fields(instance), "error": str(error)},
+            )
+            self._renewals.add(instance, just_registered=False)
+        except LeadershipLost:
+            # The next renewal finds it missing again: it is restored as soon as this replica may write.
+            self._renewals.add(instance, just_registered=True)
+
+    def _judge_missing(
+        self, instance: Instance, reads: UncachedReads, told: Set[str]
+    ) -> tuple[Verdict, Servers]:
+        """Judge what became of it, and return what the servers say.
+
+        :param told: the servers that said just before the reads since when they run.
+        """
+        key, are_all = instance.key, not reads.failures
+        servers = self._restarts.servers(reads.of(key), are_all=are_all)
+        lately = {
+            url
+            for url, held in servers.held.items()
+            if held is None and self._table.accepted_lately(url, instance)
+        }
+        removed_from = lately & servers.with_memory if len(self._peers.peers) > 1 else frozenset[str]()
+        if removed_from:  # one that was restarted before the read says so now
+            said = self._restarts.notice()
+            servers = self._restarts.servers(reads.of(key), are_all=are_all)
+            removed_from &= said & servers.with_memory
+        is_restoring = key in self._restoring
+        verdict = rules.judge_missing_of_stack(
+            servers, lately, removed_from, told, time.time(), self._servers_share, is_restoring=is_restoring
+        )
+        return verdict, servers
+
+    def _servers_share(self) -> bool:
+        """Whether anything that is known stands on all servers that answer.
+
+        :raises RegistryError: no server answered.
+        """
+        known = self._table.known()
+        for one in known[:: -(-len(known) // MOST_COMPARED) or 1]:  # of many applications
+            try:
+                reads = read_everywhere(self._peers, [one.key])
+            except RegistryRejected:
+                continue  # whoever registered it, under whatever id
+            if all(held is not None for held in reads.of(one.key).values()):
+                return True
+        return False
+
+    def _read(self, keys: list[Key], *, ends_with_restart: bool = False) -> UncachedReads:
+        """Read on every server; behind a load balancer so often that it has sent us to each.
+
+        :param ends_with_restart: read no more where one was restarted, which what is missing is put down to.
+        :raises RegistryError: no server answered.
+        """
+        reads = read_everywhere(self._peers, keys)
+        servers = self._restarts.servers_behind
+        for _ in range(servers if servers > 1 else 0):
+            missing = [key for key in keys if reads.newest(key) is None]
+            if not missing or (ends_with_restart and self._restarts.lost_memory):
+                break
+            reads = reads.joined(read_everywhere(self._peers, missing))
+        return reads
+
+
+def _log_fields(instance: Instance) -> dict[str, str]:
+    return {"application": instance.application, "instance": instance.instance_id}
+
+
+def _lapses_at(listed: Instance) -> float:
+    """Unix time at which a server may evict it if nobody renews it; 0 where the list does not say."""
+    ends = listed.lease_ends_ms
+    return 0.0 if ends is None else ends / 1000 + listed.lease.duration_seconds

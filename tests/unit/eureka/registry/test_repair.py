@@ -1,0 +1,553 @@
+"""Instances in doubt: what was removed, may come late, is missing, or is listed no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Key, Port, Status
+from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.registry import repair as module
+from eurekube_provider.eureka.registry.repair import CHUNK, MOST_ASKED, Repair
+from eurekube_provider.eureka.registry.restart_detection import RestartDetection
+from eurekube_provider.eureka.rules import Ownership
+from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.uncached_reads import UncachedReads
+from tests.unit.eureka.servers import (
+    STATUS,
+    Balanced,
+    Holding,
+    TwoServers,
+    after_a_restart,
+    behind_a_balancer,
+    instance,
+    of_a_stack,
+    older,
+    renewed_after,
+    started_now,
+)
+
+HERE = Instance("review", "a", "192.0.2.1", "192.0.2.1", Port(8080))
+KEY: Key = HERE.key
+
+
+def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was away may hold it still, and tell the others of it."""
+    monkeypatch.setattr(windows, "SWEEP", (0.0,))
+    removed = instance("removed")
+    servers = Holding(removed)
+    registry = servers.registry()
+    registry.instances.gone(removed)
+    for number, peer in enumerate(servers.peers):
+        gone: list[tuple[str, ...]] = []
+        monkeypatch.setattr(peer, "deregister", lambda *key, gone=gone: gone.append(key) or True)
+        registry.repair.look(peer)
+        assert set(gone) == {removed.key}, number
+
+
+def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is dead leaves it, whatever else is not as it should be there."""
+    up, dead = instance("vm"), instance("dead")
+    servers = Holding(up, dead)
+    registry = servers.registry()
+    registry.instances.registered(up)
+    servers.held[0][up.key] = replace(up, status=Status.DOWN)
+    first = servers.peers[0]
+    gone: list[tuple[str, str]] = []
+
+    def refuse(*_: object) -> None:
+        raise RegistryRejected("no")
+
+    def remove(*key: str) -> bool:
+        gone.append((key[0], key[1]))
+        return True
+
+    monkeypatch.setattr(first, "batch", refuse)
+    monkeypatch.setattr(first, "tell", refuse)
+    monkeypatch.setattr(first, "deregister", remove)
+    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
+    registry.table.unanswered(up)
+    registry.table.removed(dead)
+    registry.repair.look(first)
+    assert gone == [dead.key]
+
+
+def test_what_one_server_behind_the_url_still_holds_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one that is asked in its place does not know it, and tells nobody of a removal."""
+    dead = instance("dead")
+    servers = Balanced(older(0), older(30), older(60))
+    registry = behind_a_balancer(servers)
+    servers.held = [[], [dead], []]
+
+    def remove(*_: str) -> bool:
+        held = servers.held[servers.turn()]
+        if not held:
+            return False
+        servers.held = [[], [], []]  # who holds it tells the others
+        return True
+
+    monkeypatch.setattr(servers.peers[0], "deregister", remove)
+    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
+    registry.table.removed(dead)
+    registry.repair.look(servers.peers[0])
+    assert servers.held == [[], [], []]
+
+
+def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may refuse one id whenever it is asked for; the other dead instances are removed."""
+    odd, dead = instance("odd"), instance("dead")
+    servers = Holding(odd, dead)
+    peer = servers.peers[0]
+    gone: list[tuple[str, ...]] = []
+
+    def remove(*key: str) -> bool:
+        gone.append(key)
+        return True
+
+    def read(application: str, instance_id: str) -> Instance | None:
+        if instance_id == odd.instance_id:
+            raise RegistryRejected("400")
+        return servers.read_at(0, application, instance_id)
+
+    monkeypatch.setattr(peer, "read", read)
+    monkeypatch.setattr(peer, "deregister", remove)
+    monkeypatch.setattr(windows, "SWEEP", (0.0, 35.0))
+    registry = servers.registry()
+    for one in (odd, dead):
+        registry.table.removed(one)
+    registry.repair.look(peer)
+    assert gone == [dead.key]
+
+
+@pytest.mark.parametrize(
+    ("stands_at", "just_now_seconds", "is_ours"),
+    [((0,), 0.0, True), ((0, 1), 0.0, False), ((0, 1), 10.0, True)],
+)
+def test_an_out_of_service_at_all_servers_is_a_persons(
+    stands_at: tuple[int, ...], just_now_seconds: float, is_ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless ours was set just now; at some servers only it was told again by a server within a minute."""
+    monkeypatch.setattr(windows, "ANOTHERS_STATUS", 0.0)
+    monkeypatch.setattr(windows, "OUR_STATUS", just_now_seconds)
+    up = instance("vm")
+    out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    servers = Holding(up)
+    registry = servers.registry()
+    registry.instances.registered(up)
+    for number in stands_at:
+        servers.held[number][up.key] = out
+    monkeypatch.setattr(windows, "SWEEP", (0.0,))
+    registry.table.unanswered(up)
+    registry.repair.look(servers.peers[0])
+    assert not known_as_leaving(registry, up)  # nothing of ours was there
+    servers.table.overriding(up)
+    registry.repair.look(servers.peers[0])
+    assert known_as_leaving(registry, up) is is_ours
+
+
+def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod of the same name that follows finds it at every server, however long the last one drained."""
+    monkeypatch.setattr(windows, "SWEEP", (0.0,))
+    up = instance("vm")
+    leaving = replace(up, metadata={**up.metadata, "eurekube.leaving": "true"})
+    out = replace(up, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
+    servers = Holding(up)
+    registry = servers.registry()
+    registry.instances.registered(leaving)
+    registry.instances.gone(leaving)
+    registry.instances.registered(up)
+    for held in servers.held:
+        held[up.key] = out
+    registry.repair.look(servers.peers[0])
+    assert known_as_leaving(registry, up)
+
+
+def known_as_leaving(registry: EurekaRegistry, one: Instance) -> bool:
+    """Whether it is known with our mark."""
+    known = registry.table.get(one.key)
+    return known is not None and known.is_leaving
+
+
+@pytest.mark.parametrize("forgot", [0, 1])
+def test_what_one_server_behind_the_url_forgot_is_restored(forgot: int) -> None:
+    """A load balancer sends the question who holds it to each in its turn: all are asked."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    servers = Balanced(older(0), older(1))
+    servers.held[1 - forgot] = [stacks]
+    registry = behind_a_balancer(servers, looks=6 + forgot)
+    registry.repair.missing([stacks], None)
+    assert stacks.key in registry.renewals
+
+
+def test_what_a_person_removed_stays_away_behind_a_load_balancer() -> None:
+    """Both servers answer in turn, and none was restarted: it is renewed no more and not restored."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    servers = Balanced(older(0), older(1))
+    registry = behind_a_balancer(servers)
+    registry.repair.missing([stacks], None)
+    assert stacks.key not in registry.renewals
+    assert servers.restored == []
+
+
+@pytest.mark.parametrize("is_restarted", [True, False])
+def test_a_persons_status_comes_back_only_with_what_servers_forgot(is_restarted: bool) -> None:
+    """Not where somebody removed the instance, and not what the operator itself had taken out."""
+    servers = TwoServers([])
+    registry = after_a_restart(servers)
+    if is_restarted:
+        registry.restarts.notice()
+    out = {"status": Status.OUT_OF_SERVICE, "overridden_status": Status.OUT_OF_SERVICE}
+    persons = replace(instance("persons"), **out)  # type: ignore[arg-type]
+    leaving = replace(instance("ours"), metadata={**persons.metadata, "eurekube.leaving": "true"}, **out)  # type: ignore[arg-type]
+    for one in (persons, leaving):
+        registry.instances.registered(one)
+    servers.peers[0].status = lambda: STATUS  # type: ignore[method-assign]
+    registry.repair.missing([persons, leaving], None)
+    assert registry.table.lost_override(leaving.key) is Status.UNKNOWN
+    lost = Status.OUT_OF_SERVICE if is_restarted else Status.UNKNOWN
+    assert registry.table.lost_override(persons.key) is lost
+
+
+def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
+    """Nobody's program runs to do it."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    servers = Balanced(STATUS)
+    registry = behind_a_balancer(servers)
+    servers.servers = [started_now()]
+    registry.repair.missing([stacks], None)
+    assert stacks.key in registry.renewals
+    assert [one.key for one in servers.restored] == [stacks.key]
+
+
+def test_what_is_nowhere_while_no_server_says_its_start_is_kept_until_one_does() -> None:
+    """The server may have been restarted this moment; its next answer tells whether it was."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    servers = Balanced(STATUS)
+    registry = behind_a_balancer(servers)
+    registry.keep(stacks)
+    servers.servers = [replace(STATUS, started_timestamp_ms=None)]
+    registry.repair.missing([stacks], None)
+    assert stacks.key in registry.renewals
+    assert not servers.restored
+    servers.servers = [started_now()]
+    registry.repair.missing([stacks], None)
+    assert [one.key for one in servers.restored] == [stacks.key]
+    assert stacks.key in registry.renewals
+
+
+def test_what_is_nowhere_where_no_server_has_ever_said_its_start_was_removed() -> None:
+    """It would be kept for ever."""
+    stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
+    registry = behind_a_balancer(Balanced(replace(STATUS, started_timestamp_ms=None)))
+    registry.keep(stacks)
+    registry.repair.missing([stacks], None)
+    assert stacks.key not in registry.renewals
+
+
+@pytest.mark.parametrize(
+    ("accepted_seconds_ago", "restarted", "stands"),
+    [(20.0, False, False), (100.0, False, True), (20.0, True, True)],
+    ids=["removed", "may be evicted", "restarted"],
+)
+def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
+    accepted_seconds_ago: float, restarted: bool, stands: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It accepted its renewal less than a lease ago, and has run all the time: it was told to remove it."""
+    stacks = of_a_stack("vm")
+    servers = Holding(stacks)
+    monkeypatch.setattr(
+        module, "read_many", lambda peer, some: {one.key: peer.read(*one.key) for one in some}
+    )
+    monkeypatch.setattr(module, "bring_level", lambda peer, some: [peer.register(one) for one in some])
+    registry = servers.registry()
+    registry.keep(stacks)
+    now = [1000.0]
+    servers.table.clock = lambda: now[0]
+    first = servers.peers[0]
+    servers.table.accepted(first.url, [stacks])
+    now[0] += accepted_seconds_ago
+    del servers.held[0][stacks.key]
+    if restarted:
+        first.status = started_now  # type: ignore[method-assign]
+    registry.repair.missing([stacks], first)
+    assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
+
+
+@pytest.mark.parametrize("held_on", [(), (1,)], ids=["nowhere", "at the restarted one"])
+@pytest.mark.parametrize(
+    ("accepted_at", "accepted_seconds_ago", "stands"),
+    [(0, 20.0, False), (0, 100.0, True), (1, 20.0, True)],
+    ids=["removed", "may be evicted", "restarted"],
+)
+def test_beside_a_restart_a_server_that_kept_its_memory_tells_what_was_removed(
+    held_on: tuple[int, ...], accepted_at: int, accepted_seconds_ago: float, stands: bool
+) -> None:
+    """What it accepted lately, and holds no more, was removed; what it may have evicted is restored."""
+    stacks = of_a_stack("vm")
+    servers = Holding(stacks)
+    registry = servers.registry()
+    registry.keep(stacks)
+    now = [1000.0]
+    servers.table.clock = lambda: now[0]
+    servers.table.accepted(servers.peers[accepted_at].url, [stacks])
+    now[0] += accepted_seconds_ago
+    for number in {0, 1}.difference(held_on):
+        del servers.held[number][stacks.key]
+    servers.peers[1].status = started_now  # type: ignore[method-assign]
+    registry.repair.missing([stacks], None)
+    assert registry.restarts.lost_memory
+    assert (stacks.key in servers.held[0], stacks.key in registry.renewals) == (stands, stands)
+    assert (stacks.instance_id in renewed_after(registry, stacks)) is stands  # a list may show it for a while
+
+
+def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
+    """It answers, but does not say since when it runs: it may have forgotten what another one still holds."""
+    stacks = of_a_stack("vm")
+    servers = Holding(stacks)
+    registry = servers.registry()
+    servers.table.accepted(servers.peers[0].url, [stacks])
+    del servers.held[0][stacks.key]
+    silent = replace(STATUS, started_timestamp_ms=None)
+    servers.peers[0].status = lambda: silent  # type: ignore[method-assign]
+    registry.repair.missing([stacks], None)
+    assert stacks.key in servers.held[0]
+    assert stacks.key in registry.renewals
+
+
+def test_what_was_restored_without_an_answer_stays_away_once_it_is_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that has just started may answer too late: it carried it out, as its list shows soon."""
+    stacks = of_a_stack("vm")
+    servers = Balanced(STATUS)
+    registry = behind_a_balancer(servers)
+    registry.keep(stacks)
+    servers.servers = [started_now()]
+    answers = [RegistryUnreachable("it did not answer within 5 s")]
+
+    def register(one: Instance) -> None:
+        servers.held[0].append(one)
+        while answers:
+            raise answers.pop()
+
+    monkeypatch.setattr(servers.peers[0], "register", register)
+    registry.repair.missing([stacks], None)
+    assert stacks.key in registry.renewals
+    registry.reader.learn(servers.held[0], is_complete=True)
+    monkeypatch.setattr(RestartDetection, "lost_memory", False)  # two minutes later
+    servers.held[0].clear()
+    registry.repair.missing([stacks], None)
+    assert servers.held == [[]]
+    assert stacks.key not in registry.renewals
+
+
+def test_what_is_removed_meanwhile_is_told_to_no_server_that_is_made_level(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of thousands the last are told seconds after they were read from the others."""
+    many = [instance(f"i{number:04}") for number in range(batch.MOST_ITEMS + 2)]
+    servers = Holding(*many)
+    registry = servers.registry()
+    for one in many:
+        registry.instances.registered(one)
+    told: list[Instance] = []
+
+    def bring_level(_: Peer, some: list[Instance]) -> None:
+        told.extend(some)
+        registry.instances.leaving(many[-1])
+        registry.instances.gone(many[-1])
+
+    monkeypatch.setattr(module, "read_many", lambda _, some: {one.key: one for one in some})
+    monkeypatch.setattr(module, "bring_level", bring_level)
+    registry.repair.missing(many, servers.peers[0])
+    assert told == many[:-1]
+
+
+class Scene:
+    """Two servers, and what they hold."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.held: dict[str, Instance | None] = {"one": None, "two": None}
+        self.failures: dict[str, RegistryUnreachable] = {}
+        self.now = 10_000.0
+        self.asked = 0
+        self.chunks: list[int] = []
+        self.runs_for = dict.fromkeys(self.held, windows.SERVER_SETTLED)
+        self.looks = 0
+        self.behind = 1
+        self.restarts = SimpleNamespace(
+            runs_for=self.runs_for.get, servers_behind=1, detect_behind_balancer=self.detect_behind_balancer
+        )
+        self.table = Table(lambda: self.now)
+        servers = [SimpleNamespace(url="one"), SimpleNamespace(url="two")]
+        peers, nobody = SimpleNamespace(peers=servers, table=self.table), cast("Any", None)
+        restarts, ownership = cast("Any", self.restarts), Ownership(Cluster("lab", "u"), "operator")
+        self.repair = Repair(cast("Any", peers), nobody, restarts, nobody, nobody, ownership)
+        monkeypatch.setattr(module, "read_everywhere", self.read)
+
+    def detect_behind_balancer(self) -> None:
+        """New connections lead to all servers that there are."""
+        self.looks += 1
+        self.restarts.servers_behind = self.behind
+
+    def read(self, _: object, keys: list[Key]) -> UncachedReads:
+        """The uncached reads of the servers that answer."""
+        self.asked += len(keys)
+        self.chunks.append(len(keys))
+        if len(self.failures) == 2:
+            raise self.failures["one"]
+        answering = [url for url in self.held if url not in self.failures]
+        by_url: dict[str, dict[Key, Instance | None]] = {
+            url: dict.fromkeys(keys, self.held[url]) for url in answering
+        }
+        return UncachedReads(by_url, {**self.failures})
+
+    def is_gone(self) -> bool:
+        """Whether it is proved."""
+        return self.repair.find_unlisted([KEY]).gone == {KEY}
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Both hold nothing, and have run for long enough."""
+    return Scene(monkeypatch)
+
+
+def test_what_no_request_can_name_keeps_no_other_from_being_proved(scene: Scene) -> None:
+    """A server would refuse to say anything of all that it is asked for with it."""
+    odd = ("REVIEW", "a;b"), ("RE%VIEW", "a")
+    assert scene.repair.find_unlisted([*odd, KEY]).gone == {KEY}
+    assert scene.asked == 1
+
+
+def test_what_no_server_holds_is_gone(scene: Scene) -> None:
+    """By the uncached read of each."""
+    assert scene.is_gone()
+    scene.held["two"] = HERE
+    found = scene.repair.find_unlisted([KEY])
+    assert (found.registered, found.gone) == ((HERE,), frozenset())
+
+
+def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
+    """It may hold it."""
+    scene.failures["two"] = RegistryUnreachable("away")
+    assert not scene.is_gone()
+    scene.failures["one"] = RegistryUnreachable("away")
+    with pytest.raises(RegistryUnreachable):
+        scene.repair.find_unlisted([KEY])
+
+
+def test_a_server_that_was_started_a_moment_ago_proves_nothing(scene: Scene) -> None:
+    """It may have lost its memory; nor does one of which nobody knows, or several behind one URL."""
+    scene.runs_for["two"] -= 1
+    assert not scene.is_gone()
+    del scene.runs_for["two"]
+    assert not scene.is_gone()
+    scene.runs_for["two"] = windows.SERVER_SETTLED
+    scene.restarts.servers_behind = 2
+    assert not scene.is_gone()
+
+
+def test_a_server_that_hung_is_waited_for() -> None:
+    """A Java client renews after up to ten times half a minute, once it waited in vain so often."""
+    assert windows.SERVER_SETTLED >= 11 * 30
+
+
+def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> None:
+    """What is asked over one connection all goes to one server; not each time, and not for nothing."""
+    scene.behind = 2
+    scene.runs_for["two"] -= 1
+    assert not scene.is_gone()
+    assert scene.looks == 0
+    scene.runs_for["two"] += 1
+    assert not scene.is_gone()
+    scene.behind = scene.restarts.servers_behind = 1
+    assert scene.is_gone()
+    assert scene.looks == 1
+    scene.now += windows.TOPOLOGY + 1
+    assert scene.is_gone()
+    assert scene.looks == 2
+
+
+def test_a_servers_word_is_proof_without_a_question(scene: Scene) -> None:
+    """Also of a server that was started a moment ago: it held what it says that it lost."""
+    scene.runs_for.clear()
+    scene.table.left([KEY])
+    assert scene.is_gone()
+    assert scene.asked == 0
+
+
+def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
+    """In a while; then for those first that were asked for longest ago."""
+    keys = [replace(HERE, instance_id=f"{number:04}").key for number in range(MOST_ASKED + 100)]
+    assert scene.repair.find_unlisted(keys).gone == set(keys[:MOST_ASKED])
+    assert scene.repair.find_unlisted(keys).gone == set()
+    assert scene.asked == MOST_ASKED
+    scene.now += windows.PROOFS_COUNTED
+    assert scene.repair.find_unlisted(keys).gone == {*keys[MOST_ASKED:], *keys[: MOST_ASKED - 100]}
+    scene.now += windows.PROOF_KEPT + 1
+    assert scene.is_gone()
+
+
+def test_very_many_are_read_in_portions(scene: Scene) -> None:
+    """Which a server far away has read soon after one that is near; not once one of them is silent."""
+    keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
+    assert scene.repair.find_unlisted(keys).gone == set(keys)
+    assert scene.chunks == [CHUNK, CHUNK, 1]
+    scene.now += windows.PROOFS_COUNTED
+    scene.held["one"], scene.failures["two"] = HERE, RegistryUnreachable("away")
+    scene.chunks.clear()
+    assert len(scene.repair.find_unlisted(keys).registered) == len(keys)
+    assert scene.chunks == [CHUNK, CHUNK + 1]
+
+
+def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:
+    """What waits has its turn before what was asked for since; each of them stands on a server."""
+    scene.held["two"] = HERE
+    many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
+    others = [("SMALL", str(number)) for number in range(10)]
+    found = [0, 0]
+    for _ in range(4):
+        for number, keys in enumerate((many, others)):
+            found[number] += len(scene.repair.find_unlisted(keys).registered)
+        scene.now += windows.PROOFS_COUNTED
+    assert found == [4 * MOST_ASKED - 20, 20]
+    assert len(scene.repair.find_unlisted(others).registered) == 10
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
+    """Who waits may never ask again, or be back."""
+    many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
+    scene.repair.find_unlisted(many)
+    scene.repair.find_unlisted([KEY])
+    if is_back:
+        scene.table.found(HERE)
+        scene.table.forget_who_left()
+    scene.now += windows.PROOFS_COUNTED if is_back else windows.PROOF_TURN
+    assert scene.repair.find_unlisted(many).gone == set(many)
+
+
+def test_a_proof_ends_when_the_instance_is_back_and_with_time(scene: Scene) -> None:
+    """So that an old one says nothing of a later gap."""
+    scene.runs_for.clear()
+    scene.table.left([KEY])
+    scene.table.forget_who_left()
+    assert scene.is_gone()
+    scene.table.found(HERE)
+    scene.table.forget_who_left()
+    scene.table.gone(KEY)
+    assert not scene.is_gone()
+    scene.table.left([KEY])
+    scene.now += windows.PROOF_KEPT + 1
+    assert not scene.is_gone()
