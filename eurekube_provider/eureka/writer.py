@@ -284,7 +284,7 @@ class Writer:
             try:
                 return ask(peer)
             except RegistryUnreachable:
-                self.notes.unanswered(sent)
+                self.notes.table.unanswered(sent)
                 raise
 
         return asked
@@ -313,7 +313,7 @@ class Writer:
 
         :returns: False where no server holds the instance.
         """
-        self.notes.overriding(instance)
+        self.notes.table.overriding(instance)
         is_first = True
 
         def ask(peer: Peer) -> bool:
@@ -332,7 +332,7 @@ class Writer:
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Remove the status that was set over the instance's own at the first server that holds it."""
-        self.notes.overriding(instance)
+        self.notes.table.overriding(instance)
         return self.peers.first(lambda peer: peer.clear_status(instance, status), is_found=bool)
 
     def _take_off(self, instance: Instance, have: Instance, status: Status) -> bool:
@@ -347,7 +347,7 @@ class Writer:
 
         :raises RegistryError: no server answers.
         """
-        self.notes.overriding(instance)
+        self.notes.table.overriding(instance)
         self.peers.everywhere(lambda peer: peer.set_status(instance, status))
 
     def clear_everywhere(self, instance: Instance, held: Iterable[Instance], status: Status) -> None:
@@ -356,7 +356,7 @@ class Writer:
         :param held: what those hold that have another status.
         :raises RegistryError: no server answers.
         """
-        self.notes.overriding(instance)
+        self.notes.table.overriding(instance)
         if not all(one.is_overridden for one in held):  # clearing does nothing where there is no override
             self.peers.everywhere(lambda peer: peer.set_status(instance, status))
         self.peers.everywhere(lambda peer: peer.clear_status(instance, status))
