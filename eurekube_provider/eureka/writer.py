@@ -175,12 +175,14 @@ class Writer:
     def _register_new(self, order: Order) -> None:
         """Register what was never seen, so that it gives way to what may stand there after all."""
         # Lists of several servers are read from one, and may never agree.
-        seen = self.peers.read_everywhere(*order.key) if len(self.peers.peers) > 1 else None
-        if seen is not None and seen.is_gone:
+        are_several = len(self.peers.peers) > 1
+        held, failures = self.peers.read_everywhere(*order.key) if are_several else ({}, {})
+        found = newest(held.values())
+        if are_several and found is None and not failures:
             self._write_over(order, None)
             return
         stamp = None
-        if seen is None or seen.found is None:
+        if found is None:
             stamp = yielding_timestamp()
             self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
         self._write_over(order, self._read(order), stamp)
@@ -418,7 +420,7 @@ class Writer:
         held = self._verified(sent, status)
         if held.enforced == want.enforced:
             return None
-        if being_lifted(held, status) and self.peers.read_everywhere(*held.key).failures:
+        if being_lifted(held, status) and self.peers.read_everywhere(*held.key)[1]:
             # A server that is away may hold what was lifted: the mark has the next run read again.
             return None
         return held
