@@ -68,9 +68,7 @@ class EurekaRegistry:
         )
         self.writer = Writer(peers, self.instances)
         self.stacks = Stacks(self.writer, self.renewals, self.restarts, ownership)
-        self.repair = Repair(
-            peers, self.renewals, self.restarts, self.reachability, self.stacks, ownership
-        )
+        self.repair = Repair(peers, self.renewals, self.restarts, self.reachability, self.stacks, ownership)
         self.reader = Reader(
             peers,
             self.reachability,
@@ -257,8 +255,6 @@ class EurekaRegistry:
         servers = len(self.peers.peers) if self.peers.uses_batches(count) else 1
         self._share = share = RenewalShare(count, registered, self.renewals.counts.last_minute / servers)
         if share.warning and not before and registered >= FEWEST_TO_WARN_OF:
-            _log.warning(
-                "a large part of Eureka depends on this operator", extra={"hint": share.warning}
-            )
+            _log.warning("a large part of Eureka depends on this operator", extra={"hint": share.warning})
         for was_read in self._followers:
             was_read()

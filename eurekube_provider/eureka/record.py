@@ -50,9 +50,7 @@ class Look:
         number = self.number + 1
         if number >= len(after_seconds):
             return None
-        return replace(
-            self, at=self.at + after_seconds[number] - after_seconds[self.number], number=number
-        )
+        return replace(self, at=self.at + after_seconds[number] - after_seconds[self.number], number=number)
 
 
 @dataclass(frozen=True, slots=True)

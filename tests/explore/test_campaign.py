@@ -207,9 +207,7 @@ def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run
 
 def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a stack has registered lapses after its run."""
-    monkeypatch.setattr(
-        "eurekube_provider.eureka.registry.stacks.Stacks.take", lambda *_: None
-    )
+    monkeypatch.setattr("eurekube_provider.eureka.registry.stacks.Stacks.take", lambda *_: None)
     with keepalive.kept():
         told = keepalive.tried("change metadata", {})
     assert "nobody renews it" in told

@@ -189,7 +189,7 @@ def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPat
     cluster.holds(MANY[:2])
     registry = EurekaRegistry(cluster, identity.Cluster("lab", "u"), "operator", 600.0)
     again: list[Key] = []
-    monkeypatch.setattr(registry.renewals, "renew_soon", lambda keys: again.extend(keys))
+    monkeypatch.setattr(registry.renewals, "renew_soon", again.extend)
     for one in MANY[:2]:
         registry.table.removed(one)
     registry.table.registered(MANY[0])

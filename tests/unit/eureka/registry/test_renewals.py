@@ -352,7 +352,9 @@ def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCa
     told = [record for record in caplog.records if "refuses to renew" in record.message]
     assert [vars(record)["instance"] for record in told] == [instance().instance_id]
     peers.errors = {}
-    wait_until(lambda: peers.renewed[instance().key] and not renewals.counts.refused, "its renewal", WAIT_SECONDS)
+    wait_until(
+        lambda: peers.renewed[instance().key] and not renewals.counts.refused, "its renewal", WAIT_SECONDS
+    )
 
 
 def test_one_thread_tries_while_no_server_answers(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
