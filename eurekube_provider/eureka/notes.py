@@ -59,6 +59,11 @@ class Notes:
         """Whether another cluster of our name registered an instance: it is not ours, whatever its owner."""
         return False
 
+    @property
+    def servers_behind(self) -> int:
+        """How many servers answer at one URL, as far as that is known."""
+        return 1
+
     def is_known(self, owner: str) -> bool:
         """Whether ``owner`` has an instance."""
         return self.table.count(owner) > 0

@@ -9,9 +9,9 @@ Each read has one purpose:
   half a minute old. A plan that was made a moment ago of such a read needs no other.
 - Before a removal every server tells it: what one of them alone holds may be somebody else's, and what none
   of them holds is not removed, since that could only hit whoever registers it at this moment. Afterwards
-  nothing is read. A server answers a removal by whether it held the instance; what a renewal that was on its
-  way brings back comes a second later, and whoever removes looks for it then
-  (:mod:`.registry.repair`, :mod:`.removal_checks`).
+  nothing is read, but where several servers answer at one URL. A server answers a removal by whether it held
+  the instance; what a renewal that was on its way brings back comes a second later, and whoever removes looks
+  for it then (:mod:`.registry.repair`, :mod:`.removal_checks`).
 - What is registered under an id that was never seen gives way to what may stand there after all. One server
   is asked for it afterwards, several are before, and not again where all of them answer that it is free.
 - A status that a program enforces is read back: another server than the one that was told may still hold the
@@ -49,6 +49,9 @@ _T = TypeVar("_T")
 
 BATCH_FROM_CHANGES = 20
 """Fewer changes of one kind are sent one by one, and forwarded by the server."""
+
+REMOVAL_ATTEMPTS = 5
+"""How often what one of several servers behind one URL still shows is removed from them."""
 
 _IN_BATCHES = (Action.REGISTER, Action.UPDATE, Action.DEREGISTER)
 """The changes that batches carry; a status is set by single requests."""
@@ -230,12 +233,22 @@ class Writer:
         not enough. Nor is it behind one URL, where another server than the one that showed it may answer: it
         is sent until one held it, and a server that is alone answers so at once.
 
+        Where several answer at one URL, the next one may show it for as long as it was not told, to whoever
+        is about to register in its place: it is removed until none does.
+
         :raises RegistryError: no server could be asked.
         """
         tries = MOST_TRIES if len(self.peers.peers) == 1 else 1
-        _, failures = self.peers.everywhere(
-            lambda peer: any(peer.deregister(*instance.key) for _ in range(tries))
-        )
+        for attempt in range(REMOVAL_ATTEMPTS):
+            _, failures = self.peers.everywhere(
+                lambda peer: any(peer.deregister(*instance.key) for _ in range(tries))
+            )
+            if self.notes.servers_behind <= len(self.peers.peers):
+                break
+            held = self.peers.read(*instance.key)
+            if held is None or not rules.came_back(held, instance):
+                break
+            time.sleep(windows.READ_AGAIN * (attempt + 1))
         for url, error in failures.items():
             _log.warning(
                 "not checked whether the instance is gone: the server does not answer",

@@ -74,6 +74,11 @@ class KnownInstances(Notes):
         """Whether another cluster of our name registered an instance."""
         return self._ownership.is_of_another_cluster(instance)
 
+    @property
+    def servers_behind(self) -> int:
+        """How many servers answer at one URL."""
+        return self._restarts.servers_behind
+
     def is_new(self, key: Key) -> bool:
         """Whether nothing stands or stood lately under a key; False too where what is known is old."""
         if not self._reachability.is_sure or self._restarts.lost_memory:
