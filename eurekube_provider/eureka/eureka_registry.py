@@ -135,11 +135,11 @@ class EurekaRegistry:
         return [*self.reader.liveness(), *self.renewals.liveness(), *self.repair.liveness()]
 
     def condition(self) -> Condition:
-        """Whether the registry was read, and answers."""
+        """Return whether the registry was read, and answers."""
         return self.reachability.condition()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
-        """What is known to be there: of an owner, of an application, of both, or all.
+        """Return what is known to be there: of an owner, of an application, of both, or all.
 
         Of an owner, or of an application, without what another cluster of our name registered.
         """
@@ -153,11 +153,11 @@ class EurekaRegistry:
         return self.table.get(key)
 
     def owners(self, *, called: str = "") -> set[str]:
-        """Who has instances, or has some that callers find by this name."""
+        """Return who has instances, or has some that callers find by this name."""
         return set(self.table.owners_called(called)) if called else self.table.owners()
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:
-        """How many instances of an owner, or of a cluster's syncers, are UP."""
+        """Return how many instances of an owner, or of a cluster's syncers, are UP."""
         return self.table.up(owner=owner, cluster=cluster)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
@@ -175,7 +175,7 @@ class EurekaRegistry:
             self.renewals.remove(instance.key)
 
     def forgotten(self, owner: str) -> list[Instance]:
-        """What an owner had, and Eureka lost when it began anew."""
+        """Return what an owner had, and Eureka lost when it began anew."""
         return self.table.lost(owner)
 
     def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
@@ -195,7 +195,7 @@ class EurekaRegistry:
         return self.repair.find_unlisted(keys)
 
     def figures(self, *, in_full: bool = False) -> Figures:
-        """What metrics tell; in full, also what the servers' front pages show."""
+        """Return what metrics tell; in full, also what the servers' front pages show."""
         share, counts, started = self._share, self.renewals.counts, self.restarts.started_by_url
         pages = {peer.url: self._front_pages.latest(peer.url) for peer in self.peers.peers if in_full}
         return Figures(

@@ -21,7 +21,7 @@ class Sent:
     at: float
 
     def may_come(self, now: float) -> bool:
-        """Whether a server that was frozen may still carry it out, or a list show it late."""
+        """Return whether a server that was frozen may still carry it out, or a list show it late."""
         return now - self.at <= windows.UNLISTED
 
 
@@ -68,7 +68,7 @@ class Dropped:
 
 @dataclass(slots=True)
 class Record:
-    """What is known of one key.
+    """All that is known of one key.
 
     :ivar key: the one object that all indexes share.
     :ivar held: what stands there, as far as known; None for nothing.
@@ -133,7 +133,7 @@ class Record:
         return not all(one is None for one in self._expiring())
 
     def is_blank(self) -> bool:
-        """Whether nothing is known."""
+        """Return whether nothing is known."""
         known = (self.held, self.lost, self.lost_override, self.looks, *self._expiring())
         return all(one is None for one in known) and not self.former_owners
 

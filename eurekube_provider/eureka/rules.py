@@ -1,4 +1,4 @@
-"""What follows from what is known of one key, and from what a server or a list says of it.
+"""Rules: judgements of a key, by all that is known of it and by the word of a server or a list.
 
 Pure: times are arguments.
 
@@ -47,7 +47,7 @@ from eurekube_provider.eureka.record import Dropped, Look, Record
 
 
 class Listed(Enum):
-    """What a list says of a key, up to half a minute late."""
+    """A list's word on a key, up to half a minute late."""
 
     NOTHING = auto()  # it may be older than what was written or read meanwhile
     SAME = auto()  # the same as is known, as it was written
@@ -67,7 +67,7 @@ def judge_listed(record: Record, listed: Instance | None) -> Listed:
 
 
 def is_out_by_us(record: Record, now: float) -> bool:
-    """Whether an OUT_OF_SERVICE may be one of ours that no server answered, and that came late.
+    """Return whether an OUT_OF_SERVICE may be one of ours that no server answered, and that came late.
 
     A registration as leaving may be late, too, and keep the status that came with it.
     """
@@ -76,12 +76,12 @@ def is_out_by_us(record: Record, now: float) -> bool:
 
 
 def may_be_told_again(record: Record, found: Instance, now: float) -> bool:
-    """Whether an OUT_OF_SERVICE passes for a person's, and we set or took one off a minute ago."""
+    """Return whether an OUT_OF_SERVICE passes for a person's, and we set or took one off a minute ago."""
     return _was_overridden(record, found, now, windows.STATUS_TOLD_AGAIN)
 
 
 def is_just_set(record: Record, found: Instance, now: float) -> bool:
-    """Whether an OUT_OF_SERVICE passes for a person's, and came too soon after ours to be one's."""
+    """Return whether an OUT_OF_SERVICE passes for a person's, and came too soon after ours to be one's."""
     return _was_overridden(record, found, now, windows.OUR_STATUS)
 
 
@@ -92,7 +92,7 @@ def _was_overridden(record: Record, found: Instance, now: float, within: float) 
 
 
 def passes_for_a_persons(found: Instance) -> bool:
-    """Whether an instance is OUT_OF_SERVICE without our mark."""
+    """Return whether an instance is OUT_OF_SERVICE without our mark."""
     return found.overridden_status is Status.OUT_OF_SERVICE and not found.is_leaving
 
 
@@ -157,7 +157,7 @@ def overridden(sent: Instance) -> Instance:
 
 
 def came_back(held: Instance, removed: Instance) -> bool:
-    """Whether ``held`` is what was removed, and not what was registered in its place since.
+    """Return whether ``held`` is what was removed, and not what was registered in its place since.
 
     Under another name of its stack it is, too: a server that was cut off may know the former one only.
     """
@@ -167,14 +167,14 @@ def came_back(held: Instance, removed: Instance) -> bool:
 
 
 def is_of_stack(instance: Instance) -> bool:
-    """Whether a stack owns it."""
+    """Return whether a stack owns it."""
     owner = instance.owner or ""
     # Most are syncers', and this is asked of each renewal.
     return owner.startswith("stack/") and isinstance(parse_owner(owner), StackOwner)
 
 
 def accepted_lately(record: Record, url: str, instance: Instance, now: float) -> bool:
-    """Whether a server accepted its renewal so lately that it cannot have evicted it since.
+    """Return whether a server accepted its renewal so lately that it cannot have evicted it since.
 
     A renewed lease lives for twice its duration, but one that was registered again since for once.
     """
@@ -184,18 +184,18 @@ def accepted_lately(record: Record, url: str, instance: Instance, now: float) ->
 
 
 def has_left(record: Record, now: float) -> bool:
-    """Whether a server said not too long ago that it was deregistered or evicted, which proves it."""
+    """Return whether a server said not too long ago that it was deregistered or evicted, which proves it."""
     return record.left_at is not None and now - record.left_at <= windows.PROOF_KEPT
 
 
 def is_cut_off(record: Record, url: str, instance: Instance, now: float) -> bool:
-    """Whether a server has lacked it for so long that no other one will tell it; never of a stack's."""
+    """Return whether a server has lacked a syncer's instance for so long that no other one tells it."""
     since = (record.lacking_since or {}).get(url)
     return since is not None and now - since >= windows.LACKING and not is_of_stack(instance)
 
 
 def may_be_copied(held: Instance, lacking: Instance | None) -> bool:
-    """Whether a server that is cut off is told of what another one holds, which nobody has out of service.
+    """Return whether a server that is cut off is told of what another one holds: nothing out of service.
 
     :param lacking: what stands at the server that is cut off after all.
     """
@@ -232,7 +232,7 @@ def _agree(one: Instance, other: Instance) -> bool:
 
 
 class Verdict(Enum):
-    """What became of an instance that is in doubt, by what servers answered."""
+    """A judgement of an instance in doubt, by the servers' answers."""
 
     UNREAD = auto()  # nobody knows yet: it is asked for again
     OURS = auto()  # it stands, and is ours to renew
@@ -246,7 +246,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """What servers answered of one key, and what is known of these servers.
+    """The servers' answers of one key, and all that is known of these servers.
 
     :ivar held: what each that answered holds, by URL; None for nothing.
     :ivar are_all: whether none of them failed to answer.
@@ -271,7 +271,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Whose an instance is, as far as renewals and changes are concerned.
+    """The owners whose instances one operator renews and changes.
 
     :ivar operator_name: what the ``eurekube.renewer`` of stacks' registrations says.
     :ivar checks_cluster: whether another cluster of our name is another one; else it was ours once.
@@ -282,23 +282,23 @@ class Ownership:
     checks_cluster: bool = False
 
     def is_ours(self, instance: Instance) -> bool:
-        """Whether an instance is a syncer's of this cluster, or a stack's that asks us to renew it."""
+        """Return whether an instance is a syncer's of this cluster, or a stack's that asks us to renew it."""
         return self.is_syncers(instance) or self.is_renewed_for_stack(instance)
 
     def is_syncers(self, instance: Instance) -> bool:
-        """Whether a syncer of this cluster owns it."""
+        """Return whether a syncer of this cluster owns it."""
         is_named_so = self.cluster.syncer_of(instance.owner) is not None
         return is_named_so and not self.is_of_another_cluster(instance)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
-        """Whether a syncer of another cluster owns it that has our name: both began when neither had any."""
+        """Return whether a syncer of another cluster of our name owns it: both began when neither had any."""
         uid = instance.metadata.get(CLUSTER_UID_KEY) or self.cluster.uid
         if not self.checks_cluster or uid == self.cluster.uid:
             return False
         return self.cluster.syncer_of(instance.owner) is not None
 
     def is_renewed_for_stack(self, instance: Instance) -> bool:
-        """Whether a stack owns it and asks this operator to renew it."""
+        """Return whether a stack owns it and asks this operator to renew it."""
         return instance.renewer == self.operator_name and is_of_stack(instance)
 
 
@@ -333,7 +333,7 @@ def judge_late(record: Record, found: Instance) -> Verdict:
 
 
 def is_told_again(servers: Servers) -> bool:
-    """Whether an OUT_OF_SERVICE stands at some servers only."""
+    """Return whether an OUT_OF_SERVICE stands at some servers only."""
     held = [one.overridden_status for one in servers.held.values() if one is not None]
     is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
     return servers.are_all and not is_everywhere and Status.OUT_OF_SERVICE in held
@@ -439,13 +439,13 @@ def removed_at(servers: Servers, since: float, *, was_dropped: bool = False) -> 
 
 
 def may_be_evicted(held: Mapping[str, Instance | None], now_seconds: float) -> bool:
-    """Whether nobody renewed it for so long that a server may have evicted it by itself."""
+    """Return whether nobody renewed it for so long that a server may have evicted it by itself."""
     ends = [one.lease_ends_ms for one in held.values() if one is not None and one.lease_ends_ms is not None]
     return bool(ends) and max(ends) < now_seconds * 1000
 
 
 def is_suggested(record: Record, listed: Instance, now: float) -> bool:
-    """Whether a list suggests to renew it: not what was removed, until the list is old no more."""
+    """Return whether a list suggests to renew it: not what was removed, until the list is old no more."""
     dropped = record.dropped
     is_news = dropped is None or is_registered_anew(dropped, listed)
     return is_news or (dropped is not None and now - dropped.at > windows.LIST_LAG)
@@ -454,7 +454,7 @@ def is_suggested(record: Record, listed: Instance, now: float) -> bool:
 def is_registered_anew(
     dropped: Dropped, found: Instance, held: Mapping[str, Instance | None] | None = None
 ) -> bool:
-    """Whether it was registered after it was dropped: later or, by any clock, where it had been removed."""
+    """Return whether it was registered after it was dropped: later, or where it had been removed."""
     is_there_again = any((held or {}).get(url) for url in dropped.lacking)
     is_another = is_there_again and found.incarnation != dropped.instance.incarnation
     return is_another or found.written_at_ms > dropped.instance.written_at_ms

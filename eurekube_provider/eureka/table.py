@@ -111,7 +111,7 @@ class Table:
                 self._lost_by_owner[lost.owner].add(record.key)
 
     def lost(self, owner: str) -> list[Instance]:
-        """What the servers forgot of an owner."""
+        """Return what the servers forgot of an owner."""
         with self._lock:
             keys = self._lost_by_owner.get(owner, ())
             return [lost[owner] for key in keys if (lost := self._records[key].lost)]
@@ -209,7 +209,7 @@ class Table:
                 record.accepted_at = {**(record.accepted_at or {}), url: self.clock()}
 
     def accepted_lately(self, url: str, instance: Instance) -> bool:
-        """Whether a server accepted its renewal so lately that it cannot have evicted it since."""
+        """Return whether a server accepted its renewal so lately that it cannot have evicted it since."""
         with self._lock:
             record = self._records.get(instance.key)
             return record is not None and rules.accepted_lately(record, url, instance, self.clock())
@@ -327,11 +327,11 @@ class Table:
             return record.held if record is not None else None
 
     def holds(self, key: Key) -> bool:
-        """Whether something stands there."""
+        """Return whether something stands there."""
         return self.get(key) is not None
 
     def is_new(self, key: Key) -> bool:
-        """Whether nothing stands there, and nothing was written or removed there lately."""
+        """Return whether nothing stands there, and nothing was written or removed there lately."""
         with self._lock:
             record = self._records.get(key)
             return record is None or (record.held is None and record.touched_at is None)
@@ -362,12 +362,12 @@ class Table:
             return set(self._by_owner)
 
     def count(self, owner: str) -> int:
-        """How many instances an owner has."""
+        """Return how many instances an owner has."""
         with self._lock:
             return len(self._by_owner.get(owner, ()))
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:
-        """How many instances of an owner, or of a cluster's syncers, are UP, as the brake counts them."""
+        """Return how many of an owner, or of a cluster's syncers, are UP, as the brake counts them."""
         with self._lock:
             return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 

@@ -1,1 +1,1 @@
-"""What a registry does for as long as it runs: read the servers' lists, renew, sweep, and recover."""
+"""The work of a registry for as long as it runs: read lists, renew, and repair."""

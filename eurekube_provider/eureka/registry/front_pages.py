@@ -1,4 +1,4 @@
-"""What the servers' front pages show, read only while somebody looks.
+"""The figures of the servers' front pages, read only while somebody looks.
 
 A front page lists the whole registry, so that it is not read without need; and never by whoever asks, who
 gets what is known and finds the news with the next request.
@@ -25,7 +25,7 @@ class FrontPages:
         self._refreshed_at = -windows.FRONT_PAGE
 
     def latest(self, url: str) -> FrontPage | None:
-        """What was read of a server lately; None where it cannot be read, or not yet."""
+        """Return what was read of a server lately; None where it cannot be read, or not yet."""
         now = time.monotonic()
         with self._lock:
             is_old = now - self._refreshed_at >= windows.FRONT_PAGE

@@ -33,7 +33,7 @@ _RENEWED = (200, 409)
 
 
 class HeartbeatListener(Protocol):
-    """Who looks after what renewals find out. Called on a renewing thread, with no lock held."""
+    """A listener that looks after all that renewals find out; called on their threads, with no lock held."""
 
     def missing(self, instances: Sequence[Instance], peer: Peer | None) -> None:
         """A server does not hold these (404).
@@ -75,7 +75,7 @@ class LeaseEntry:
 
 @dataclass(frozen=True, slots=True)
 class RenewalCounts:
-    """How renewals went, on every server together.
+    """The renewals so far, on every server together.
 
     :ivar accepted: how many went well since the start; ``missing`` found no instance, ``failed`` no answer.
     :ivar last_minute: how many went well within the last 60 seconds.
@@ -92,7 +92,7 @@ class RenewalCounts:
 
 
 class LeaseTable:
-    """What the renewals and their senders share; ``lock`` guards all of it.
+    """The state that renewals and their senders share; ``lock`` guards all of it.
 
     :ivar settled: notified when renewals in flight have ended.
     """
@@ -135,7 +135,7 @@ class HeartbeatSender:
     def __init__(self, table: LeaseTable, peers: Peers, peer: Peer | None) -> None:
         self.peer = peer
         self.pending: OrderedDict[Key, float] = OrderedDict()
-        """What is to be renewed, and since when."""
+        """The renewals that wait, and since when."""
         self.work = threading.Condition(table.lock)
         self._table = table
         self._peers = peers
@@ -148,11 +148,11 @@ class HeartbeatSender:
         self._retries_now = False
 
     def failing_seconds(self) -> float:
-        """For how long nothing has reached the server; 0 while all is well."""
+        """Return for how long nothing has reached the server; 0 while all is well."""
         return elapsed_seconds() - self._failing_since if self._retry_seconds else 0.0
 
     def late_seconds(self) -> float:
-        """For how long what has waited longest is due; the table's lock is held."""
+        """Return for how long what has waited longest is due; the table's lock is held."""
         return elapsed_seconds() - next(iter(self.pending.values())) if self.pending else 0.0
 
     def hand(self, due: dict[Key, None]) -> None:
@@ -213,7 +213,7 @@ class HeartbeatSender:
             return None
 
     def _probed(self) -> bool:
-        """Whether this thread was the one that tries while others wait; from now on another may be."""
+        """Return whether this thread was the one that tries while others wait; from now on another may be."""
         if self._prober != threading.get_ident():
             return False
         self._prober = None
@@ -258,7 +258,7 @@ class HeartbeatSender:
         self._tell(missing, newer, was_away=was_away)
 
     def _gathered(self, missing: list[Instance]) -> list[Instance]:
-        """What to tell of now: nothing while more is about to be asked for.
+        """Return what to tell of now: nothing while more is about to be asked for.
 
         A server that lost its memory misses thousands, a few of each application in each batch. Told of
         batch by batch, they would be registered again in many small steps.

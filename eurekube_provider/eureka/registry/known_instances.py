@@ -1,4 +1,4 @@
-"""What is known to stand in one Eureka, and renewed there: whoever writes, or reads uncached, tells it."""
+"""The notes of a registry: it renews what stands, and knows what is new."""
 
 from __future__ import annotations
 
@@ -71,21 +71,21 @@ class KnownInstances(Notes):
             self.table.removed(instance)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
-        """Whether another cluster of our name registered an instance."""
+        """Return whether another cluster of our name registered an instance."""
         return self._ownership.is_of_another_cluster(instance)
 
     @property
     def servers_behind(self) -> int:
-        """How many servers answer at one URL."""
+        """Return how many servers answer at one URL."""
         return self._restarts.servers_behind
 
     def is_new(self, key: Key) -> bool:
-        """Whether nothing stands or stood lately under a key; False too where what is known is old."""
+        """Return whether nothing stands or stood lately under a key; False too where what is known is old."""
         if not self._reachability.is_sure or self._restarts.lost_memory:
             return False
         return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_new(key)
 
     def _is_anothers(self, instance: Instance) -> bool:
-        """Whether another syncer of this operator has registered it meanwhile."""
+        """Return whether another syncer of this operator has registered it meanwhile."""
         known = self.table.get(instance.key)
         return known is not None and known.owner != instance.owner

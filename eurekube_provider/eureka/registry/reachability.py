@@ -1,4 +1,4 @@
-"""Whether one Eureka can be read, and its lists be believed.
+"""The readings of one Eureka: their failures, silent servers, and how far its lists can be believed.
 
 A reading that fails once says little: it is repeated at once. A server that takes a request and does not
 answer is found out before the time-out is over, since until then the syncers' statuses would say what held
@@ -48,17 +48,17 @@ class Reachability:
 
     @property
     def was_read(self) -> bool:
-        """Whether the registry has been read once: nothing may be removed before."""
+        """Return whether the registry has been read once: nothing may be removed before."""
         return self.read_at is not None
 
     @property
     def lags(self) -> bool:
-        """Whether no list was read yet that shows what another replica did before this one came to lead."""
+        """Return whether no list was read yet that shows all that the leader before this replica did."""
         return self._lags_until is not None
 
     @property
     def is_sure(self) -> bool:
-        """Whether nothing stands in Eureka but what is known, unless a server lost its memory."""
+        """Return whether nothing stands in Eureka but what is known, unless a server lost its memory."""
         return self.was_read and self.failure is None and not self.lags
 
     def lag(self) -> None:
@@ -66,7 +66,7 @@ class Reachability:
         self._lags_until = time.monotonic() + windows.LIST_LAG
 
     def shows_everything(self, asked_at: float) -> bool:
-        """Whether lists that were, or would be, asked for at this time are the first to show everything."""
+        """Return whether lists that are asked for at this time are the first to show everything."""
         return self._lags_until is not None and asked_at >= self._lags_until
 
     def showed_everything(self) -> None:
@@ -99,7 +99,7 @@ class Reachability:
         self._refusal = why
 
     def failed_within(self, seconds: float) -> bool:
-        """Whether a reading failed in this time, or all servers were silent for long at the same time."""
+        """Return whether a reading failed in this time, or all servers were silent for long together."""
         if time.monotonic() - self._failed_at < seconds:
             return True
         silences = [peer.traffic.silences_within(seconds) for peer in self._peers.peers]
@@ -113,7 +113,7 @@ class Reachability:
         )
 
     def condition(self) -> Condition:
-        """Whether the registry was read, and answers."""
+        """Return whether the registry was read, and answers."""
         if self._refusal is not None:
             return Refused(self._refusal)
         failure = self.failure

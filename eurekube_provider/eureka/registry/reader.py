@@ -101,7 +101,7 @@ class Reader:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is read before its time: other servers, or a list that shows everything."""
+        """Return whether it is read before its time: other servers, or a list that shows everything."""
         return self._reads_everywhere or self._reachability.shows_everything(time.monotonic())
 
     @property
@@ -191,7 +191,7 @@ class Reader:
 
     @property
     def _is_in_doubt(self) -> bool:
-        """Whether the list itself is to be read, whatever deltas say.
+        """Return whether the list itself is to be read, whatever deltas say.
 
         Behind a load balancer each answer may be another server's; a take-over waits for the first list that
         shows everything. A start waits for the first list of all, and for no delta beside it: after many
@@ -255,7 +255,7 @@ class Reader:
         self._was_read(len(listed))
 
     def _owners_beside(self, news: Sequence[Instance]) -> set[str | None]:
-        """Who has instances in applications of which another one is news that registered itself."""
+        """Return who has instances in applications of which another one is news that registered itself."""
         names = {instance.application for instance in news if instance.owner is None}
         return {one.owner for name in names for one in self._table.application(name)}
 

@@ -75,7 +75,7 @@ class _DeferredList:
 
 
 class RegistryFetcher:
-    """What the servers list. For one thread.
+    """The registry as its servers list it. For one thread.
 
     An instance that is listed again as it was stays the same object, so that whoever holds it from an earlier
     list holds it once.
@@ -130,7 +130,7 @@ class RegistryFetcher:
 
     @property
     def has_deferred_list(self) -> bool:
-        """Whether a list was put off, which :meth:`read_deferred_list` has."""
+        """Return whether a list was put off, which :meth:`read_deferred_list` has."""
         return self._deferred is not None
 
     def read_deferred_list(self) -> list[Instance]:
@@ -246,7 +246,7 @@ class RegistryFetcher:
         return True
 
     def _left_everywhere(self, delta: Delta) -> list[Key]:
-        """What of a delta has left every server, as far as one of them knows."""
+        """Return what of a delta has left every server, as far as one of them knows."""
         are_several = len(self._peers.peers) > 1
         return [key for key in delta.gone if not (are_several and key in delta.lapsed)]
 

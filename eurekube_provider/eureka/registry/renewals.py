@@ -132,7 +132,7 @@ class Renewals:
 
     @property
     def stands_by(self) -> bool:
-        """Whether somebody else renews."""
+        """Return whether somebody else renews."""
         with self._table.lock:
             return self._table.stands_by
 
@@ -158,7 +158,7 @@ class Renewals:
             return key in self._table.entries
 
     def get(self, key: Key) -> Instance | None:
-        """What is renewed under this key, as it was written last; None for nothing."""
+        """Return what is renewed under this key, as it was written last; None for nothing."""
         with self._table.lock:
             entry = self._table.entries.get(key)
             return entry.instance if entry is not None else None
@@ -168,7 +168,7 @@ class Renewals:
             return len(self._table.entries)
 
     def held(self) -> list[Instance]:
-        """What is renewed."""
+        """Return what is renewed."""
         with self._table.lock:
             return [entry.instance for entry in self._table.entries.values()]
 
@@ -185,7 +185,7 @@ class Renewals:
 
     @property
     def counts(self) -> RenewalCounts:
-        """How the renewals went so far."""
+        """Return how the renewals went so far."""
         with self._table.lock:
             return RenewalCounts(
                 accepted=self._table.accepted,

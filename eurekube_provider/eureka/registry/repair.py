@@ -164,7 +164,7 @@ class Repair:
         return rules.judge_look(look, record, found, int(time.time() * 1000))
 
     def _read_at(self, peer: Peer, keys: Sequence[Key]) -> dict[Key, Instance | None]:
-        """What is held there, one by one: a batch would renew what it reads, which is to be dead.
+        """Return what is held there, one by one: a batch would renew what it reads, which is to be dead.
 
         Behind one URL it is asked more often, since each answer may be another server's.
         """
@@ -210,7 +210,7 @@ class Repair:
             self._bring_status(found)
 
     def _is_told_again(self, key: Key) -> bool:
-        """Whether an OUT_OF_SERVICE stands at some servers only, and not because a person set it just now."""
+        """Return whether an OUT_OF_SERVICE stands at some servers only, and was not set just now."""
         for _ in range(2):
             held, failures = self._peers.read_everywhere(*key)
             if not rules.is_told_again(Servers(held, are_all=not failures)):
@@ -291,7 +291,7 @@ class Repair:
         self._restarts.notice()
 
     def _removed_from(self, peer: Peer, instances: Sequence[Instance]) -> set[Key]:
-        """What of stacks' registrations was removed there, and is not to be brought back from the others."""
+        """Return what of stacks' was removed there, and is not to be brought back from the others."""
         held_lately = [one.key for one in instances if self._table.accepted_lately(peer.url, one)]
         if not held_lately or peer.url not in self._restarts.notice():
             return set()
@@ -398,7 +398,7 @@ class Repair:
         return found
 
     def _have_settled_alone(self) -> bool:
-        """Whether every server has run for long enough, and is alone at its URL."""
+        """Return whether every server has run for long enough, and is alone at its URL."""
 
         def have_settled() -> bool:
             ages = (self._restarts.runs_for(peer.url) or 0.0 for peer in self._peers.peers)
@@ -414,7 +414,7 @@ class Repair:
 
 
 def _read_each(peer: Peer, keys: Sequence[Key], refused: set[Key]) -> dict[Key, Instance | None]:
-    """What is held there; one read that is refused for good, and so would be each time, stops no other.
+    """Return what is held there; one read that is refused for good stops no other.
 
     :param refused: is told of these, which count as not held.
     """

@@ -30,7 +30,7 @@ _UPTIME = re.compile(r"(\d+) days? (\d+):(\d+)")
 
 
 def running_seconds(status: ServerStatus, now: float) -> float | None:
-    """For how long the server has run, by its own clock; None where it does not say.
+    """Return for how long the server has run, by its own clock; None where it does not say.
 
     :param now: Unix time by our clock.
     """
@@ -90,36 +90,38 @@ class RestartDetection:
 
     @property
     def started_by_url(self) -> Mapping[str, int]:
-        """When the server that was started last at each URL was, in milliseconds by its own clock; those that
-        said so.
+        """Return when each server was started, in milliseconds by its own clock: of those behind one URL the
+        last, and without those that do not say.
         """
         with self._lock:
             return {url: max(starts.seen_at) for url, starts in self._starts_by_url.items()}
 
     def runs_for(self, url: str) -> float | None:
-        """For how many seconds the server at ``url`` has run, by its own clock; None where it said none."""
+        """Return for how many seconds a server has run, by its own clock; None where it does not say."""
         with self._lock:
             since = self._runs_since.get(url)
         return None if since is None else time.monotonic() - since
 
     @property
     def servers_behind(self) -> int:
-        """How many servers have answered at one URL lately, at most; 1 but behind a load balancer, or for a
-        while after a restart.
+        """Return how many servers have answered at one URL lately, at most.
+
+        It is 1 but behind a load balancer, or for a while after a restart.
         """
         with self._lock:
             return max((len(starts.seen_at) for starts in self._starts_by_url.values()), default=1)
 
     def has_memory(self, url: str) -> bool:
-        """Whether one server alone has answered at ``url`` lately, so that it was not restarted either: what
-        it lacks it has not forgotten.
+        """Return whether one server alone has answered at ``url`` lately.
+
+        It was not restarted either, so that it has not forgotten what it lacks.
         """
         with self._lock:
             return url in self._starts_by_url and len(self._starts_by_url[url].seen_at) == 1
 
     @property
     def lost_memory(self) -> bool:
-        """Whether what is missing may have been forgotten, and not removed."""
+        """Return whether what is missing may have been forgotten, and not removed."""
         return time.monotonic() - self._seen_at < windows.MEMORY_LOST
 
     def servers(self, held: Mapping[str, Instance | None], *, are_all: bool) -> Servers:

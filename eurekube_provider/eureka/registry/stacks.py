@@ -56,7 +56,7 @@ class Stacks:
 
     @property
     def stands_by(self) -> bool:
-        """Whether another replica renews."""
+        """Return whether another replica renews."""
         return self._renewals.stands_by
 
     def take(self, listed: Iterable[Instance]) -> None:
@@ -203,7 +203,7 @@ class Stacks:
         return verdict, servers
 
     def _servers_share(self) -> bool:
-        """Whether anything that is known stands on all servers that answer.
+        """Return whether anything that is known stands on all servers that answer.
 
         :raises RegistryError: no server answered.
         """

@@ -170,6 +170,11 @@ def test_a_status_is_told_again_only_where_another_server_holds_it_as_written(
 
 def test_what_is_too_old_is_forgotten() -> None:
     """A record of which nothing is left is none."""
+    asked = Record(ONE.key, left_at=NOW, asked_at=NOW, waits_at=NOW, dropped=Dropped(ONE, NOW))
+    assert (asked.expire(NOW + windows.PROOF_TURN), asked.waits_at) == (True, None)
+    assert (asked.expire(NOW + windows.MEMORY_LOST), asked.dropped) == (True, None)
+    assert (asked.expire(NOW + windows.PROOF_KEPT), asked.is_blank()) == (True, False)
+    assert (asked.expire(NOW + windows.PROOF_KEPT + 0.1), asked.is_blank()) == (False, True)
     record = Record(
         ONE.key, touched_at=NOW, sent=Sent(ONE, NOW), status_sent=Sent(OUT, NOW), overridden_at=NOW
     )

@@ -22,9 +22,11 @@ from eurekube_provider.eureka.rules import Ownership
 from eurekube_provider.eureka.table import Table
 from eurekube_provider.eureka.uncached_reads import UncachedReads
 from tests.unit.eureka.servers import (
+    OWNER,
     STATUS,
     Balanced,
     Holding,
+    Told,
     TwoServers,
     after_a_restart,
     behind_a_balancer,
@@ -371,6 +373,20 @@ def test_what_is_removed_meanwhile_is_told_to_no_server_that_is_made_level(
     monkeypatch.setattr(module, "bring_level", bring_level)
     registry.repair.missing(many, servers.peers[0])
     assert told == many[:-1]
+
+
+def test_what_a_list_contradicts_is_read_by_itself() -> None:
+    """It stays where it stands, and is gone where it does not; its owner looks at both."""
+    stands, gone = instance("stands"), instance("gone")
+    servers = Holding(stands)
+    registry = servers.registry()
+    for one in (stands, gone):
+        registry.instances.registered(one)
+    told, later = Told(), servers.table.clock() + windows.UNLISTED
+    registry.table.listener, servers.table.clock = told, lambda: later
+    registry.reader.learn([], is_complete=True)
+    assert registry.known() == [stands]
+    assert told.owners == [OWNER] * 2
 
 
 class Scene:
