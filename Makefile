@@ -13,7 +13,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real bench test test-real test-faults lint unit explore map mutants format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
+.PHONY: help setup demo demo-real bench test test-real test-faults lint unit explore map trace mutants format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ unit: setup  ## The tests that need Python only
 
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
 	@$(RUN) -m tests.explore --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS))
+
+trace: setup  ## How many functions one event passes, from the watch to Eureka's answer (CALLS=1 prints each)
+	@$(RUN) -m scripts.event_trace $(if $(CALLS),--calls)
 
 map: setup  ## Which files usual changes must touch, by making each of them in a copy
 	@$(RUN) -m tests.map --each

@@ -1,4 +1,8 @@
-"""P8: churn: rolling updates that change 200 endpoints a second in 100 slices."""
+"""P8: churn: rolling updates that change 200 endpoints a second in 100 slices.
+
+A machine that has no processor time left at that rate measures itself: it is asked for fewer changes then,
+and the record says how many.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,16 @@ from lab import Lab, Process
 
 BAR = (
     "final sets equal; kopf's lag p99 >= 2x ours; status writes <= 2 a second for each syncer; "
-    "void where less than 10 % of a core was idle"
+    "at the highest of 200, 150 and 100 changes a second that leaves 10 % of a core idle, or void"
 )
 SERVICES = 100
 WIDTH = 10
 """Endpoints of a service at the start."""
 
-CHANGES_A_SECOND = 200
+RATES = (200, 150, 100)
+"""Changes a second, of which the first is taken that the machine bears."""
+
+_rates = list(RATES)
 WRITERS = 8
 SECONDS = {Size.FULL: 60.0, Size.QUICK: 10.0}
 FOLLOWED = 0.1
@@ -99,12 +106,14 @@ class Churn:
     """One contestant's minute.
 
     :param identify: the instance id that the contestant gives to an endpoint of a service.
+    :param rate: changes a second.
     """
 
     def __init__(
-        self, field: Field, namespace: str, offset: int, identify: Callable[[str, int], str]
+        self, field: Field, namespace: str, offset: int, identify: Callable[[str, int], str], rate: int
     ) -> None:
         self._field = field
+        self._rate = rate
         self._identify = identify
         self.rollouts: list[Rollout] = []
         for service in range(SERVICES):
@@ -152,8 +161,8 @@ class Churn:
     def _write(self, lane: int, seconds: float) -> int:
         rollouts, chance = self.rollouts[lane::WRITERS], random.Random(lane)  # noqa: S311 - repeatable
         patches = RawPatches(self._field.lab.kubeconfig)
-        pause, made = WRITERS / CHANGES_A_SECOND, 0
-        started = time.perf_counter() + lane / CHANGES_A_SECOND
+        pause, made = WRITERS / self._rate, 0
+        started = time.perf_counter() + lane / self._rate
         while (now := time.perf_counter()) < started + seconds:
             due = started + made * pause
             if now < due:
@@ -194,6 +203,16 @@ class Churn:
 
 
 def run(size: Size) -> Result:
+    """Return the result at the first rate that the machine bears, or the void one at the lowest.
+
+    The next run of this process begins there.
+    """
+    while (result := _run_at(_rates[0], size)).void and len(_rates) > 1:
+        show(f"  void with {_rates.pop(0)} changes a second: {result.void}")
+    return result
+
+
+def _run_at(rate: int, size: Size) -> Result:
     """The operator's minute, then kopf's, each alone."""
     seconds = SECONDS[size]
     with Lab(eureka=1) as lab:
@@ -201,8 +220,10 @@ def run(size: Size) -> Result:
         for name in ("ours", "kopf"):
             field.namespace(name)
         found = {
-            "ours": Churn(field, "ours", 0, lambda name, number: field.instance_id("ours", name, number)),
-            "kopf": Churn(field, "kopf", _RANGE, lambda name, n: f"pod-{n}.kopf.kopf:{name}:{PORT}"),
+            "ours": Churn(
+                field, "ours", 0, lambda name, number: field.instance_id("ours", name, number), rate
+            ),
+            "kopf": Churn(field, "kopf", _RANGE, lambda name, n: f"pod-{n}.kopf.kopf:{name}:{PORT}", rate),
         }
         for rollout in found["ours"].rollouts:
             field.syncer("ours", rollout.name)
@@ -212,10 +233,10 @@ def run(size: Size) -> Result:
             ours, busiest = _minute(operator, found["ours"], field, seconds, writes)
         with field.kopf("kopf_bridge.py", "kopf") as peer:
             kopf, _ = _minute(peer, found["kopf"], field, seconds, None)
-    ours["status_writes_a_second"] = busiest
+    ours |= {"status_writes_a_second": busiest, "changes_asked_a_second": float(rate)}
     return Result(
         id="P8",
-        title=f"churn: {CHANGES_A_SECOND} endpoint changes a second in {SERVICES} slices for {seconds:.0f} s",
+        title=f"churn: {rate} endpoint changes a second in {SERVICES} slices for {seconds:.0f} s",
         unit="milliseconds of lag",
         bar=BAR,
         ours=ours,
@@ -228,7 +249,7 @@ def run(size: Size) -> Result:
         and ours["lost"] == 0
         and kopf["p99_ms"] >= 2 * ours["p99_ms"]
         and busiest <= 2
-        and ours["changes_a_second"] >= 0.95 * CHANGES_A_SECOND,
+        and ours["changes_a_second"] >= 0.95 * rate,
         runs={name: [{"ms": ms} for ms in churn.milliseconds] for name, churn in found.items()},
         notes=[
             "ratios are kopf's to ours; lost are changes that were neither applied nor superseded",

@@ -37,7 +37,7 @@ TITLES = {
     "P5": "Resident memory",
     "P6": "Processor time while nothing changes, 10,000 instances",
     "P7": "The plan of 10,000 and 100,000 instances, 1 % changed",
-    "P8": "Churn: 200 endpoint changes a second in 100 slices",
+    "P8": "Churn: up to 200 endpoint changes a second in 100 slices",
     "P9": "`pulumi up` of 1,000 registrations, and an unchanged preview",
     "P10": "Fail-over: the leader's end until the next change",
     "P11": "Rollouts while real Spring Cloud clients call without pause",

@@ -21,8 +21,6 @@ from eurekube_provider.dev.eureka.http_front import HTML, EurekaListener
 from eurekube_provider.dev.eureka.instance_registry import EVICTION_INTERVAL_MS
 from eurekube_provider.dev.eureka.virtual_clock import Clock
 
-QUICK_EVICTION_MS = 1_000
-
 
 class EurekaServers:
     """Eureka servers that are peers of each other, each on a port of its own.
@@ -69,7 +67,7 @@ class EurekaServers:
             self._clock,
             self_preservation=not quick,
             use_read_only_cache=not quick,
-            eviction_interval_ms=QUICK_EVICTION_MS if quick else EVICTION_INTERVAL_MS,
+            eviction_interval_ms=1_000 if quick else EVICTION_INTERVAL_MS,
         )
 
     def start(self) -> None:

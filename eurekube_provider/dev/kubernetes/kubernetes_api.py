@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
+from weakref import WeakSet
 
 import yaml
 
@@ -13,8 +15,6 @@ from eurekube_provider.dev.kubernetes.object_api import ApiRequest, ObjectApi
 from eurekube_provider.dev.kubernetes.object_store import ApiRefusal, ObjectStore
 from eurekube_provider.dev.kubernetes.served_kinds import Object
 from eurekube_provider.runtime.http_listener import HttpListener
-
-_NAME = "eurekube-dev"
 
 
 class KubernetesApi(HttpListener):
@@ -28,21 +28,25 @@ class KubernetesApi(HttpListener):
     def __init__(self, port: int = 0) -> None:
         super().__init__("127.0.0.1", port, _ApiHandler, "a Kubernetes API")
         self._store = ObjectStore()
+        self.watching: WeakSet[threading.Thread] = WeakSet()
         self.objects = ObjectApi(self._store)
 
     def stop(self) -> None:
         """End every watch, answer no more and free the port."""
         self._store.close()
+        for thread in [*self.watching]:
+            thread.join(5.0)  # after its last chunk
         super().stop()
 
     def write_kubeconfig(self, path: Path) -> Path:
         """Write the kubeconfig of somebody who may do everything, readable by nobody else."""
+        name = "eurekube-dev"
         cluster, user = {"server": self.url}, {"token": next(iter(self.objects.tokens))}
         parts = {"clusters": {"cluster": cluster}, "users": {"user": user}}
-        parts["contexts"] = {"context": {"cluster": _NAME, "user": _NAME}}
-        document: Object = {key: [{"name": _NAME, **part}] for key, part in parts.items()}
+        parts["contexts"] = {"context": {"cluster": name, "user": name}}
+        document: Object = {key: [{"name": name, **part}] for key, part in parts.items()}
         path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump({**document, "current-context": _NAME}), encoding="utf-8")
+        path.write_text(yaml.safe_dump({**document, "current-context": name}), encoding="utf-8")
         return path
 
 
@@ -83,6 +87,8 @@ class _ApiHandler(BaseHTTPRequestHandler):
 
     def _stream(self, request: ApiRequest) -> None:
         """Send a watch's events, each as a chunk of its own."""
+        self.server.watching.add(threading.current_thread())
+        self.close_connection = True
         events = self.server.objects.watch(request)
         self._begin(200, "Transfer-Encoding", "chunked")
         self.wfile.flush()

@@ -25,12 +25,9 @@ from eurekube_provider.eureka.writer import Writer
 _log = logging.getLogger(__name__)
 
 NEW_AT_ONCE = 250
-"""How many new registrations are read before the first of them are renewed."""
-
-SPREAD_READINGS = 30
-"""Where there are more, as after a change of leader, they are read in about so many parts, with two seconds
-between them: on end, 10,000 would cost each server 12 s of its processor, and syncers' changes would wait.
-"""
+"""How many new registrations are read at once, before the first of them are renewed. Of more, as after a
+change of leader, the next ones are read two seconds later: on end, 10,000 would cost each server 12 s of its
+processor, and syncers' changes would wait."""
 
 MOST_COMPARED = 8
 """How many others are read where one server lacks something: do servers hold the same at all?"""
@@ -89,8 +86,7 @@ class Stacks:
         """
         while not self._renewals.stands_by:
             with self._lock:
-                count = max(NEW_AT_ONCE, -(-len(self._suggested) // SPREAD_READINGS))
-                chunk = list(itertools.islice(self._suggested.values(), count))
+                chunk = list(itertools.islice(self._suggested.values(), NEW_AT_ONCE))
             if not chunk:
                 return
             try:
