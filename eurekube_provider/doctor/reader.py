@@ -21,8 +21,7 @@ from eurekube_provider.doctor.registry_checks import Disagreement, Pod
 from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.doctor.workload_index import WorkloadIndex
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.instance_by_server import merged
-from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.peers import Peers, merged
 from eurekube_provider.eureka.self_preservation import FrontPage
 from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.kube.access import (

@@ -228,7 +228,7 @@ def _register_on(
         try:
             answers = peer.batch([*map(batch.register, chunk), *reads_back])[len(chunk) :]
         except RegistryUnreachable:
-            notes.unanswered_many(chunk)
+            notes.table.unanswered_many(chunk)
             raise
         if shows_newer and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import OwnershipConflict
@@ -54,19 +53,7 @@ class Notes:
 
     def gone(self, instance: Instance) -> None:
         """``instance`` was removed from each server that could be asked, or none holds it."""
-        self.table.gone(instance.key)
-
-    def unanswered(self, sent: Instance) -> None:
-        """A server gave no answer to this write, which it may carry out when it is back."""
-        self.table.unanswered(sent)
-
-    def unanswered_many(self, sent: Sequence[Instance]) -> None:
-        """A server gave no answer to a batch of registrations."""
-        self.table.unanswered_many(sent)
-
-    def overriding(self, instance: Instance) -> None:
-        """A status over the instance's own is about to be set or taken off."""
-        self.table.overriding(instance)
+        self.table.removed(instance)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
         """Whether another cluster of our name registered an instance: it is not ours, whatever its owner."""

@@ -164,7 +164,7 @@ def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
 
     :param again: it was cleared before, so that OUT_OF_SERVICE without an override is what is left of it.
     """
-    held = [found for found in peers.read_everywhere(*instance.key).instances.values() if found]
+    held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
     out = [one for one in held if one.is_overridden or (again and one.status is Status.OUT_OF_SERVICE)]
     if not out or any(found.is_leaving for found in held):
         return False

@@ -7,10 +7,11 @@ up soon after others answered it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -20,12 +21,11 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
-from eurekube_provider.eureka.instance_by_server import InstanceByServer, merged
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.rules import may_be_copied
@@ -196,9 +196,14 @@ class Peers:
             return False
         return self.topology.allows_batches()
 
-    def read_everywhere(self, application: str, instance_id: str) -> InstanceByServer:
-        """Ask every server for the instance, past its caches. Raises nothing: failures are in the answer."""
-        return InstanceByServer(*self.each(lambda peer: peer.read(application, instance_id)))
+    def read_everywhere(
+        self, application: str, instance_id: str
+    ) -> tuple[dict[str, Instance | None], dict[str, RegistryError]]:
+        """Ask every server for the instance, past its caches. Raises nothing.
+
+        :returns: what those hold that answered, None for nothing, and the failures of the others, by URL.
+        """
+        return self.each(lambda peer: peer.read(application, instance_id))
 
     def each(
         self,
@@ -334,3 +339,13 @@ class Peers:
     def in_order(self, begin: int = 0) -> list[Peer]:
         """The servers in the order in which they are asked: those that are avoided last."""
         return sorted((*self.peers[begin:], *self.peers[:begin]), key=self._avoided.holds)
+
+
+def merged(lists: Iterable[Iterable[Instance]]) -> list[Instance]:
+    """Return each instance of several servers' lists once, as it was written last."""
+    held: dict[Key, Instance] = {}
+    for instance in itertools.chain.from_iterable(lists):
+        other = held.get(instance.key)
+        if other is None or instance.written_at_ms > other.written_at_ms:
+            held[instance.key] = instance
+    return list(held.values())

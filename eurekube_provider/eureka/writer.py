@@ -11,7 +11,7 @@ Each read has one purpose:
   of them holds is not removed, since that could only hit whoever registers it at this moment. Afterwards
   nothing is read, but where several servers answer at one URL. A server answers a removal by whether it held
   the instance; what a renewal that was on its way brings back comes a second later, and whoever removes looks
-  for it then (:mod:`.registry`, :mod:`.removal_checks`).
+  for it then (:mod:`.registry.repair`, :mod:`.removal_checks`).
 - What is registered under an id that was never seen gives way to what may stand there after all. One server
   is asked for it afterwards, several are before, and not again where all of them answer that it is free.
 - A status that a program enforces is read back: another server than the one that was told may still hold the
@@ -178,12 +178,14 @@ class Writer:
     def _register_new(self, order: Order) -> None:
         """Register what was never seen, so that it gives way to what may stand there after all."""
         # Lists of several servers are read from one, and may never agree.
-        seen = self.peers.read_everywhere(*order.key) if len(self.peers.peers) > 1 else None
-        if seen is not None and seen.is_gone:
+        are_several = len(self.peers.peers) > 1
+        held, failures = self.peers.read_everywhere(*order.key) if are_several else ({}, {})
+        found = newest(held.values())
+        if are_several and found is None and not failures:
             self._write_over(order, None)
             return
         stamp = None
-        if seen is None or seen.found is None:
+        if found is None:
             stamp = yielding_timestamp()
             self.register(replace(order.change.instance, last_dirty_timestamp_ms=stamp))
         self._write_over(order, self._read(order), stamp)
@@ -297,7 +299,7 @@ class Writer:
             try:
                 return ask(peer)
             except RegistryUnreachable:
-                self.notes.unanswered(sent)
+                self.notes.table.unanswered(sent)
                 raise
 
         return asked
@@ -326,7 +328,7 @@ class Writer:
 
         :returns: False where no server holds the instance.
         """
-        self.notes.overriding(instance)
+        self.notes.table.overriding(instance)
         is_first = True
 
         def ask(peer: Peer) -> bool:
@@ -345,7 +347,7 @@ class Writer:
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Remove the status that was set over the instance's own at the first server that holds it."""
-        self.notes.overriding(instance)
+        self.notes.table.overriding(instance)
         return self.peers.first(lambda peer: peer.clear_status(instance, status), is_found=bool)
 
     def _take_off(self, instance: Instance, have: Instance, status: Status) -> bool:
@@ -360,7 +362,7 @@ class Writer:
 
         :raises RegistryError: no server answers.
         """
-        self.notes.overriding(instance)
+        self.notes.table.overriding(instance)
         self.peers.everywhere(lambda peer: peer.set_status(instance, status))
 
     def clear_everywhere(self, instance: Instance, held: Iterable[Instance], status: Status) -> None:
@@ -369,7 +371,7 @@ class Writer:
         :param held: what those hold that have another status.
         :raises RegistryError: no server answers.
         """
-        self.notes.overriding(instance)
+        self.notes.table.overriding(instance)
         if not all(one.is_overridden for one in held):  # clearing does nothing where there is no override
             self.peers.everywhere(lambda peer: peer.set_status(instance, status))
         self.peers.everywhere(lambda peer: peer.clear_status(instance, status))
@@ -431,7 +433,7 @@ class Writer:
         held = self._verified(sent, status)
         if held.enforced == want.enforced:
             return None
-        if being_lifted(held, status) and self.peers.read_everywhere(*held.key).failures:
+        if being_lifted(held, status) and self.peers.read_everywhere(*held.key)[1]:
             # A server that is away may hold what was lifted: the mark has the next run read again.
             return None
         return held

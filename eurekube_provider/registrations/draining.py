@@ -23,7 +23,7 @@ from eurekube_provider.core.identity import (
     RESERVED_PREFIX,
     SELF_RENEWED,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
 from eurekube_provider.core.plan import Policy, plan, same_contents
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_each
@@ -76,7 +76,7 @@ def drain(
     try:
         _for_each(_take_out, leaving)
         wait(seconds)
-        held = _for_each(lambda peers, one: peers.read_everywhere(*one.key).found, leaving)
+        held = _for_each(lambda peers, one: newest(peers.read_everywhere(*one.key)[0].values()), leaving)
         for (_, instance), have in zip(leaving, held, strict=True):
             if have is not None and _is_same(have, instance) and not have.is_leaving:
                 raise DrainInterrupted(f"another run has put {instance.instance_id} back into service")

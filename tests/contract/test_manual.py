@@ -51,7 +51,7 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
 
     (standing,) = put_back(peers, [found])
     assert standing.is_up
-    there = peers.read_everywhere(*found.key).instances.values()
+    there = peers.read_everywhere(*found.key)[0].values()
     assert [one and (one.status, one.is_overridden) for one in there] == [(Status.UP, False)] * 3
     for peer in peers.peers:
         peer.deregister(*mine.key)

@@ -43,17 +43,17 @@ def owned(app: str, instance_id: str = "", owner: str = OURS, **fields: object) 
 
 def held(peers: Peers, instance: Instance) -> list[Instance | None]:
     """What each server holds, in the order of the servers."""
-    by_server = peers.read_everywhere(*instance.key)
-    assert by_server.failures == {}
-    return [by_server.instances[peer.url] for peer in peers.peers]
+    found, failures = peers.read_everywhere(*instance.key)
+    assert failures == {}
+    return [found[peer.url] for peer in peers.peers]
 
 
 def wait_level(peers: Peers, instance: Instance, **expected: object) -> None:
     """Wait until every server holds the instance, with these fields."""
 
     def is_level() -> bool:
-        by_server = peers.read_everywhere(*instance.key)  # a busy machine may keep a server's answer
-        found = [by_server.instances.get(peer.url) for peer in peers.peers]
+        there, _ = peers.read_everywhere(*instance.key)  # a busy machine may keep a server's answer
+        found = [there.get(peer.url) for peer in peers.peers]
         return all(
             one and all(getattr(one, name) == value for name, value in expected.items()) for one in found
         )
@@ -66,7 +66,7 @@ def register_until_seen(peers: Peers, instance: Instance) -> None:
 
     def is_seen() -> bool:
         Writer(peers).register(instance)
-        return peers.read_everywhere(*instance.key).found is not None
+        return any(peers.read_everywhere(*instance.key)[0].values())
 
     clock.wait_until(is_seen, f"{instance.instance_id} on a server", WAIT_SECONDS)
 
@@ -636,15 +636,14 @@ def test_servers_that_die_and_come_back(frail: Lab, app: str, monkeypatch: pytes
     assert peers.read(*instance.key) is not None
     assert asked == [urls[1]]
 
-    by_server = peers.read_everywhere(*instance.key)
-    assert by_server.found is not None
-    assert by_server.failures.keys() == {urls[0]}
-    assert not by_server.is_gone
+    found, failures = peers.read_everywhere(*instance.key)
+    assert any(found.values())
+    assert failures.keys() == {urls[0]}
 
     Writer(peers).remove(instance)
-    left = peers.read_everywhere(*instance.key)
-    assert left.found is None
-    assert not left.is_gone
+    found, failures = peers.read_everywhere(*instance.key)
+    assert not any(found.values())
+    assert failures.keys() == {urls[0]}
 
     frail.eurekas[0].start()
 

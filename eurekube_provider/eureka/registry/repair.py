@@ -212,8 +212,8 @@ class Repair:
     def _is_told_again(self, key: Key) -> bool:
         """Return whether an OUT_OF_SERVICE stands at some servers only, and was not set just now."""
         for _ in range(2):
-            by_server = self._peers.read_everywhere(*key)
-            if not rules.is_told_again(Servers(by_server.instances, are_all=not by_server.failures)):
+            held, failures = self._peers.read_everywhere(*key)
+            if not rules.is_told_again(Servers(held, are_all=not failures)):
                 return False
             if self._stopped.wait(windows.ANOTHERS_STATUS):
                 return False
@@ -227,8 +227,8 @@ class Repair:
         ours = self._renewals.get(found.key)
         if ours is None or found.status is ours.status:
             return
-        by_server = self._peers.read_everywhere(*found.key)
-        urls = rules.overtaken(by_server.instances, ours)
+        held, _ = self._peers.read_everywhere(*found.key)
+        urls = rules.overtaken(held, ours)
         for peer in self._peers.peers:
             # Else it was written anew or removed meanwhile, or is about to be.
             if peer.url in urls and self._renewals.get(found.key) is ours:

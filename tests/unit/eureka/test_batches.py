@@ -234,7 +234,7 @@ def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Peer, "register", lambda *_: None)
     peers = Peers(Connection(URLS[:2], mode=BatchMode.BATCH))
     notes = RecordingNotes()
-    monkeypatch.setattr(notes, "unanswered_many", told.extend)
+    monkeypatch.setattr(notes.table, "unanswered_many", told.extend)
     changed(peers, [one], notes=notes)
     peers.close()
     assert [(sent.key, sent.status) for sent in told] == [(one.key, Status.UP)]

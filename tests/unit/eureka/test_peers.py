@@ -17,7 +17,6 @@ from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.table import Table
 from eurekube_provider.eureka.writer import Writer
 from tests.explore.world import World, owned
-from tests.recording_notes import RecordingNotes
 from tests.unit.eureka.servers import Holding, instance, of_a_stack
 
 NEAR, FAR = URLS = ("http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka")
@@ -32,17 +31,17 @@ ONE = Instance(
 )
 
 
-def test_a_status_is_remembered_before_it_is_set_or_taken_off() -> None:
+def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may come once more when it was taken off: a server tells a busy peer again."""
     shared = instance("shared")
     servers = Holding(shared)
     told: list[str] = []
 
-    class Remembering(RecordingNotes):
-        def overriding(self, instance: Instance) -> None:
-            told.append(f"remember {instance.instance_id}")
+    def remember(one: Instance) -> None:
+        told.append(f"remember {one.instance_id}")
 
-    writer = Writer(servers, Remembering())
+    monkeypatch.setattr(servers.table, "overriding", remember)
+    writer = Writer(servers)
 
     def asked(what: str, _: Instance, status: Status) -> bool:
         told.append(f"{what} {status}")

@@ -16,9 +16,8 @@ from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.instance_by_server import merged
 from eurekube_provider.eureka.overrides import another_is_up, instances_named
-from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
+from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers, merged
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, read_each, read_everywhere
 from eurekube_provider.registrations import registry_lists

@@ -11,7 +11,6 @@ from eurekube_provider.core.errors import DrainInterrupted, RegistryUnreachable
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.eureka.instance_by_server import InstanceByServer
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.table import Table
 from eurekube_provider.registrations.cancellation import Cancellation
@@ -54,9 +53,11 @@ class Server:
         """What is there."""
         return self.held.get((application, instance_id))
 
-    def read_everywhere(self, application: str, instance_id: str) -> InstanceByServer:
+    def read_everywhere(
+        self, application: str, instance_id: str
+    ) -> tuple[dict[str, Instance | None], dict[str, Any]]:
         """What is there, at every server."""
-        return InstanceByServer({"http://a/eureka": self.read(application, instance_id)}, {})
+        return {"http://a/eureka": self.read(application, instance_id)}, {}
 
     def first(self, ask: Any, **_: Any) -> Any:
         """It answers."""
