@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +15,6 @@ from eurekube_provider.testing import EurekubeMocks
 @pytest.fixture
 def mocks() -> EurekubeMocks:
     """Mocks that the next program runs under, in a stack ``test`` of the project ``shop``."""
-    try:
-        asyncio.get_event_loop()
-    except (RuntimeError, DeprecationWarning):  # asyncio.run of another test took away what Pulumi needs
-        asyncio.set_event_loop(asyncio.new_event_loop())
     made = EurekubeMocks()
     pulumi.runtime.set_mocks(made, project="shop", stack="test")
     pulumi.runtime.set_all_config({"eurekube:url": "http://eureka.example.com/eureka"})
