@@ -16,7 +16,6 @@ import pytest
 from eurekube_provider.core.identity import INCARNATION_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.protocol.peer import Peer
-from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.names import camel
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
@@ -75,7 +74,7 @@ def their_steps() -> dict[str, list[str]]:
 def by_hand(eureka: Peer, instance: Instance, **changes: object) -> None:
     """Change what Eureka holds, as somebody else may."""
     stamp = (instance.last_dirty_timestamp_ms or 0) + 1
-    Writer(eureka).register(replace(instance, **changes, last_dirty_timestamp_ms=stamp))  # type: ignore[arg-type]
+    eureka.register(replace(instance, **changes, last_dirty_timestamp_ms=stamp))  # type: ignore[arg-type]
 
 
 def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, plain: Peer) -> None:
