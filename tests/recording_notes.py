@@ -18,6 +18,11 @@ class RecordingNotes(Notes):
         self.told: list[tuple[str, str]] = []
         self._all_is_new = all_is_new
 
+    @property
+    def servers_behind(self) -> int:
+        """Return 1: a registry knows that the server at each URL is alone there."""
+        return 1
+
     def registered(self, instance: Instance) -> None:
         """Remember it."""
         self.told.append(("registered", instance.instance_id))

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from eurekube_provider.core.brake import Braked, BrakeHistory, judge
+from eurekube_provider.core.brake import Braked, BrakeHistory, counts, judge
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Key, Status
@@ -270,9 +270,11 @@ def decide(situation: Situation) -> Decision:
         at[situation.home] = replace(home, refusals=differing.refusals, doubled=differing.doubled)
     brake = _NOT_BRAKED
     if rules.is_braked:
+        given = [one.actual for steps in at.values() for one in steps.handovers if one.actual is not None]
+        given_up = sum(one.status is Status.UP and counts(one) for one in given)
         brake = judge(
             Plan(tuple(change for steps in at.values() for change in steps.judged)),
-            situation.brake,
+            replace(situation.brake, registered_up=situation.brake.registered_up - given_up),
             situation.terminating.__contains__,
             situation.now,
             situation.unix_now,

@@ -122,7 +122,8 @@ class Record:
             self.accepted_at = _lately(self.accepted_at, now)
         if self.lacking_since is not None:
             self.lacking_since = _lately(self.lacking_since, now)
-        if self.dropped is not None and now - self.dropped.at >= windows.MEMORY_LOST:
+        # For as long as a list shows it: what nobody renews may stand at a server that spares it.
+        if self.dropped is not None and self.held is None and now - self.dropped.at >= windows.MEMORY_LOST:
             self.dropped = None
         if self.left_at is not None and now - self.left_at > windows.PROOF_KEPT:
             self.left_at = None

@@ -297,12 +297,14 @@ class Table:
         """Put our mark on instances whose OUT_OF_SERVICE may be one of ours that came late."""
         with self._lock:
             now = self.clock()
-            ours = {key for key, record in self._expiring.items() if rules.is_out_by_us(record, now)}
-        if not ours:
-            return list(held)
-        return [
-            rules.as_ours(one) if one.key in ours and rules.passes_for_a_persons(one) else one for one in held
-        ]
+            return [rules.as_ours(one) if self._may_be_ours(one, now) else one for one in held]
+
+    def _may_be_ours(self, held: Instance, now: float) -> bool:
+        """Return whether what passes for a person's OUT_OF_SERVICE may be ours; the lock is held."""
+        if not rules.passes_for_a_persons(held):
+            return False
+        record = self._records.get(held.key)
+        return record is not None and rules.is_out_by_us(record, now)
 
     def doubt(self) -> None:
         """Believe the next list: somebody else may have changed anything since we wrote or read it."""
@@ -460,7 +462,7 @@ class Table:
         if is_removed:
             record.looks = planned
             self._looked_for.pop(record.key, None)
-        elif len(self._looked_for) < MOST_LOOKED_FOR:
+        else:
             record.looks = {**planned, **(record.looks or {})}
         if record.looks is not None:
             self._looked_for[record.key] = record

@@ -182,7 +182,10 @@ class Writer:
         held, failures = self.peers.read_everywhere(*order.key) if are_several else ({}, {})
         found = newest(held.values())
         if are_several and found is None and not failures:
-            self._write_over(order, None)
+            want = self.notes.wanted_over(order.change.instance, None)
+            sent = replace(want, last_dirty_timestamp_ms=yielding_timestamp())
+            self.register(sent)
+            self.notes.registered(rules.overridden(sent))
             return
         stamp = None
         if found is None:
@@ -220,7 +223,10 @@ class Writer:
         if not is_fresh:
             seen, _ = self.peers.everywhere(lambda peer: peer.read(*order.key))
             have = newest(seen.values())
-            self.notes.require_ours(have, order)
+            former = self.notes.table.record(order.key).former_owners  # a server may not know of a hand-over
+            for held in (*seen.values(), have):  # the newest last: it is noted
+                if held is have or (held is not None and held.owner not in former):
+                    self.notes.require_ours(held, order)
         self.notes.leaving(instance)
         if have is not None:  # else a removal could only hit whoever registers it at this moment
             self.remove(instance)
@@ -249,11 +255,24 @@ class Writer:
             if held is None or not rules.came_back(held, instance):
                 break
             time.sleep(windows.READ_AGAIN * (attempt + 1))
+        else:
+            urls = ", ".join(self.peers.connection.service_urls)
+            raise RegistryUnreachable(
+                f"deregister {instance.application} {instance.instance_id}: {urls} keeps holding it although"
+                " it said that it removed it; somebody else may be registering it again",
+                url=urls,
+            )
         for url, error in failures.items():
             _log.warning(
-                "not checked whether the instance is gone: the server does not answer",
+                "not removed at a server that does not answer, or refuses",
                 extra={"url": url, "instance": instance.instance_id, "error": str(error)},
             )
+        refused = {url: error for url, error in failures.items() if error.status_code is not None}
+        held_at = self.peers.read_everywhere(*instance.key)[0] if refused else {}
+        for url, error in refused.items():  # it answers, and shows what it did not remove
+            one = held_at.get(url)
+            if one is not None and rules.came_back(one, instance):
+                raise error
 
     def write(self, want: Instance, have: Instance | None, known: Instance | None = None) -> Instance:
         """Register ``want`` over ``have``, see :func:`.rules.next_write`; returns it as it stands then."""

@@ -138,7 +138,8 @@ class Reconciler:
         key = situation.key
         is_told_of_all = situation.state in (State.REFUSED, State.DELETED)
         outcome = Outcome()
-        for name, steps in decision.at.items():
+        # Given first: another connection to the same Eureka may show the same instance as one that leaves.
+        for name, steps in sorted(decision.at.items(), key=lambda one: not one[1].handovers):
             plan = steps.plan
             if plan or name == situation.home or is_told_of_all:
                 outcome += registries.apply(name, plan, situation.owner)
@@ -199,7 +200,10 @@ class Reconciler:
             change.instance.application
             for change in outcome.done
             if change.action is Action.DEREGISTER
-            and change.instance.instance_id not in decided.situation.terminating
+            and (
+                decided.situation.state is State.DELETED
+                or change.instance.instance_id not in decided.situation.terminating
+            )
         }
         return {other for name in names for other in self._sources.syncers_of(name)}
 
@@ -215,9 +219,9 @@ class Reconciler:
         is_ours = item is not None and has_finalizer(item)
         if situation.is_forced:
             why = f"the annotation {FORCE_DELETE_ANNOTATION} asks for it"
-        elif error is None or not is_ours:
+        elif is_done or not is_ours:
             self._undone.pop(key, None)
-        else:
+        elif error is not None:  # a round that only waits for others lets the time go on
             now = elapsed_seconds()
             waited = now - self._undone.setdefault(key, now)
             left_seconds = self._release_after_seconds - waited

@@ -131,7 +131,10 @@ class SituationReader:
 
     def _deleted(self, key: SyncerKey, item: Object | None, owner: str, registries: Registries) -> Situation:
         self._heirs.forget(key)
-        is_forced = item is not None and has_finalizer(item) and has_annotation(item, FORCE_DELETE_ANNOTATION)
+        if item is not None and has_finalizer(item) and has_annotation(item, FORCE_DELETE_ANNOTATION):
+            return Situation(
+                key, owner, State.DELETED, registries.owned(owner), is_forced=True
+            )  # asks nobody
         syncer = self._sources.asked(item)
         home = syncer.eureka if syncer is not None and syncer.eureka in registries else ""
         # What was registered shortly before a restart may be in no list yet, and somebody else may want it.
@@ -152,9 +155,8 @@ class SituationReader:
             home,
             unlisted=[one for one in desired if registries[home].get(one.key) is None],
             unread=unread,
-            is_forced=is_forced,
         )
-        return situation if is_forced else self._with_heirs(self._with_ends(situation, asks=False))
+        return self._with_heirs(self._with_ends(situation, asks=False))
 
     def _with_ends(self, situation: Situation, *, asks: bool) -> Situation:
         """Add which of the syncer's endpoints have ended.

@@ -188,6 +188,9 @@ ROWS: dict[str, Row] = {
         situation("", "a", beside=[pod("a", owner=None, instance_id="self")]), again=RECHECK_SECONDS
     ),
     # The brake.
+    "brake-beside-a-hand-over": Row(
+        situation("abcd", passes={"home": "ab"}), ">a >b", holds="all 2 instances would go"
+    ),
     "brake-all-of-them": Row(situation("ab"), holds="all 2 instances would go"),
     "brake: one instance is no mass": Row(situation("a"), "-a"),
     "brake-unready": Row(situation("abc", desired=ALL_DOWN), holds="all 3 instances would go"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -12,6 +13,7 @@ import pytest
 from eurekube_provider.core.errors import (
     LeadershipLost,
     OwnershipConflict,
+    RegistryDenied,
     RegistryError,
     RegistryRejected,
     RegistryUnreachable,
@@ -97,8 +99,53 @@ def test_every_write_is_preceded_by_a_read() -> None:
     registry = Registry(C)
     outcome = Writer(registry).apply(plan([A], [C], OURS), OURS)
     assert [change.action for change in outcome.done] == [Action.REGISTER, Action.DEREGISTER]
-    assert registry.asked == [("read", "a"), ("register", "a"), ("read", "c"), ("deregister", "c")]
+    assert registry.asked == [
+        ("read", "a"),
+        ("register", "a"),
+        ("read", "c"),
+        ("deregister", "c"),
+        ("read", "c"),
+    ]
     assert registry.held.keys() == {A.key}
+
+
+class Keeping(Registry):
+    """Says that it removed what it goes on to show, as one of several servers behind one URL may."""
+
+    def serve_deregister(self, application: str, instance_id: str) -> bool:
+        """Hold it all the same."""
+        self._ask("deregister", application, instance_id)
+        return True
+
+
+def test_what_is_shown_after_its_removal_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever removed it is told, after five tries."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    registry = Keeping(C)
+    (failure,) = Writer(registry).apply(plan([], [C], OURS), OURS).failures
+    assert "keeps holding it" in str(failure.error)
+    assert registry.asked.count(("deregister", "c")) == 5
+
+
+class Refusing(Registry):
+    """Lets everybody read, and nobody remove."""
+
+    def serve_deregister(self, application: str, instance_id: str) -> bool:
+        """Refuse."""
+        raise RegistryDenied(f"deregister {application} {instance_id}: 403", url="two", status_code=403)
+
+
+def test_a_server_that_refuses_to_remove_what_it_shows_is_no_success() -> None:
+    """Although another server has removed it."""
+    one, two = Registry(C), Refusing(C)
+    both = Peers(Connection(("http://one/eureka", "http://two/eureka")))
+    for peer, registry in zip(both.peers, (one, two), strict=True):
+        for name in ("read", "deregister"):
+            setattr(peer, name, getattr(registry, f"serve_{name}"))
+    (failure,) = Writer(both, RecordingNotes()).apply(plan([], [C], OURS), OURS).failures
+    both.close()
+    assert isinstance(failure.error, RegistryDenied)
+    assert not one.held
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -239,7 +286,7 @@ def test_what_may_not_be_written_is_not_even_read(parallel: bool) -> None:
     steps = Plan(tuple(Change(Action.DEREGISTER, one) for one in (B, A, C)), ())
     with ThreadPoolExecutor(1) as pool, pytest.raises(LeadershipLost, match="not begun"):
         Writer(registry).apply(steps, OURS, pool if parallel else None)
-    assert registry.asked == [("read", "b"), ("deregister", "b")]
+    assert registry.asked == [("read", "b"), ("deregister", "b"), ("read", "b")]
 
 
 class _OneServer(Registry):
@@ -263,7 +310,7 @@ def test_a_new_instance_costs_one_registration_and_one_read() -> None:
 
 @pytest.mark.parametrize("answer", [True, False], ids=["all answer", "one is silent"])
 def test_a_new_instance_is_written_last_where_several_servers_are_asked_for_it(answer: bool) -> None:
-    """One that is silent may hold it: what is written gives way, and is read. Else nothing is asked again."""
+    """What is written gives way to what comes meanwhile. It is read where a server was silent, which may hold it."""
     urls = [f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3)]
     cluster, asked = EurekaCluster(urls), list[str]()
     world = World(cluster)
@@ -283,7 +330,7 @@ def test_a_new_instance_is_written_last_where_several_servers_are_asked_for_it(a
     assert asked.count("POST") == 1
     assert len(asked) == 4
     for server in cluster.servers.values():
-        assert (server.registry.leases["RATING"]["one"].holder.dirty_ms >= before_ms) is answer
+        assert server.registry.leases["RATING"]["one"].holder.dirty_ms < before_ms
 
 
 def test_what_stood_there_before_we_registered_is_told_to_the_server_that_lacks_it() -> None:
