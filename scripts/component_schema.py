@@ -51,7 +51,7 @@ def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
 
 
 def _descriptions(kind: type[Any]) -> dict[str, str]:
-    """What the docstrings say of each attribute."""
+    """Return the text that the docstrings have of each attribute."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if not is_dataclass(each):

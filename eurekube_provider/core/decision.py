@@ -239,7 +239,8 @@ _NOT_BRAKED = Braked()
 class Decision:
     """The changes for a syncer, and whatever they wait for.
 
-    :ivar at: by registry, the syncer's own first.
+    :ivar at: by registry, in the order in which it is done: where something is given first, then the
+        syncer's own.
     :ivar differing: all that differs at the registry that it names, done or not.
     :ivar waiting: how many changes a paused syncer does not make.
     :ivar brake: what is held back, and why.
@@ -293,11 +294,13 @@ def decide(situation: Situation) -> Decision:
     error = situation.unread
     if error is None and situation.policy is Policy.SYNC:
         error = next((why for why in situation.doubts.values() if why is not None), None)
-    return Decision(at, differing, waiting, brake, min(waits, default=None), error)
+    # Given first: another connection to the same Eureka may show the same instance as one that leaves.
+    in_order = dict(sorted(at.items(), key=lambda one: not one[1].handovers))
+    return Decision(in_order, differing, waiting, brake, min(waits, default=None), error)
 
 
 def _is_moving(situation: Situation, home: RegistrySteps) -> bool:
-    """Whether something stands elsewhere that is registered now where it is wanted."""
+    """Return whether something stands elsewhere that is registered now where it is wanted."""
     others = [there for name, there in situation.held.items() if there and name != situation.home]
     if not others or situation.state is not State.SERVED:
         return False
@@ -389,7 +392,7 @@ class _Draft:
         return given, leaving, moved
 
     def _is_shown(self, one: Instance) -> bool:
-        """Whether an instance stays until its endpoint is gone, as OUT_OF_SERVICE."""
+        """Return whether an instance stays until its endpoint is gone, as OUT_OF_SERVICE."""
         syncer = self.situation.syncer
         is_kept = syncer is not None and syncer.on_termination is OnTermination.OUT_OF_SERVICE
         return is_kept and self.rules.registers and one.instance_id in self.situation.desired.terminating

@@ -1,4 +1,4 @@
-"""Whether the endpoints of registered instances are still in the cluster, by its EndpointSlices. Pure."""
+"""Finds which endpoints of registered instances EndpointSlices still show. Pure."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def pods_of(slices: Iterable[Object]) -> set[tuple[str, str]]:
 
 
 def is_pod(name: str) -> bool:
-    """Whether this is no address, and no Service's mark in an id."""
+    """Return whether this is no address, and no Service's mark in an id."""
     if ".svc" in name or not name:
         return False
     try:

@@ -20,8 +20,7 @@ from eurekube_provider.core.enforcement import (
 )
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY
-from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.model import same_contents as same_contents
+from eurekube_provider.core.model import Instance, Status, same_contents
 from eurekube_provider.core.quoting import printable
 
 _NO_POLICIES: Mapping[tuple[str, str], InstancePolicy] = {}

@@ -231,22 +231,22 @@ class Syncer:
 
 
 def has_finalizer(syncer: Object) -> bool:
-    """Whether a custom resource, as it is known, has the operator's finalizer."""
+    """Return whether a custom resource, as it is known, has the operator's finalizer."""
     return FINALIZER in (syncer["metadata"].get("finalizers") or ())
 
 
 def awaits_release(syncer: Object) -> bool:
-    """Whether a custom resource was deleted, and waits for the operator to let it go."""
+    """Return whether a custom resource was deleted, and waits for the operator to let it go."""
     return is_deleted(syncer) and has_finalizer(syncer)
 
 
 def has_annotation(syncer: Object, name: str) -> bool:
-    """Whether a custom resource has an annotation, with any value."""
+    """Return whether a custom resource has an annotation, with any value."""
     return name in (syncer["metadata"].get("annotations") or {})
 
 
 def is_deleted(syncer: Object) -> bool:
-    """Whether a custom resource is being deleted."""
+    """Return whether a custom resource is being deleted."""
     return bool(syncer["metadata"].get("deletionTimestamp"))
 
 

@@ -21,8 +21,8 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Key, newest
-from eurekube_provider.core.plan import Action, ChangeError, same_contents
+from eurekube_provider.core.model import EMPTY, Instance, Key, newest, same_contents
+from eurekube_provider.core.plan import Action, ChangeError
 from eurekube_provider.eureka import rules
 from eurekube_provider.eureka.notes import Notes, Order, now_ms, yielding_timestamp
 from eurekube_provider.eureka.peers import Peers
@@ -301,7 +301,7 @@ def _cancel_on(peer: Peer, instances: Sequence[Instance], is_due: Callable[[Inst
 
 
 def _is_level(held: Instance | None, replica: Instance) -> bool:
-    """Whether a server that holds ``held`` has nothing to learn from ``replica``."""
+    """Return whether a server that holds ``held`` has nothing to learn from ``replica``."""
     return (
         held is not None
         and held.last_dirty_timestamp_ms == replica.last_dirty_timestamp_ms

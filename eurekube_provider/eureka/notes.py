@@ -25,7 +25,7 @@ class Order:
         return self.change.instance.key
 
     def may_have(self, have: Instance) -> bool:
-        """Whether what stands there is the owner's, or still of whom the plan takes it over from."""
+        """Return whether the owner has it, or still the one from whom the plan takes it over."""
         change = self.change
         is_adopted = change.adopts and change.actual is not None and have.owner == change.actual.owner
         return have.owner == self.owner or is_adopted
@@ -56,7 +56,7 @@ class Notes:
         self.table.removed(instance)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
-        """Whether another cluster of our name registered an instance: it is not ours, whatever its owner."""
+        """Return whether another cluster of our name registered it: it is not ours, whatever its owner."""
         return False
 
     @property
@@ -65,11 +65,11 @@ class Notes:
         return 2
 
     def is_known(self, owner: str) -> bool:
-        """Whether ``owner`` has an instance."""
+        """Return whether ``owner`` has an instance."""
         return self.table.count(owner) > 0
 
     def is_new(self, key: Key) -> bool:  # noqa: ARG002 - who reads no list knows of none
-        """Whether nothing stands or stood lately under a key; False too where what is known is old."""
+        """Return whether nothing stands or stood lately under a key; False too where what is known is old."""
         return False
 
     def wanted_over(self, want: Instance, have: Instance | None) -> Instance:

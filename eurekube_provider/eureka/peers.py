@@ -73,7 +73,7 @@ class Peers:
         self._avoided = AvoidedPeers(self.peers)
         self.topology = Topology(connection.service_urls, self.each)
         self.table = Table(urls=[peer.url for peer in self.peers])
-        """What is known of each key there: what they answered, and what they were sent."""
+        """The records of their keys: their answers, and all that they were sent."""
 
     def __repr__(self) -> str:
         return f"Peers({', '.join(peer.url for peer in self.peers)})"

@@ -46,7 +46,7 @@ class _Removed:
         return self.peers.connection.service_urls, self.instance.key
 
     def came_back(self, found: Instance) -> bool:
-        """Whether what stands there is what was removed.
+        """Return whether the instance that stands there is the one that was removed.
 
         Registered anew since, it carries a newer time. So does what a drain marked after it had been read,
         but nobody registers anew with our mark.

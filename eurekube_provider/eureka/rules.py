@@ -40,8 +40,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, LEAVING_KEY, Cluster, StackOwner, parse_owner
-from eurekube_provider.core.model import Instance, Status, newest
-from eurekube_provider.core.plan import as_found, same_contents
+from eurekube_provider.core.model import Instance, Status, newest, same_contents
+from eurekube_provider.core.plan import as_found
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.record import Dropped, Look, Record
 

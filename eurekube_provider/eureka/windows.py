@@ -151,7 +151,7 @@ REFUSALS_NAMED = 600.0
 """In this time a few instances are named whose renewals are refused, and no more."""
 
 RENEWAL_REMEMBERED = 600.0
-"""What a server answered to a renewal is remembered for no longer, whatever the lease."""
+"""The longest time for which a server's answer to a renewal is remembered, whatever the lease."""
 
 LAPSES_SOON = 60.0
 """A registration of a stack that may lapse so soon is read at once."""

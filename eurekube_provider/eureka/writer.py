@@ -36,8 +36,8 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Status, newest
-from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, same_contents
+from eurekube_provider.core.model import EMPTY, Instance, Status, newest, same_contents
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
 from eurekube_provider.eureka import batches, rules, windows
 from eurekube_provider.eureka.notes import Notes, Order, next_timestamp, now_ms, yielding_timestamp
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
@@ -160,7 +160,7 @@ class Writer:
         return None
 
     def _is_new(self, order: Order) -> bool:
-        """Whether it is one more instance of an owner that has some, under an id that was never seen.
+        """Return whether it is one more instance of an owner that has some, under an id that was never seen.
 
         An owner's first ones are read before, since an id that somebody else took is found out with them.
         """
@@ -224,7 +224,7 @@ class Writer:
             seen, _ = self.peers.everywhere(lambda peer: peer.read(*order.key))
             have = newest(seen.values())
             former = self.notes.table.record(order.key).former_owners  # a server may not know of a hand-over
-            for held in (*seen.values(), have):  # the newest last: it is noted
+            for held in seen.values():
                 if held is have or (held is not None and held.owner not in former):
                     self.notes.require_ours(held, order)
         self.notes.leaving(instance)

@@ -100,7 +100,7 @@ class Heirs:
                     yield other, syncer
 
     def _is_awaited(self, other: SyncerKey) -> bool:
-        """Whether it is waited for what a syncer needs to be read: not for too long."""
+        """Return whether to wait for the pods or nodes that a syncer needs: not for too long."""
         now = elapsed_seconds()
         since, asked = self._unread.get(other, (now, now))
         if now - asked > WAIT_OVER_SECONDS:

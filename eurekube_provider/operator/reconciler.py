@@ -138,8 +138,7 @@ class Reconciler:
         key = situation.key
         is_told_of_all = situation.state in (State.REFUSED, State.DELETED)
         outcome = Outcome()
-        # Given first: another connection to the same Eureka may show the same instance as one that leaves.
-        for name, steps in sorted(decision.at.items(), key=lambda one: not one[1].handovers):
+        for name, steps in decision.at.items():
             plan = steps.plan
             if plan or name == situation.home or is_told_of_all:
                 outcome += registries.apply(name, plan, situation.owner)

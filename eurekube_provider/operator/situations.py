@@ -132,9 +132,8 @@ class SituationReader:
     def _deleted(self, key: SyncerKey, item: Object | None, owner: str, registries: Registries) -> Situation:
         self._heirs.forget(key)
         if item is not None and has_finalizer(item) and has_annotation(item, FORCE_DELETE_ANNOTATION):
-            return Situation(
-                key, owner, State.DELETED, registries.owned(owner), is_forced=True
-            )  # asks nobody
+            # Nobody is asked: this is the way out where Eureka or the cluster does not answer.
+            return Situation(key, owner, State.DELETED, registries.owned(owner), is_forced=True)
         syncer = self._sources.asked(item)
         home = syncer.eureka if syncer is not None and syncer.eureka in registries else ""
         # What was registered shortly before a restart may be in no list yet, and somebody else may want it.

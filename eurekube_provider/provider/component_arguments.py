@@ -1,4 +1,4 @@
-"""What the arguments of the components may be, read from their classes.
+"""The arguments that components take, read from their classes.
 
 What a program of another language sends is read by it; the schema has their texts and defaults besides.
 """

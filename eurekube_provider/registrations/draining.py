@@ -23,8 +23,8 @@ from eurekube_provider.core.identity import (
     RESERVED_PREFIX,
     SELF_RENEWED,
 )
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest
-from eurekube_provider.core.plan import Policy, plan, same_contents
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest, same_contents
+from eurekube_provider.core.plan import Policy, plan
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import read_each
 from eurekube_provider.eureka.writer import Writer

@@ -21,8 +21,8 @@ from eurekube_provider.core.errors import (
     SomeFailed,
 )
 from eurekube_provider.core.identity import SELF_RENEWED
-from eurekube_provider.core.model import EMPTY, Instance, Key, Status
-from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan, same_contents
+from eurekube_provider.core.model import EMPTY, Instance, Key, Status, same_contents
+from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.server_verification import require_a_verified_server

@@ -81,7 +81,7 @@ class RegistryLists:
         return [each for each in self.everything(peers) if each.application == application]
 
     def everything(self, peers: Peers) -> list[Instance]:
-        """What is listed.
+        """Return all that is listed.
 
         :raises RegistryError: Eureka gives no list.
         """

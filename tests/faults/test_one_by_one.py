@@ -19,8 +19,7 @@ import pytest
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.identity import OWNER_KEY
-from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
-from eurekube_provider.core.plan import same_contents
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents
 from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import BatchMode, Connection

@@ -84,8 +84,8 @@ class Coalescer:
             return len(self._waiting)
 
     def _may_be_merged(self, one: _PendingPlan) -> bool:
-        """Whether a plan may be part of a batch with others: an owner's first instances are looked at before,
-        and batches are no way to set a status.
+        """Return whether a plan may share a batch: an owner's first instances are looked at before, and
+        batches are no way to set a status.
         """
         is_small = len(one.plan.changes) < BATCH_FROM_CHANGES and not one.plan.of(Action.SET_STATUS)
         return is_small and self._writer.notes.is_known(one.owner)

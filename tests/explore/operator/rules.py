@@ -9,9 +9,9 @@ from typing import Any
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, default_cluster_name, endpoint_of
 from eurekube_provider.core.mapping import desired_instances
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, same_contents
 from eurekube_provider.core.objects import is_terminating
-from eurekube_provider.core.plan import Policy, same_contents
+from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.syncer import FINALIZER, Syncer
 from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer

@@ -532,6 +532,13 @@ thorough = settings(max_examples=max(500, strategies.EXAMPLES))
 """``EUREKUBE_EXAMPLES=10000`` tries more."""
 
 
+def test_what_is_given_at_one_registry_comes_before_what_leaves_at_another() -> None:
+    """Both may lead to one Eureka: what left first would be registered anew there."""
+    both = situation("a", "", elsewhere="a", passes={"other": "a"})
+    assert list(decide(both).at) == ["other", "home"]
+    assert list(decide(situation("a", "", elsewhere="a")).at) == ["home", "other"]
+
+
 @thorough
 @given(situations)
 def test_nothing_in_doubt_is_removed(found: Situation) -> None:

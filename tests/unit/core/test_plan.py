@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.enforcement import InstancePolicy
 from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY
-from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents
 from eurekube_provider.core.plan import (
     Action,
     Change,
@@ -23,7 +23,6 @@ from eurekube_provider.core.plan import (
     differences,
     handover,
     plan,
-    same_contents,
 )
 from tests.unit import strategies
 from tests.unit.strategies import OURS, THEIRS

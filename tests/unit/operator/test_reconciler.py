@@ -825,6 +825,20 @@ def test_a_deleted_syncer_waits_for_as_long_as_is_configured(monkeypatch: pytest
     assert deletion.scene.renewed() == set()
 
 
+def test_a_round_that_waits_for_another_syncer_does_not_begin_the_wait_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It asks no Eureka, and so does not say that one answers."""
+    deletion = Deletion(monkeypatch)
+    deletion.reconcile(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(heirs.Heirs, "of", lambda *_: None)
+        deletion.reconcile(300)
+    assert deletion.scene.result.error is None
+    assert deletion.reconcile(599) == ""
+    assert "Eureka could not be asked for 601 s" in deletion.reconcile(601)
+
+
 def test_an_api_that_fails_at_the_release_does_not_begin_the_wait_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,7 +19,7 @@ from pulumi.output import Unknown
 from pulumi.runtime import rpc
 
 import eurekube_provider
-from eurekube_provider.core.plan import same_contents
+from eurekube_provider.core.model import same_contents
 from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_json
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.instance_fields import properties_of
