@@ -1,0 +1,151 @@
+"""Curator's ServiceInstance, as Spring Cloud Zookeeper writes it, to the model and back.
+
+Whatever of an :class:`Instance` has no place in that layout is one metadata key, so that what is read is what
+was written. What another program wrote in another form is shown as unreadable.
+
+Source: ServiceInstance of Curator; ZookeeperInstance and StatusConstants of Spring Cloud Zookeeper.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status, shared_port
+from eurekube_provider.core.registry import ZOOKEEPER
+
+PAYLOAD = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
+
+STATUS_KEY = "instance_status"
+"""Spring's metadata key; Spring's LoadBalancer leaves out what has another value than UP there."""
+
+WRITTEN_KEY = "eurekube.status"
+"""Metadata key: the status that Eurekube wrote. Another one beside it was set by somebody else."""
+
+REST_KEY = "eurekube.instance"
+"""Metadata key: what has no place in the layout, as JSON."""
+
+_DATA_CENTER = DataCenter(ZOOKEEPER, "")
+_MADE: dict[str, Any] = {"port": Port, "secure_port": Port, "lease": EurekaLease}
+_TEXTS = ("application", "ip_address", "secure_vip_address", "home_page_url", "status_page_url")
+_REST = (*_TEXTS, "health_check_url", "secure_health_check_url", *_MADE)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of an instance, as it was read: ``shown`` is its status, ``written`` the one of Eurekube."""
+
+    path: str
+    instance: Instance
+    version: int = 0
+    mzxid: int = 0
+    shown: str = ""
+    written: str = ""
+    registered_ms: int = 0
+    data: bytes = b""
+
+
+def encode(want: Instance, now_ms: int, there: Node | None = None) -> bytes:
+    """Return what a node holds for an instance; a status that somebody set over ours ``there`` stays."""
+    shown = written = want.status.value
+    if there is not None and there.instance.is_overridden:
+        shown = there.shown
+        if want.status is there.instance.status:
+            written = there.written
+    name = want.vip_address
+    metadata = {**want.metadata, STATUS_KEY: shown, WRITTEN_KEY: written}
+    secure = want.secure_port.number if want.secure_port.enabled else None
+    # Spring's {scheme}://{address}:{port}, of which {port} is the plain one in Curator.
+    spec = ("scheme", "://", "address", ":", "port" if secure is None else "ssl-port")
+    document = {
+        "name": name,
+        "id": want.instance_id,
+        "address": want.host_name,
+        "port": want.port.number if want.port.enabled else None,
+        "sslPort": secure,
+        "payload": {"@class": PAYLOAD, "id": name, "name": name, "metadata": metadata},
+        "registrationTimeUTC": there.registered_ms if there is not None else now_ms,
+        "serviceType": "PERMANENT",
+        "uriSpec": {"parts": [{"value": one, "variable": one not in ("://", ":")} for one in spec]},
+    }
+    told = _from_layout(document, want.metadata, want.status)
+    differ = {name: getattr(want, name) for name in _REST if getattr(want, name) != getattr(told, name)}
+    if rest := {name: astuple(one) if name in _MADE else one for name, one in differ.items()}:
+        metadata[REST_KEY] = json.dumps(rest, separators=(",", ":"), sort_keys=True)
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def unreadable(path: str, why: str) -> Node:
+    """Return a node of which no more is known than that it is there."""
+    *_, name, instance_id = path.split("/")
+    port, status, why = Port(0, enabled=False), Status.UNKNOWN, f"the node {path} cannot be read: {why}"
+    instance = Instance(name, instance_id, "", "", port, vip_address=name, status=status, unreadable=why)
+    return Node(path, replace(instance, data_center=_DATA_CENTER))
+
+
+def decode(path: str, data: bytes, stat: Any) -> Node:
+    """Read a node, whatever it holds; ``stat`` is kazoo's."""
+    *_, name, instance_id = path.split("/")
+    try:
+        document = json.loads(data)
+        if not isinstance(document, dict):
+            raise TypeError("it is no object")
+        payload = document.get("payload")
+        if not isinstance(payload, dict) or payload.get("@class") != PAYLOAD:
+            kind = payload.get("@class") if isinstance(payload, dict) else None
+            raise TypeError(f"its payload is a {kind}, and Spring's clients read none but {PAYLOAD}")
+        read = _read(document, payload.get("metadata") or {})
+        if (document["name"], document["id"]) != (name, instance_id):
+            raise TypeError(f"it says that it is {document['name']}/{document['id']}")
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        why = f"{'no ' if isinstance(error, KeyError) else ''}{error}"
+        return replace(unreadable(path, why), version=stat.version, mzxid=stat.mzxid, data=data)
+    instance, shown, written = read
+    instance = replace(instance, data_center=_DATA_CENTER, last_dirty_timestamp_ms=stat.mtime)
+    registered = document.get("registrationTimeUTC") or stat.ctime
+    return Node(path, instance, stat.version, stat.mzxid, shown, written, registered, data)
+
+
+def _read(document: Mapping[str, Any], written: Mapping[str, str]) -> tuple[Instance, str, str]:
+    metadata = {str(key): str(value) for key, value in written.items()}
+    shown = metadata.pop(STATUS_KEY, "")
+    own = metadata.pop(WRITTEN_KEY, Status.UP.value)
+    rest = json.loads(metadata.pop(REST_KEY, "{}"))
+    status = _status(shown)
+    instance = _from_layout(document, metadata, status)
+    more: dict[str, Any] = {
+        name: _MADE[name](*map(int, one)) if name in _MADE else str(one)
+        for name, one in rest.items()
+        if name in _REST
+    }
+    if metadata.get(OWNER_KEY) is not None and shown.strip() and shown != own:
+        more["overridden_status"] = status
+    return replace(instance, **more), shown, own
+
+
+def _from_layout(document: Mapping[str, Any], metadata: Mapping[str, str], status: Status) -> Instance:
+    plain, secure, address = document.get("port"), document.get("sslPort"), str(document.get("address") or "")
+    if not address or (plain is None and secure is None):
+        raise TypeError("it has no address, or no port")
+    scheme, number = ("https", secure) if secure is not None else ("http", plain)
+    return Instance(
+        application=str(document["name"]),
+        instance_id=str(document["id"]),
+        host_name=address,
+        ip_address=address,
+        port=shared_port(int(plain or secure or 0), enabled=plain is not None),
+        secure_port=shared_port(int(secure or 443), enabled=secure is not None),
+        vip_address=str(document["name"]),
+        status=status,
+        metadata=metadata,
+        home_page_url=f"{scheme}://{address}:{number}/",
+    )
+
+
+def _status(shown: str) -> Status:
+    """Read a status as Spring does: none is UP, and nothing else is called, whatever it says."""
+    text = shown.strip().upper() or Status.UP.value
+    return Status(text) if text in (Status.UP, Status.DOWN, Status.STARTING) else Status.OUT_OF_SERVICE

@@ -1,0 +1,122 @@
+"""How to reach one ZooKeeper ensemble: servers, root and credentials, kept apart from each other."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+from urllib.parse import unquote
+
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
+from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
+
+from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
+from eurekube_provider.core.registry import ZOOKEEPER, Capabilities
+
+ROOT = "/services"
+"""Where Spring Cloud Zookeeper registers (``spring.cloud.zookeeper.discovery.root``)."""
+
+SESSION_SECONDS = 6.0
+"""A server that is silent for two thirds of that is left for another one. No node ends with it."""
+
+_HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(/[^?#@]*)?")
+_quiet = logging.getLogger("eurekube_provider.zookeeper.kazoo")
+_quiet.setLevel(logging.CRITICAL)  # a lost connection is told by the registry's condition, once
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperConnection:
+    """One ensemble and how to talk to it. It never shows its credentials.
+
+    :param user: for digest authentication: it alone may change what is written then, and everybody read it.
+    """
+
+    hosts: tuple[str, ...]
+    root: str = ROOT
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    is_encrypted: bool = False
+    ca_file: Path | None = None
+    client_certificate: Path | None = None
+    client_key: Path | None = None
+
+    capabilities: ClassVar[Capabilities] = Capabilities(ZOOKEEPER)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse whatever asks for more, as all do that speak to Eureka's servers."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ConfigurationError(
+            f"{self.service_urls[0]} is a ZooKeeper, where only syncers register: stacks, imports, mirrors,"
+            " drain and undrain are for Eureka; name an Eureka's connection"
+        )
+
+    @property
+    def service_urls(self) -> tuple[str, ...]:
+        """The URL of each server, without credentials."""
+        scheme = "zookeepers" if self.is_encrypted else "zookeeper"
+        return tuple(f"{scheme}://{host}{self.root}" for host in self.hosts)
+
+    def client(self) -> KazooClient:
+        """Return a client, not started, that tries to connect for as long as it runs."""
+        ways: dict[str, Any] = {}
+        if self.user is not None:
+            ours = make_digest_acl(self.user, self.password or "", all=True)
+            ways["default_acl"] = [ours, *READ_ACL_UNSAFE]
+            ways["auth_data"] = [("digest", f"{self.user}:{self.password or ''}")]
+        if self.is_encrypted:
+            own, key = self.client_certificate, self.client_key or self.client_certificate
+            files = {"ca": self.ca_file, "certfile": own, "keyfile": key}
+            ways |= {name: str(path) for name, path in files.items() if path}
+            ways |= {"use_ssl": True, "check_hostname": True}
+        tries = KazooRetry(max_tries=-1, delay=0.1, max_delay=2.0)
+        tries.retry_exceptions = (Exception,)  # else one broken answer would end the client for good
+        return KazooClient(
+            hosts=",".join(self.hosts),
+            timeout=SESSION_SECONDS,
+            connection_retry=tries,
+            logger=_quiet,
+            **ways,
+        )
+
+    @classmethod
+    def configured(cls, known: Callable[[str], Any]) -> ZooKeeperConnection:
+        """Build a connection of what is said under the names that Eureka's have; raise ConfigurationError."""
+        for name in ("token", "proxy", "zone", "mode"):
+            if str(known(name) or "auto") != "auto":
+                raise ConfigurationError(f"a ZooKeeper has no {name}, which is about Eureka: leave it out")
+        hosts, root, scheme, user, password = _parsed(str(known("url")))
+        user, password = (known("user"), known("password")) if known("user") else (user, password)
+        if known("password") and not user:
+            raise ConfigurationError("ZooKeeper's digest authentication needs a user beside the password")
+        is_encrypted = scheme == "zookeepers"
+        files = [known(name) for name in ("ca-file", "client-certificate", "client-key")]
+        if any(files) and not is_encrypted:
+            raise ConfigurationError("certificates are for TLS: write zookeepers://, or leave them out")
+        for path in files:
+            if path and not Path(path).is_file():
+                raise FileUnreadable(f"the file {path} of a ZooKeeper's certificates does not exist")
+        paths = [Path(path) if path else None for path in files]
+        return cls(hosts, root, user or None, password or None, is_encrypted, *paths)
+
+
+def _parsed(url: str) -> tuple[tuple[str, ...], str, str, str | None, str | None]:
+    """Return hosts, root, scheme, user and password of a URL; each host, or the first, has the scheme."""
+    scheme = url.partition("://")[0].strip()
+    credentials, at, rest = url.replace(f"{scheme}://", "").rpartition("@")
+    port = 2281 if scheme == "zookeepers" else 2181
+    found = [_HOST.fullmatch(text.strip()) for text in rest.split(",")]
+    hosts = tuple(dict.fromkeys(f"{one[1]}:{one[2] or port}" for one in found if one))
+    roots = {f"/{one[3].strip('/')}" for one in found if one and (one[3] or "").strip("/")} or {ROOT}
+    if not all(found) or len(roots) > 1:
+        raise ConfigurationError(
+            f"the ZooKeeper URL{'' if at else f' {url!r}'} cannot be used: it must look like"
+            " zookeeper://zk-1:2181,zk-2:2181/services, with one root, and a comma, slash or @ in its"
+            " credentials must be percent-encoded"
+        )
+    user, colon, password = credentials.partition(":")
+    return hosts, roots.pop(), scheme, unquote(user) if at else None, unquote(password) if colon else None

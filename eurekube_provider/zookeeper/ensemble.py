@@ -1,0 +1,105 @@
+"""One ensemble over one session: each question has a deadline, and what fails says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from kazoo import exceptions as kazoo
+from kazoo.handlers.threading import KazooTimeoutError
+
+from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
+from eurekube_provider.zookeeper.codec import Node, decode, unreadable
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+
+CALL_SECONDS = 5.0
+"""The longest that one answer is waited for."""
+
+PIPELINED = 500
+OTHERS_WROTE = (kazoo.BadVersionError, kazoo.NodeExistsError, kazoo.NoNodeError)
+"""The answers that say that somebody else was faster; whoever asks reads again."""
+
+_GONE = (kazoo.ConnectionLoss, kazoo.SessionExpiredError, kazoo.OperationTimeoutError, KazooTimeoutError)
+
+Watch = Callable[[Any], None]
+
+
+class Ensemble:
+    """The servers of one connection, as one client sees them; any number of threads may share it."""
+
+    def __init__(self, connection: ZooKeeperConnection) -> None:
+        self.connection = connection
+        self.client = connection.client()
+        self.url = ",".join(connection.service_urls)
+
+    @contextmanager
+    def asked(self, what: str) -> Iterator[None]:
+        """Raise RegistryError, with what was tried, for each exception of kazoo but OTHERS_WROTE."""
+        try:
+            yield
+        except OTHERS_WROTE:
+            raise
+        except (kazoo.NoAuthError, kazoo.AuthFailedError):
+            told = f"ZooKeeper did not allow to {what}: its ACL must let our user do so ({self.url})"
+            raise RegistryDenied(told, url=self.url) from None
+        except _GONE as error:
+            raise self.unreachable(f" when asked to {what} ({type(error).__name__})") from None
+        except (kazoo.KazooException, ValueError) as error:
+            told = f"ZooKeeper refused to {what}: {type(error).__name__} {error} ({self.url})"
+            raise RegistryRejected(told, url=self.url) from None
+
+    def unreachable(self, asked: str = "") -> RegistryError:
+        """Return the error of an ensemble that does not answer."""
+        told = f"ZooKeeper does not answer{asked}: is a majority of its servers up? ({self.url})"
+        return RegistryUnreachable(told, url=self.url)
+
+    def require_connection(self) -> None:
+        """Refuse to send while nothing is connected: kazoo would keep a write, and send it much later."""
+        if not self.client.connected:
+            raise self.unreachable()
+
+    def nodes(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, Node | None]:
+        """Read nodes of instances, many at once; None for one that is not there."""
+        found: dict[str, Node | None] = {}
+        for path, answer in self._each(paths, lambda path: self.client.get_async(path, watch=watch)):
+            if isinstance(answer, kazoo.NoAuthError):
+                found[path] = unreadable(path, "its ACL does not let our user read it")
+            else:
+                found[path] = None if answer is None else decode(path, *answer)
+        return found
+
+    def children(self, paths: Iterable[str], watch: Watch | None = None) -> dict[str, list[str]]:
+        """List the children of nodes, many at once; none of one that is not there, or forbids it."""
+        listed = self._each(paths, lambda path: self.client.get_children_async(path, watch=watch))
+        return {path: names if isinstance(names, list) else [] for path, names in listed}
+
+    def tree(self, watch: Watch | None = None) -> list[str]:
+        """List the paths of all instances; ``watch`` is told once when services or instances change."""
+        root = self.connection.root
+        self.require_connection()
+        with self.asked(f"look at {root}"):  # which tells of a root that is not there yet
+            self.client.exists_async(root, watch=watch).get(timeout=CALL_SECONDS)
+        names = self.children([root], watch)[root]
+        listed = self.children([f"{root}/{name}" for name in names], watch)
+        return [f"{service}/{one}" for service, ids in listed.items() for one in ids]
+
+    def _each(self, paths: Iterable[str], ask: Callable[[str], Any]) -> Iterator[tuple[str, Any]]:
+        self.require_connection()
+        wanted = list(paths)
+        for first in range(0, len(wanted), PIPELINED):
+            for path, asked in [(path, ask(path)) for path in wanted[first : first + PIPELINED]]:
+                answer = None
+                with self.asked(f"read {path}"), suppress(kazoo.NoNodeError):
+                    try:
+                        answer = asked.get(timeout=CALL_SECONDS)
+                    except kazoo.NoAuthError as error:  # an ACL of others costs us this one, and no more
+                        if path == self.connection.root:
+                            raise
+                        answer = error
+                yield path, answer
+
+    def close(self) -> None:
+        """End the session."""
+        self.client.stop()
+        self.client.close()

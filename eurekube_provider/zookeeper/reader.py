@@ -1,0 +1,187 @@
+"""Follows an ensemble: reads all once, and then what watches tell of; all again after each lost connection.
+
+ZooKeeper's watches tell once and say no contents. So each is set again by the read that it leads to, and what
+changed meanwhile is in the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from kazoo.protocol.states import EventType, KazooState
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryError
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.registry import Condition, Failing, Refused, RegistryListener, Unread, Well
+from eurekube_provider.zookeeper.ensemble import Ensemble
+from eurekube_provider.zookeeper.nodes import Nodes
+
+_log = logging.getLogger(__name__)
+
+READ_ALL_SECONDS, ASK_SECONDS = 300.0, 10.0
+"""Without news everything is read after so long, and the services are listed to see who answers."""
+
+LASTS_SECONDS = 4.0
+"""Without a connection for so long, whoever registers there says so: another server was tried meanwhile."""
+
+LOOK_SECONDS, AGAIN_SECONDS, STUCK_SECONDS = 0.5, 2.0, 120.0
+
+_ALL, _CHILDREN_OF = "", "*"
+Refusal = Callable[[], ConfigurationError | None]
+
+
+class Reader:
+    """Reads from :meth:`start` to :meth:`stop`; ``refusal`` says after that of all why to work no further."""
+
+    def __init__(self, ensemble: Ensemble, nodes: Nodes, refusal: Refusal) -> None:
+        self._ensemble, self._nodes, self._refusal_of = ensemble, nodes, refusal
+        self._listener: RegistryListener | None = None
+        self._changed: queue.SimpleQueue[str] = queue.SimpleQueue()
+        # One object each, of which kazoo calls one once, however often it was given.
+        self._children_changed = partial(self._hear, _CHILDREN_OF)
+        self._node_changed = partial(self._hear, "")
+        self._followed = set[str]()  # services and nodes that have a watch: what is written here has none
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="zookeeper-reader", daemon=True)
+        self._error: RegistryError | None = None
+        self._refused: ConfigurationError | None = None
+        self._failing_since: float | None = None
+        self._progress_at = time.monotonic()
+        self.read_at: float | None = None
+        self.changed_at = self.answered_at = time.time()
+
+    def start(self, listener: RegistryListener | None) -> None:
+        """Connect, and begin to read."""
+        self._listener, self._failing_since = listener, time.time()
+        self._ensemble.client.add_listener(self._connection_changed)
+        self._ensemble.client.start_async()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read nothing more."""
+        self._stopped.set()
+        self._changed.put(_ALL)
+
+    def liveness(self) -> Liveness:
+        """Tell whether the thread lives and makes progress."""
+        age = time.monotonic() - self._progress_at
+        return Liveness("zookeeper-reader", self._thread.is_alive(), age, STUCK_SECONDS)
+
+    def condition(self) -> Condition:
+        """Return whether the registry was read, and answers."""
+        if self._refused is not None:
+            return Refused(self._refused)
+        since, error = self._failing_since, self._error or self._ensemble.unreachable()
+        lasts = since is not None and time.time() - since > LASTS_SECONDS
+        if self.read_at is None:
+            return Unread(error if lasts or self._error is not None else None)
+        return Well() if since is None else Failing(error, since, lasts=lasts)
+
+    def tell(self, owners: Iterable[str]) -> None:
+        """Tell the listener whose instances are not what they were."""
+        for owner in owners:
+            if owner and self._listener is not None:
+                self._listener.owner_changed(owner)
+
+    def _connection_changed(self, state: KazooState) -> None:
+        self.changed_at = time.time()
+        if state == KazooState.CONNECTED:
+            self._changed.put(_ALL)
+        elif self._failing_since is None:
+            self._failing_since = time.time()
+
+    def _hear(self, mark: str, event: Any) -> None:
+        if event.type != EventType.NONE:  # the connection was lost: all is read then
+            self._changed.put(mark + event.path)
+
+    def _run(self) -> None:
+        said: tuple[object, ...] | None = None
+        waiting: set[str] = set()
+        tried_at = -AGAIN_SECONDS
+        while not self._stopped.is_set():
+            waiting |= self._news()
+            self._progress_at = now = time.monotonic()
+            if self.read_at is None or time.time() - self.read_at > READ_ALL_SECONDS or self._error:
+                waiting.add(_ALL)
+            elif time.time() - self.answered_at > ASK_SECONDS:
+                waiting.add(_CHILDREN_OF + self._ensemble.connection.root)
+            may_try = self._error is None or now - tried_at >= AGAIN_SECONDS
+            if waiting and may_try and self._ensemble.client.connected and not self._stopped.is_set():
+                tried_at, waiting = now, self._read(waiting)
+            condition = self.condition()
+            told = (type(condition), getattr(condition, "lasts", 0), bool(getattr(condition, "error", 0)))
+            if told != said:
+                self._say(condition, is_news=said is not None)
+                said = told
+
+    def _news(self) -> set[str]:
+        found: set[str] = set()
+        with suppress(queue.Empty):
+            found.add(self._changed.get(timeout=LOOK_SECONDS))
+            while True:
+                found.add(self._changed.get_nowait())
+        return found
+
+    def _read(self, changed: set[str]) -> set[str]:
+        began = self.changed_at
+        try:
+            if _ALL in changed:
+                self._read_all()
+            else:
+                self._read_some(changed)
+        except Exception as error:  # noqa: BLE001 - the thread must go on
+            if not isinstance(error, RegistryError) and not self._stopped.is_set():
+                _log.exception("ZooKeeper could not be read")
+            self._error = error if isinstance(error, RegistryError) else RegistryError(f"not read: {error}")
+            self._failing_since = self._failing_since or time.time()
+            return {_ALL}
+        self._error = None  # a connection that was lost meanwhile is read once more
+        self._failing_since = None if self.changed_at == began else self._failing_since
+        self.answered_at = time.time()
+        return set()
+
+    def _read_all(self) -> None:
+        listed = self._ensemble.tree(self._children_changed)
+        self._followed = {path.rpartition("/")[0] for path in listed}
+        self._fetch({*listed, *self._nodes.paths()})
+        if self.read_at is None:  # what somebody writes later must not end an operator that serves
+            self._refused = self._refusal_of()
+        self.read_at = time.time()
+
+    def _read_some(self, changed: set[str]) -> None:
+        root = self._ensemble.connection.root
+        services = {path[1:] for path in changed if path.startswith(_CHILDREN_OF)}
+        wanted = {path for path in changed if not path.startswith(_CHILDREN_OF)}
+        if root in services:
+            services.remove(root)
+            names = self._ensemble.children([root], self._children_changed)[root]
+            services |= {f"{root}/{name}" for name in names} - self._followed
+        known = {path: set(self._nodes.paths(path)) for path in services}
+        for service, ids in self._ensemble.children(sorted(services), self._children_changed).items():
+            (self._followed.add if ids else self._followed.discard)(service)
+            there = {f"{service}/{one}" for one in ids}
+            # Absence in a list proves nothing of what was written meanwhile: each that is missing is read.
+            wanted |= (there - self._followed) | (known[service] - there)
+        self._fetch(wanted)
+
+    def _fetch(self, paths: Iterable[str]) -> None:
+        owners: set[str] = set()
+        for path, node in self._ensemble.nodes(sorted(paths), self._node_changed).items():
+            (self._followed.discard if node is None else self._followed.add)(path)
+            owners |= self._nodes.drop(path) if node is None else self._nodes.put(node)
+        self.tell(owners)
+
+    def _say(self, condition: Condition, *, is_news: bool) -> None:
+        if isinstance(condition, Failing) and condition.lasts:
+            _log.warning("ZooKeeper does not answer, tried again", extra={"error": str(condition.error)})
+        elif isinstance(condition, Well) and is_news:
+            _log.info("ZooKeeper was read", extra={"instances": len(self._nodes.paths())})
+        if self._listener is not None:
+            self._listener.condition_changed()

@@ -1,0 +1,173 @@
+"""The one place that writes: carries out plans, by owner mark and version, and keeps the marker node.
+
+Each write names the version of what was read before it, so that what somebody wrote in between is read and
+judged again. A node of ours is written once more in the transaction that creates it: its version never is
+that of a node which somebody else has just created in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from kazoo.exceptions import NoNodeError, RolledBackError
+
+from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict, RegistryError, RegistryRejected
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan, whose
+from eurekube_provider.zookeeper.codec import Node, decode, encode
+from eurekube_provider.zookeeper.ensemble import CALL_SECONDS, OTHERS_WROTE, Ensemble
+from eurekube_provider.zookeeper.nodes import Nodes
+
+THREADS, ATTEMPTS = 16, 5
+"""How many changes are under way at once, and how often somebody else may be faster."""
+
+MARKED_SECONDS = 30.0
+"""An operator that leads says so often in its cluster's marker that it does."""
+
+
+class Writer:
+    """Writes on behalf of one cluster, if ``may_write``; any number of threads may share it."""
+
+    def __init__(
+        self, ensemble: Ensemble, nodes: Nodes, cluster: Cluster, operator: str, may_write: Callable[[], bool]
+    ) -> None:
+        self._ensemble, self._client, self._root = ensemble, ensemble.client, ensemble.connection.root
+        self._nodes, self._cluster, self._operator = nodes, cluster, operator
+        self._may_write = may_write
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="zookeeper-apply")
+        self._marking = threading.Lock()
+        self._marked_at: float | None = None
+
+    def close(self) -> None:
+        """Begin no further change."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def apply(self, plan: Plan, owner: str) -> Outcome:
+        """Carry out a plan, all changes of one kind at once, for as long as ``may_write``."""
+        outcome = Outcome()
+        if not plan:
+            return outcome
+        try:
+            self.mark()
+        except RegistryError as error:
+            return Outcome.of(plan.changes, [error] * len(plan.changes))
+        for action in Action:
+            changes = plan.of(action)
+            outcome += Outcome.of(changes, list(self._pool.map(lambda one: self._tried(one, owner), changes)))
+        return outcome
+
+    def remove(self, instance: Instance) -> ChangeError | None:
+        """Remove what stands there of the instance's owner; return why it is still there."""
+        return self._until_done(lambda _: self._remove(instance, {instance.owner or ""}))
+
+    def mark(self) -> None:
+        """Say in the marker node that this cluster's operator writes here; at most twice a minute."""
+        with self._marking:
+            self._require_right()
+            if self._marked_at is not None and time.monotonic() - self._marked_at < MARKED_SECONDS:
+                return
+            path = marker_path(self._root, self._cluster.name)
+            at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            said = {"uid": self._cluster.uid, "operator": self._operator, "writtenAt": at}
+            with self._ensemble.asked(f"write the marker {path}"), suppress(NoNodeError):  # written next time
+                self._client.ensure_path_async(path).get(timeout=CALL_SECONDS)
+                self._client.set_async(path, json.dumps(said).encode()).get(timeout=CALL_SECONDS)
+            self._marked_at = time.monotonic()
+
+    def _require_right(self) -> None:
+        if not self._may_write():
+            raise LeadershipLost("another replica may lead by now")
+        self._ensemble.require_connection()
+
+    def _tried(self, change: Change, owner: str) -> ChangeError | None:
+        want, owners = change.instance, {owner}
+        if change.adopts and change.actual is not None:
+            owners.add(change.actual.owner or "")
+        if change.action is Action.DEREGISTER:
+            return self._until_done(lambda _: self._remove(want, owners))
+        return self._until_done(lambda attempt: self._write(change, owners, is_first=not attempt))
+
+    def _until_done(self, act: Callable[[int], None]) -> ChangeError | None:
+        """Act again for as long as somebody else is faster."""
+        for attempt in range(ATTEMPTS):
+            try:
+                self._require_right()
+                act(attempt)
+            except OTHERS_WROTE:
+                continue
+            except (RegistryError, OwnershipConflict) as error:
+                return error
+            return None
+        return RegistryRejected(f"others changed the node {ATTEMPTS} times on end ({self._ensemble.url})")
+
+    def _write(self, change: Change, owners: set[str], *, is_first: bool) -> None:
+        want, is_new = change.instance, change.action is Action.REGISTER
+        path = path_of(self._root, want)
+        held = self._nodes.of_key(want.key)  # elsewhere is what a changed VIP address leaves behind
+        others = [one.path for one in held if one.path != path and one.instance.owner in owners - {""}]
+        there = None if is_new and is_first else self._ensemble.nodes([path])[path]
+        if there is not None:
+            self._require_owner(there, owners)
+            data = encode(want, there.registered_ms, there)
+            if data != there.data:
+                with self._ensemble.asked(f"write {path}"):
+                    stat = self._client.set_async(path, data, version=there.version).get(timeout=CALL_SECONDS)
+                self._nodes.put(decode(path, data, stat))
+        elif is_new or others:  # else somebody removed it, as a watch tells whoever wants it
+            self._create(path, encode(want, round(time.time() * 1000)))
+        for other in others:
+            self._delete(other, owners)
+
+    def _create(self, path: str, data: bytes) -> None:
+        with self._ensemble.asked(f"create {path}"):
+            both = self._client.transaction()
+            both.create(path, data)
+            both.set_data(path, data)
+            created, written = both.commit_async().get(timeout=CALL_SECONDS)
+            if isinstance(created, NoNodeError):  # which is tried again
+                self._client.ensure_path_async(path.rpartition("/")[0]).get(timeout=CALL_SECONDS)
+            if isinstance(created, Exception):
+                raise written if isinstance(created, RolledBackError) else created
+        self._nodes.put(decode(path, data, written))
+
+    def _remove(self, instance: Instance, owners: set[str]) -> None:
+        meant = path_of(self._root, instance)
+        there = self._nodes.of_key(instance.key)
+        for path in sorted({meant, *(one.path for one in there if (one.instance.owner or "") in owners)}):
+            self._delete(path, owners)
+
+    def _delete(self, path: str, owners: set[str]) -> None:
+        there = self._ensemble.nodes([path])[path]
+        if there is not None:
+            self._require_owner(there, owners)
+            with self._ensemble.asked(f"remove {path}"), suppress(NoNodeError):  # somebody else did
+                self._client.delete_async(path, version=there.version).get(timeout=CALL_SECONDS)
+            self._nodes.put(there)
+        self._nodes.drop(path, by_us=True)
+
+    def _require_owner(self, there: Node, owners: set[str]) -> None:
+        """Refuse to touch what is somebody else's, or cannot be read."""
+        one = there.instance
+        why = one.unreadable
+        if not why and (one.owner or "") not in owners:
+            why = f"it {whose(one)}"
+        elif not why and self._nodes.is_of_another_cluster(one):
+            why = "it belongs to another cluster of this name"
+        if why:
+            raise OwnershipConflict(f"{there.path} was left as it is: {why}")
+
+
+def path_of(root: str, instance: Instance) -> str:
+    """Return where an instance stands: below the name that callers use, as it is written."""
+    return f"{root}/{instance.vip_address}/{instance.instance_id}"
+
+
+def marker_path(root: str, cluster: str) -> str:
+    """Return where a cluster's marker stands, outside of the root: Spring would take it for a service."""
+    return f"/eurekube{root}/{cluster}"

@@ -1,0 +1,162 @@
+"""One ensemble behind the door that every registry has."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+
+from eurekube_provider.core.durations import Distribution
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
+from eurekube_provider.core.liveness import Liveness
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.registry import Figures, Reading, RegistryListener, Server
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.ensemble import Ensemble
+from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.reader import AGAIN_SECONDS, Reader
+from eurekube_provider.zookeeper.writer import Writer
+
+_log = logging.getLogger(__name__)
+
+
+class ZooKeeperRegistry:
+    """One ensemble as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
+
+    Nothing is renewed: what stands there stays until somebody removes it. So what the operator would leave to
+    lapse is removed, as soon as the ensemble answers.
+    """
+
+    def __init__(
+        self,
+        connection: ZooKeeperConnection,
+        cluster: Cluster,
+        operator_name: str,
+        _resync_seconds: float,
+        *,
+        may_write: Callable[[], bool] = lambda: True,
+        check_cluster: bool = False,
+        **_: object,
+    ) -> None:
+        self._cluster, self._may_write = cluster, may_write
+        self._ensemble = Ensemble(connection)
+        self._nodes = nodes = Nodes(cluster, checks_cluster=check_cluster)
+        self._reader = Reader(self._ensemble, nodes, self._refusal)
+        self._writer = Writer(self._ensemble, nodes, cluster, operator_name, may_write)
+        self.condition, self.known = self._reader.condition, nodes.known
+        self.owners, self.clusters, self.up = nodes.owners, nodes.clusters, nodes.up
+        self._leads, self._stopped = threading.Event(), threading.Event()
+        self._lock, self._leaving = threading.Lock(), dict[Key, Instance]()
+        self._thread = threading.Thread(target=self._run, name="zookeeper-removals", daemon=True)
+
+    def start(self, listener: RegistryListener | None = None) -> None:
+        """Begin to read."""
+        self._reader.start(listener)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read and change nothing more; nothing is removed."""
+        self._stopped.set()
+        self._reader.stop()
+        self._writer.close()
+        self._ensemble.close()
+
+    def get(self, key: Key) -> Instance | None:
+        """Return one instance, as far as known."""
+        return next((one.instance for one in self._nodes.of_key(key)), None)
+
+    def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
+        """Read what is known of these once more; what is not known a watch tells of."""
+        paths = [one.path for key in keys for one in self._nodes.of_key(key)] if known_too else []
+        for path, node in self._ensemble.nodes(paths).items() if paths else ():
+            self._reader.tell(self._nodes.drop(path) if node is None else self._nodes.put(node))
+
+    def read_everywhere(self, keys: Iterable[Key]) -> Reading:
+        """Read what the ensemble holds of these at this moment; one that no watch told of is not there."""
+        wanted = dict.fromkeys(keys)
+        held = self._ensemble.nodes(one.path for one in self._nodes.all() if one.instance.key in wanted)
+        found = {one.instance.key: one.instance for one in held.values() if one is not None}
+        return Reading({self._ensemble.url: {**wanted, **found}})
+
+    def apply(self, plan: Plan, owner: str) -> Outcome:
+        """Carry out a plan on behalf of ``owner``."""
+        for change in plan.changes:
+            self.keep(change.instance)
+        return self._writer.apply(plan, owner)
+
+    def keep(self, instance: Instance) -> None:
+        """Let what stands there stay."""
+        with self._lock:
+            self._leaving.pop(instance.key, None)
+
+    def let_lapse(self, instance: Instance) -> None:
+        """Remove what is this cluster's as soon as the ensemble answers: nobody would forget it."""
+        is_named_so = self._cluster.syncer_of(instance.owner) is not None
+        if is_named_so and not self._nodes.is_of_another_cluster(instance):
+            with self._lock:
+                self._leaving[instance.key] = instance
+
+    def forgotten(self, _owner: str) -> list[Instance]:
+        """Return nothing: what is not there any more was removed."""
+        return []
+
+    def give_up(self, _owner: str, _wanted: Collection[Key] = ()) -> None:
+        """Do nothing: nothing is forgotten."""
+
+    def take_over(self, expected: int) -> None:  # noqa: ARG002 - nothing is renewed
+        """Begin to say that this cluster's operator writes here."""
+        self._leads.set()
+
+    def stand_by(self) -> None:
+        """Remove nothing more."""
+        self._leads.clear()
+        with self._lock:
+            self._leaving.clear()
+
+    def figures(self, *, in_full: bool = False) -> Figures:  # noqa: ARG002 - nothing costs more
+        """Return what metrics tell; nothing is renewed, so that there are no renewals."""
+        read_at = self._reader.answered_at if self._reader.read_at is not None else None
+        is_up = self._ensemble.client.connected or (None if read_at is None else False)
+        error = "" if is_up else str(self._ensemble.unreachable())
+        url, since, times = self._ensemble.url, self._reader.changed_at, Distribution()
+        server = Server(url, is_up, since, error, None, {}, times, answered_at=read_at)
+        return Figures([server], read_at=read_at, registered=len(self._nodes.paths()))
+
+    def liveness(self) -> list[Liveness]:
+        """Tell whether the threads live and make progress."""
+        return [self._reader.liveness(), Liveness("zookeeper-removals", self._thread.is_alive())]
+
+    def _refusal(self) -> ConfigurationError | None:
+        """Return why this ensemble must not be worked on: another cluster of our name writes here."""
+        for one in self._nodes.all():
+            if self._nodes.is_of_another_cluster(one.instance):
+                uid = one.instance.metadata.get(CLUSTER_UID_KEY)
+                return ConfigurationError(
+                    f"the cluster name {self._cluster.name!r} is in use at {self._ensemble.url} by another"
+                    f" cluster, of the UID {uid}: set --cluster-name to another one, or, if that cluster is"
+                    " gone for good, --take-over-cluster true"
+                )
+        return None
+
+    def _run(self) -> None:
+        """Remove what nobody would forget, and keep the marker."""
+        while not self._stopped.wait(AGAIN_SECONDS):
+            if self._leads.is_set() and self._ensemble.client.connected and self._may_write():
+                with suppress(EurekubeError):  # which the next change meets as well, and says
+                    self._writer.mark()
+                    for instance in list(self._leaving.values()):
+                        if instance.key in self._leaving:  # else somebody wants it again meanwhile
+                            self._remove(instance)
+
+    def _remove(self, instance: Instance) -> None:
+        told = {"application": instance.application, "instance": instance.instance_id}
+        error = self._writer.remove(instance)
+        if error is None or isinstance(error, OwnershipConflict):  # which is not ours any more
+            self.keep(instance)
+        if error is None:
+            _log.info("what nobody would forget was removed", extra=told)
+        else:
+            _log.warning("what nobody would forget was not removed", extra={**told, "error": str(error)})

@@ -1,0 +1,231 @@
+"""Real ZooKeeper servers, an ensemble of one or three, and a caller; Maven gets or makes their jars once.
+
+Kept in the cache under a hash of the sources. The settings are ZooKeeper's own defaults, but for the
+tick, a second, so that a server that is gone is noticed within seconds.
+"""
+
+import hashlib
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import requests
+
+from lab.builds import find_tool, run_tool
+from lab.cache import cache_folder, filled_atomically, locked
+from lab.errors import LabError
+from lab.eureka import Java, find_java
+from lab.ports import HOST, free_ports
+from lab.processes import Process, kill_all
+from lab.progress import say
+from lab.tcp_proxy import TcpProxy
+
+_SERVER = Path(__file__).parent / "zookeeper-server"
+_CLIENT = Path(__file__).parent / "zookeeper-client"
+_JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx128m")
+_TICK_MS = 1000
+
+
+class ZooKeeperServer(Process):
+    """One server; clients reach it at `port`."""
+
+    def __init__(
+        self,
+        number: int,
+        ports: Sequence[Sequence[int]],
+        java: Java,
+        package: Path,
+        directory: Path,
+        pem: Path | None,
+    ):
+        self.port = ports[number][0]
+        data = directory / f"zookeeper-{number + 1}"
+        data.mkdir(parents=True)
+        (data / "myid").write_text(f"{number + 1}\n")
+        lines = [
+            f"dataDir={data}",
+            f"clientPort={self.port}",
+            f"clientPortAddress={HOST}",
+            f"tickTime={_TICK_MS}",
+            "initLimit=10",
+            "syncLimit=5",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=ruok,srvr,mntr",
+        ]
+        if pem is not None:
+            lines += [
+                f"secureClientPort={ports[number][3]}",
+                f"secureClientPortAddress={HOST}",
+                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+                f"ssl.keyStore.location={pem}",
+                f"ssl.trustStore.location={pem}",
+                "ssl.clientAuth=none",
+            ]
+        if len(ports) > 1:
+            lines += [
+                f"server.{id_}={HOST}:{quorum}:{election}"
+                for id_, (_, quorum, election, _) in enumerate(ports, 1)
+            ]
+        (data / "zoo.cfg").write_text("\n".join(lines) + "\n")
+        super().__init__(
+            f"zookeeper-{number + 1}",
+            [
+                java.path,
+                *_JVM_OPTIONS,
+                "-cp",
+                f"{package / 'target' / 'lib'}/*",
+                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+                str(data / "zoo.cfg"),
+            ],
+            log=directory / "logs" / f"zookeeper-{number + 1}.log",
+            is_ready=lambda: self.role() is not None,
+        )
+
+    def role(self) -> str | None:
+        """`standalone`, `leader` or `follower`; None while it serves nobody."""
+        try:
+            with socket.create_connection((HOST, self.port), 2.0) as connection:
+                connection.sendall(b"srvr")
+                answer = b""
+                while part := connection.recv(4096):
+                    answer += part
+        except OSError:
+            return None
+        found = [line for line in answer.decode().splitlines() if line.startswith("Mode: ")]
+        return found[0].removeprefix("Mode: ") if found else None
+
+
+class ZooKeepers:
+    """An ensemble. Clients may go through `proxies`, one before each server, which can be broken.
+
+    With a `pem`, a file with key and certificate, the first server speaks TLS at `tls_url`.
+    """
+
+    def __init__(self, count: int = 1, pem: Path | None = None) -> None:
+        if count not in (1, 3):
+            raise LabError(f"an ensemble of the lab has one server or three, not {count}")
+        java = find_java()
+        package = _made(_SERVER, java)
+        drawn = free_ports(4 * count)
+        ports = [drawn[4 * number : 4 * number + 4] for number in range(count)]
+        self.tls_url = f"zookeepers://{HOST}:{ports[0][3]}"
+        self._directory = Path(tempfile.mkdtemp(prefix="eurekube-zookeeper-"))
+        self.servers = [
+            ZooKeeperServer(number, ports, java, package, self._directory, pem) for number in range(count)
+        ]
+        self.proxies: list[TcpProxy] = []
+
+    def __enter__(self) -> Self:
+        try:
+            for server in self.servers:
+                server.launch()
+            for server in self.servers:
+                server.wait_until_ready()
+            for server in self.servers:
+                proxy = TcpProxy(server.port)
+                proxy.start()
+                self.proxies.append(proxy)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """The URL of the ensemble."""
+        return "zookeeper://" + ",".join(f"{HOST}:{one.port}" for one in self.servers)
+
+    @property
+    def proxied_url(self) -> str:
+        """The same through the proxies."""
+        return "zookeeper://" + ",".join(f"{HOST}:{one.port}" for one in self.proxies)
+
+    def close(self) -> None:
+        """End all servers; what they held is lost."""
+        for proxy in self.proxies:
+            proxy.stop()
+        kill_all(self.servers)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+class ZooKeeperClient(Process):
+    """The application of `zookeeper-client/`: a caller that finds services by Spring Cloud Zookeeper.
+
+    Its caches are as they are by default unless `settings`, Spring properties, say otherwise.
+    """
+
+    def __init__(self, url: str, root: str, log_directory: Path, settings: Mapping[str, str]) -> None:
+        java = find_java()
+        (self.port,) = free_ports(1)
+        self._session = requests.Session()
+        self._session.trust_env = False
+        properties = {
+            "server.address": HOST,
+            "server.port": str(self.port),
+            "spring.application.name": "caller",
+            "spring.cloud.zookeeper.connect-string": url.removeprefix("zookeeper://"),
+            "spring.cloud.zookeeper.discovery.root": root,
+            **settings,
+        }
+        arguments = [f"--{key}={value}" for key, value in properties.items()]
+        jar = _made(_CLIENT, java) / "target" / "zookeeper-client.jar"
+        super().__init__(
+            "zookeeper-client",
+            [java.path, *_JVM_OPTIONS, "-jar", jar, *arguments],
+            log=log_directory / "zookeeper-client.log",
+            is_ready=self._answers,
+        )
+
+    def get(self, path: str) -> Any:
+        """Return its answer to one request."""
+        answer = self._session.get(f"http://{HOST}:{self.port}{path}", timeout=60)
+        answer.raise_for_status()
+        return answer.json()
+
+    def close(self) -> None:
+        """End it at once."""
+        self.kill()
+        self._session.close()
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.get("/instances/nobody") == [])
+        except requests.exceptions.RequestException:
+            return False
+
+
+def _made(project: Path, java: Java) -> Path:
+    """A copy of a Maven project that is packaged, from the cache or made."""
+    digest = hashlib.sha256(java.version.encode())
+    for source in sorted(path for path in project.rglob("*") if path.is_file()):
+        if "target" not in source.relative_to(project).parts:
+            digest.update(str(source.relative_to(project)).encode() + b"\0" + source.read_bytes())
+    folder = cache_folder() / project.name / digest.hexdigest()[:12]
+    if folder.exists():
+        return folder
+    maven = find_tool("mvn")
+    if maven is None:
+        raise LabError(f"Maven is missing; it makes {project.name}: install it (Debian package maven)")
+    with locked(project.name):
+        if not folder.exists():
+            with filled_atomically(folder) as content:
+                shutil.copytree(project, content, ignore=shutil.ignore_patterns("target"), dirs_exist_ok=True)
+                run_tool(
+                    f"making {project.name} with Maven (once)",
+                    [str(maven), "-B", "-Dstyle.color=never", "package"],
+                    directory=content,
+                    environment=os.environ,
+                    log=cache_folder() / ".logs" / f"{project.name}.log",
+                )
+            say(f"{project.name}: in the cache now ({folder})")
+    return folder

@@ -1,0 +1,439 @@
+"""Real ZooKeeper servers: what becomes of what is registered when servers, sessions or others fail."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.exceptions import NoAuthError
+from kazoo.security import make_digest_acl
+
+from eurekube_provider.core.errors import (
+    OwnershipConflict,
+    RegistryDenied,
+    RegistryError,
+    RegistryUnreachable,
+)
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import Action, Change, Plan, plan
+from eurekube_provider.core.registry import Failing, Refused, Unread, Well
+from eurekube_provider.zookeeper.codec import STATUS_KEY, Node, encode
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.ensemble import Ensemble
+from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.servers import ZooKeeperServers
+from eurekube_provider.zookeeper.writer import Writer, marker_path, path_of
+from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
+from lab.waiting import wait_until
+from lab.zookeeper import ZooKeepers
+from tests.faults.certificates import make_certificate
+
+pytestmark = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper runs on Java")]
+
+CLUSTER, OWNER = Cluster("lab", "uid-1"), "cluster/lab/shop/rating"
+SECONDS = 30.0
+
+
+def instance(name: str, owner: str | None = OWNER, uid: str = CLUSTER.uid) -> Instance:
+    """One that an owner wants."""
+    metadata = {"eurekube.owner": owner, "eurekube.cluster-uid": uid} if owner else {}
+    return Instance(
+        "RATING", name, "10.0.0.1", "10.0.0.1", Port(8080), vip_address="Rating", metadata=metadata
+    )
+
+
+def registers(*instances: Instance) -> Plan:
+    """A plan that registers these."""
+    return Plan(tuple(Change(Action.REGISTER, one) for one in instances))
+
+
+def removes(*instances: Instance) -> Plan:
+    """A plan that removes these."""
+    return plan((), instances, OWNER)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[ZooKeepers]:
+    """An ensemble; each test leaves it whole."""
+    with ZooKeepers(3) as made:
+        yield made
+
+
+def connection(url: str, **said: str) -> ZooKeeperConnection:
+    """A connection."""
+    return ZooKeeperConnection.configured({"url": url, **said}.get)
+
+
+@contextmanager
+def leading(
+    to: ZooKeeperConnection, cluster: Cluster = CLUSTER, may_write: Callable[[], bool] = lambda: True
+) -> Iterator[ZooKeeperRegistry]:
+    """A registry that was read, and leads."""
+    made = ZooKeeperRegistry(to, cluster, "operator", 15.0, may_write=may_write, check_cluster=True)
+    made.start()
+    try:
+        wait_until(lambda: not isinstance(made.condition(), Unread), "the first reading", SECONDS)
+        made.take_over(0)
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def to(three: ZooKeepers, unique_name: str) -> ZooKeeperConnection:
+    """The ensemble, through proxies, with a root of the test's own."""
+    return connection(f"{three.proxied_url}/{unique_name}")
+
+
+@pytest.fixture
+def other(three: ZooKeepers, to: ZooKeeperConnection) -> Iterator[ZooKeeperServers]:
+    """Somebody else who reads and writes there, by another way."""
+    made = ZooKeeperServers(connection(three.url + to.root))
+    made.connect()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def registry(to: ZooKeeperConnection) -> Iterator[ZooKeeperRegistry]:
+    """A registry that leads, with one instance."""
+    with leading(to) as made:
+        assert made.apply(registers(instance("a")), OWNER).failures == ()
+        yield made
+
+
+def is_well(registry: ZooKeeperRegistry) -> bool:
+    """Return whether it was read and answers."""
+    return registry.condition() == Well()
+
+
+def ids(of: ZooKeeperServers | ZooKeeperRegistry) -> set[str]:
+    """The ids of all instances; none of a server that has just failed."""
+    try:
+        there = of.known() if isinstance(of, ZooKeeperRegistry) else of.list_everywhere()[0]
+    except RegistryError:
+        return set()
+    return {one.instance_id for one in there}
+
+
+def is_done(registry: ZooKeeperRegistry, steps: Plan) -> bool:
+    """Carry out a plan; whether all of it was."""
+    return registry.apply(steps, OWNER).failures == ()
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause", "cut off"])
+def test_a_member_that_fails_costs_nothing(
+    three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers, fault: str
+) -> None:
+    """Whichever it was: another one is asked within seconds, and what changed is found."""
+    for server, proxy in zip(three.servers, three.proxies, strict=True):
+        if fault == "cut off":
+            proxy.hang()
+        else:
+            getattr(server, fault)()
+        try:
+            wait_until(
+                lambda: registry.apply(registers(instance("b")), OWNER).failures == (), "a write", SECONDS
+            )
+            wait_until(lambda: "b" in ids(other), "it to be seen", SECONDS)
+            path = path_of(other.connection.root, instance("c"))
+            other.client.retry(other.client.create, path, encode(instance("c"), 1))
+            wait_until(lambda: ids(registry) == {"a", "b", "c"}, "what somebody else wrote", SECONDS)
+            gone = removes(instance("b"), instance("c"))
+            wait_until(partial(is_done, registry, gone), "a removal", SECONDS)
+        finally:
+            proxy.heal()
+            if fault == "kill":
+                server.start()
+            elif fault == "pause":
+                server.resume()
+        wait_until(lambda: ids(other) == ids(registry) == {"a"}, "all to be level", SECONDS)
+    wait_until(lambda: is_well(registry), "it to be well", SECONDS)
+
+
+def test_without_a_majority_everything_stays(
+    three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers
+) -> None:
+    """Nothing is lost or said to be done; what was to leave is removed once it answers."""
+    ends = [server for server in three.servers if server.role() == "follower"]
+    for server in ends:
+        server.kill()
+    try:
+        wait_until(lambda: isinstance(registry.condition(), Failing), "it to be noticed", SECONDS)
+        outcome = registry.apply(registers(instance("b")), OWNER)
+        assert [type(one.error) for one in outcome.failures] == [RegistryUnreachable]
+        assert ids(registry) == {"a"}
+        registry.let_lapse(instance("a"))
+
+        def lasts() -> bool:
+            """Return whether it was noticed for good: a leader answers on until it misses its followers."""
+            found = registry.condition()
+            return isinstance(found, Failing) and found.lasts
+
+        wait_until(lasts, "it to last", SECONDS)
+    finally:
+        for server in ends:
+            server.launch()
+        for server in ends:
+            server.wait_until_ready()
+    wait_until(lambda: is_well(registry) and "a" not in ids(registry), "the removal", SECONDS)
+    wait_until(lambda: other.client.connected, "the other one to be connected", SECONDS)
+    # A write that got no answer may have been done: whoever leads sees it, and judges it by its owner.
+    assert {one.instance_id for one in other.list_everywhere()[0]} == ids(registry)
+
+
+def test_a_lost_session_takes_nothing_out(
+    three: ZooKeepers, registry: ZooKeeperRegistry, other: ZooKeeperServers
+) -> None:
+    """Not even one that ended for good; what changed meanwhile is found."""
+    for proxy in three.proxies:
+        proxy.hang()
+    time.sleep(8.0)  # a session lives for six seconds
+    assert ids(other) == {"a"}
+    other.client.create(path_of(other.connection.root, instance("b")), encode(instance("b"), 1))
+    for proxy in three.proxies:
+        proxy.heal()
+    wait_until(lambda: ids(registry) == {"a", "b"} and is_well(registry), "everything to be read", SECONDS)
+
+
+def test_what_others_wrote_is_judged_by_its_owner(
+    registry: ZooKeeperRegistry, other: ZooKeeperServers
+) -> None:
+    """Also what stands there since a moment ago, of which no watch has told."""
+    path = path_of(other.connection.root, instance("a"))
+    other.client.delete(path)
+    other.client.create(path, encode(instance("a", None), 1))
+    outcome = registry.apply(removes(instance("a")), OWNER)
+    assert [type(one.error) for one in outcome.failures] == [OwnershipConflict]
+    assert registry.apply(registers(instance("a")), OWNER).done == ()
+    assert ids(other) == {"a"}
+
+
+def test_a_status_that_somebody_set_stays_and_the_removal_still_happens(
+    registry: ZooKeeperRegistry, other: ZooKeeperServers
+) -> None:
+    """As an actuator call of the application would set it."""
+    path = path_of(other.connection.root, instance("a"))
+    document = json.loads(other.client.get(path)[0])
+    document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
+    other.client.set(path, json.dumps(document).encode())
+    want = replace(instance("a"), metadata={**instance("a").metadata, "color": "red"})
+    update = Plan((Change(Action.UPDATE, want, instance("a")),))
+    assert registry.apply(update, OWNER).failures == ()
+    found = other.read("RATING", "a")
+    assert found is not None
+    assert (found.status, found.metadata["color"]) == (Status.OUT_OF_SERVICE, "red")
+    assert not plan([want], registry.known(owner=OWNER), OWNER)
+    assert registry.apply(removes(want), OWNER).failures == ()
+    assert ids(other) == set()
+
+
+class Raced(Ensemble):
+    """A client that somebody else is faster than, once, after each first read."""
+
+    race: Callable[[], None] | None = None
+
+    def nodes(
+        self, paths: Iterable[str], watch: Callable[[Any], None] | None = None
+    ) -> dict[str, Node | None]:
+        """Read, and then have the other one act."""
+        found = super().nodes(paths, watch)
+        race, self.race = self.race, None
+        if race is not None:
+            race()
+        return found
+
+
+@pytest.fixture
+def raced(to: ZooKeeperConnection) -> Iterator[tuple[Raced, Writer]]:
+    """A writer whose client is one."""
+    ensemble = Raced(to)
+    ensemble.client.start()
+    writer = Writer(ensemble, Nodes(CLUSTER, checks_cluster=True), CLUSTER, "operator", lambda: True)
+    assert writer.apply(registers(instance("a")), OWNER).failures == ()
+    yield ensemble, writer
+    writer.close()
+    ensemble.close()
+
+
+@pytest.mark.parametrize("act", ["update", "remove"])
+def test_what_is_replaced_after_it_was_read_is_read_again(
+    raced: tuple[Raced, Writer], other: ZooKeeperServers, act: str
+) -> None:
+    """Somebody else's node in the place of ours is neither written nor removed."""
+    ensemble, writer = raced
+    path = path_of(other.connection.root, instance("a"))
+    theirs = encode(instance("a", None), 1)
+
+    def replaces() -> None:
+        other.client.delete(path)
+        other.client.create(path, theirs)
+
+    ensemble.race = replaces
+    changed = replace(instance("a"), host_name="10.0.0.9")
+    steps = removes(instance("a")) if act == "remove" else Plan((Change(Action.UPDATE, changed, changed),))
+    assert [type(one.error) for one in writer.apply(steps, OWNER).failures] == [OwnershipConflict]
+    assert other.client.get(path)[0] == theirs
+
+
+def test_what_somebody_removed_does_not_come_back_by_an_update(
+    registry: ZooKeeperRegistry, other: ZooKeeperServers
+) -> None:
+    """Its pod may be gone: whoever wants it registers it, when a watch has told that it is not there."""
+    other.client.delete(path_of(other.connection.root, instance("a")))
+    changed = replace(instance("a"), host_name="10.0.0.9")
+    assert registry.apply(Plan((Change(Action.UPDATE, changed, changed),)), OWNER).failures == ()
+    assert ids(other) == set()
+    wait_until(lambda: registry.known() == [], "the watch", SECONDS)
+
+
+def test_a_status_that_is_set_after_it_was_read_stays(
+    raced: tuple[Raced, Writer], other: ZooKeeperServers
+) -> None:
+    """The write that did not know of it is not done."""
+    ensemble, writer = raced
+    path = path_of(other.connection.root, instance("a"))
+
+    def sets_a_status() -> None:
+        document = json.loads(other.client.get(path)[0])
+        document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
+        other.client.set(path, json.dumps(document).encode())
+
+    ensemble.race = sets_a_status
+    changed = replace(instance("a"), host_name="10.0.0.9")
+    assert writer.apply(Plan((Change(Action.UPDATE, changed, changed),)), OWNER).failures == ()
+    found = other.read("RATING", "a")
+    assert found is not None
+    assert (found.status, found.host_name) == (Status.OUT_OF_SERVICE, "10.0.0.9")
+
+
+def test_a_foreign_payload_costs_only_itself(registry: ZooKeeperRegistry, other: ZooKeeperServers) -> None:
+    """It is shown as unreadable, and never changed."""
+    path = path_of(other.connection.root, instance("theirs"))
+    other.client.create(path, b'{"name": "Rating", "payload": {"@class": "com.example.Other"}}')
+    wait_until(lambda: ids(registry) == {"a", "theirs"}, "it to be read", SECONDS)
+    found = registry.get(("RATING", "theirs"))
+    assert found is not None
+    assert "com.example.Other" in found.unreadable
+    for steps in (registers(instance("theirs")), removes(instance("theirs"))):
+        assert [type(one.error) for one in registry.apply(steps, OWNER).failures] == [OwnershipConflict]
+    assert b"com.example.Other" in other.client.get(path)[0]
+    assert registry.apply(registers(instance("b")), OWNER).failures == ()
+
+
+def test_a_changed_name_moves_the_node(registry: ZooKeeperRegistry, other: ZooKeeperServers) -> None:
+    """A former name's node goes once the new one stands, also where a move was cut short."""
+    moved = replace(instance("a"), vip_address="Stars", secure_vip_address="")
+    other.client.create(path_of(other.connection.root, moved), encode(moved, 1), makepath=True)
+    wait_until(lambda: len(registry.known(owner=OWNER)) == 2, "both", SECONDS)
+    steps = plan([moved], registry.known(owner=OWNER), OWNER)
+    assert registry.apply(steps, OWNER).failures == ()
+    assert [one.path for one in other.nodes()] == [path_of(other.connection.root, moved)]
+    assert not plan([moved], registry.known(owner=OWNER), OWNER)
+
+
+def test_another_cluster_of_our_name_is_refused(to: ZooKeeperConnection, registry: ZooKeeperRegistry) -> None:
+    """And nothing of it is touched."""
+    assert is_well(registry)
+    twin = Cluster("lab", "uid-2")
+    with leading(to, twin) as made:
+        assert isinstance(made.condition(), Refused)
+        made.let_lapse(instance("a"))
+        outcome = made.apply(removes(instance("a")), OWNER)
+        assert [type(one.error) for one in outcome.failures] == [OwnershipConflict]
+    assert ids(registry) == {"a"}
+
+
+def test_a_replica_that_lost_the_lease_writes_nothing(
+    to: ZooKeeperConnection, other: ZooKeeperServers
+) -> None:
+    """Also what was to be removed once the ensemble answers."""
+    leads = [True]
+    with leading(to, may_write=lambda: leads[0]) as made:
+        made.apply(registers(instance("a")), OWNER)
+        leads[0] = False
+        made.let_lapse(instance("a"))
+        time.sleep(5.0)  # it looks each two seconds
+        assert ids(other) == {"a"}
+
+
+def test_the_marker_says_who_wrote(registry: ZooKeeperRegistry, other: ZooKeeperServers) -> None:
+    """And whatever its cluster has is left behind once it is old, or gone, but for what pods have."""
+    assert is_well(registry)
+    assert other.marker("lab") == ("operator", False)
+    assert other.left_behind() == {}
+    path = marker_path(other.connection.root, "lab")
+    said = json.loads(other.client.get(path)[0])
+    other.client.set(path, json.dumps({**said, "writtenAt": "2020-01-01T00:00:00Z"}).encode())
+    assert [one.instance.instance_id for one in other.left_behind()["lab"]] == ["a"]
+    assert other.left_behind({"10.0.0.1"}) == {}
+    other.client.delete(path)
+    (node,) = other.left_behind()["lab"]
+    assert other.remove(node) is None
+    assert ids(other) == set()
+
+
+def test_only_its_user_changes_what_was_written(three: ZooKeepers, unique_name: str) -> None:
+    """By digest; everybody reads it. Who may not write says so."""
+    to = connection(f"{three.url}/{unique_name}", user="eureka", password="s3cret")
+    stranger = ZooKeeperServers(connection(f"{three.url}/{unique_name}"))
+    stranger.connect()
+    try:
+        with leading(to) as made:
+            assert made.apply(registers(instance("a")), OWNER).failures == ()
+            assert ids(stranger) == {"a"}
+            with pytest.raises(NoAuthError):
+                stranger.client.set(path_of(to.root, instance("a")), b"{}")
+            service = path_of(to.root, instance("a")).rpartition("/")[0]
+            ours = ZooKeeperServers(to)
+            ours.connect()
+            ours.client.set_acls(service, [make_digest_acl("nobody", "else", all=True)])
+            ours.close()
+            outcome = made.apply(registers(instance("b")), OWNER)
+            assert [type(one.error) for one in outcome.failures] == [RegistryDenied]
+    finally:
+        stranger.close()
+
+
+# kazoo leaves the sockets of handshakes that failed to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_tls(tmp_path: Path, unique_name: str) -> None:
+    """With the authority that is named, and with no other."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates, and is not installed")
+    own, strange = make_certificate(tmp_path, "own"), make_certificate(tmp_path, "strange")
+    pem = tmp_path / "server.pem"
+    pem.write_text(own.key.read_text() + own.certificate.read_text())
+    with ZooKeepers(pem=pem) as made:
+        url = f"{made.tls_url}/{unique_name}"
+        with leading(connection(url, **{"ca-file": str(own.certificate)})) as registry:
+            assert registry.apply(registers(instance("a")), OWNER).failures == ()
+        other = ZooKeeperServers(connection(url, **{"ca-file": str(strange.certificate)}))
+        with closing(other), pytest.raises(RegistryUnreachable):
+            other.connect()
+
+
+def test_two_thousand_instances(
+    registry: ZooKeeperRegistry, to: ZooKeeperConnection, three: ZooKeepers
+) -> None:
+    """Registered, read by another replica, found again after a lost connection, and removed."""
+    many = [instance(f"many-{number}") for number in range(2_000)]
+    assert registry.apply(registers(*many), OWNER).failures == ()
+    with leading(to, may_write=lambda: False) as standby:
+        assert len(standby.known(owner=OWNER)) == len(many) + 1
+        for proxy in three.proxies:
+            proxy.cut()
+        late = registers(instance("late"))
+        wait_until(lambda: registry.apply(late, OWNER).failures == (), "a write", SECONDS)
+        wait_until(lambda: is_well(standby) and is_well(registry), "both to be well", SECONDS)
+        assert registry.apply(removes(*many), OWNER).failures == ()
+        wait_until(lambda: len(standby.known(owner=OWNER)) <= 2, "the removals to be seen", SECONDS)

@@ -1,0 +1,160 @@
+"""A real Spring Cloud Zookeeper client finds and calls what we register, and we read what it registers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import plan
+from eurekube_provider.core.registry import Well
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
+from lab.errors import LabError
+from lab.waiting import wait_until
+from lab.zookeeper import ZooKeeperClient, ZooKeepers
+
+pytestmark = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper and its client run on Java")]
+
+OWNER, ROOT = "cluster/lab/shop/rating", "/apps"
+CACHE_SECONDS = 3.0
+"""Its load balancer's cache, which is 35 s by default: a roll-out would take minutes."""
+
+DRAIN_SECONDS = CACHE_SECONDS + 3.0
+
+
+class Pod(ThreadingHTTPServer):
+    """A process that answers with its name."""
+
+    def __init__(self, name: str) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(name.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.name = name
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def instance(self, status: Status = Status.UP) -> Instance:
+        """Return its registered instances."""
+        metadata = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "uid-1"}
+        port, address = Port(self.server_port), "127.0.0.1"
+        one = Instance("Rating", self.name, address, address, port, vip_address="Rating", metadata=metadata)
+        return replace(one, status=status)
+
+    def end(self) -> None:
+        """Answer nobody any more."""
+        self.shutdown()
+        self.server_close()
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[ZooKeepers]:
+    """One server."""
+    with ZooKeepers() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(ensemble: ZooKeepers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperClient]:
+    """A caller, which registers itself as well."""
+    settings = {"spring.cloud.loadbalancer.cache.ttl": f"{CACHE_SECONDS:.0f}s"}
+    log: Path = tmp_path_factory.mktemp("client")
+    try:
+        made = ZooKeeperClient(ensemble.url, ROOT, log, settings)
+    except LabError as error:
+        pytest.skip(str(error))
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def registry(ensemble: ZooKeepers) -> Iterator[ZooKeeperRegistry]:
+    """An operator's registry."""
+    to = ZooKeeperConnection.configured({"url": ensemble.url + ROOT}.get)
+    made = ZooKeeperRegistry(to, Cluster("lab", "uid-1"), "operator", 15.0)
+    made.start()
+    wait_until(lambda: made.condition() == Well(), "the first reading", 30.0)
+    made.take_over(0)
+    yield made
+    made.stop()
+
+
+def holds(registry: ZooKeeperRegistry, *instances: Instance) -> None:
+    """Bring the registry to these."""
+    steps = plan(instances, registry.known(application="rating"), OWNER)
+    assert registry.apply(steps, OWNER).failures == ()
+
+
+def test_it_finds_what_is_registered(client: ZooKeeperClient, registry: ZooKeeperRegistry) -> None:
+    """By the name as it is written. A discovery client is given what is DOWN, the load balancer is not."""
+    up, down = Pod("up"), Pod("down")
+    holds(registry, up.instance(), down.instance(Status.DOWN))
+    try:
+        found = {one["id"]: one for one in client.get("/instances/Rating")}
+        assert set(found) == {"up", "down"}
+        assert found["up"]["uri"] == f"http://127.0.0.1:{up.server_port}"
+        assert found["up"]["metadata"]["eurekube.owner"] == OWNER
+        assert client.get("/instances/rating") == []
+        assert set(client.get("/calls/Rating/6")) == {"up"}
+    finally:
+        holds(registry)
+        for one in (up, down):
+            one.end()
+    secure = replace(up.instance(), port=Port(8443, enabled=False), secure_port=Port(8443))
+    holds(registry, secure)
+    assert [one["uri"] for one in client.get("/instances/Rating")] == ["https://127.0.0.1:8443"]
+    holds(registry)
+
+
+def test_what_it_registers_itself_is_read(client: ZooKeeperClient, registry: ZooKeeperRegistry) -> None:
+    """As nobody's of ours, and whole."""
+    wait_until(lambda: bool(registry.known(application="caller")), "it to be read", 30.0)
+    (one,) = registry.known(application="caller")
+    assert (one.owner, one.status, one.unreadable) == (None, Status.UP, "")
+    assert one.port == Port(client.port)
+
+
+def test_a_roll_out_with_a_drain_fails_no_call(client: ZooKeeperClient, registry: ZooKeeperRegistry) -> None:
+    """Each pod is registered before its predecessor leaves, which goes on for as long as callers may."""
+    serving = [Pod("one-1"), Pod("two-1")]
+    holds(registry, *[one.instance() for one in serving])
+    answers: list[str] = []
+    ended = threading.Event()
+
+    def call() -> None:
+        while not ended.is_set():
+            answers.extend(client.get("/calls/Rating/20"))
+
+    wait_until(lambda: set(client.get("/calls/Rating/4")) == {"one-1", "two-1"}, "both to be called", 30.0)
+    caller = threading.Thread(target=call)
+    caller.start()
+    try:
+        for number, name in enumerate(("one-2", "two-2")):
+            old, serving[number] = serving[number], Pod(name)
+            holds(registry, old.instance(), *[one.instance() for one in serving])
+            holds(registry, *[one.instance() for one in serving])
+            time.sleep(DRAIN_SECONDS)
+            old.end()
+        wait_until(lambda: set(answers[-20:]) == {"one-2", "two-2"}, "the new ones to be called", 30.0)
+    finally:
+        ended.set()
+        caller.join()
+        holds(registry)
+        for one in serving:
+            one.end()
+    assert [one for one in answers if one.startswith("failed")] == []
+    assert {"one-1", "two-1", "one-2", "two-2"} == set(answers)

@@ -1,0 +1,269 @@
+"""An operator with a connection to a real ZooKeeper: what callers find there, and whoever else writes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import requests
+
+from eurekube_provider.cli import keepalive_command
+from eurekube_provider.cli.main import main
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.servers import ZooKeeperServers
+from eurekube_provider.zookeeper.writer import marker_path
+from lab import Lab
+from lab.ports import free_ports
+from lab.waiting import wait_until
+from lab.workloads import Cluster
+from lab.zookeeper import ZooKeepers
+from tests.system.conftest import StartOperator, operator_environment, running
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[ZooKeepers]:
+    """One server."""
+    with ZooKeepers() as made:
+        yield made
+
+
+@pytest.fixture
+def url(ensemble: ZooKeepers, unique_name: str) -> str:
+    """Its URL, with a root of the test's own."""
+    return f"{ensemble.url}/{unique_name}"
+
+
+@pytest.fixture
+def servers(url: str) -> Iterator[ZooKeeperServers]:
+    """The server as anybody may talk to it."""
+    made = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
+    made.connect()
+    yield made
+    made.close()
+
+
+def there(servers: ZooKeeperServers) -> dict[str, str]:
+    """Address and status of all instances."""
+    return {one.ip_address: one.status.value for one in servers.list_everywhere()[0]}
+
+
+def up(*addresses: str) -> dict[str, str]:
+    """These, and all are UP."""
+    return dict.fromkeys(addresses, "UP")
+
+
+def condition(cluster: Cluster, namespace: str, name: str, kind: str) -> Mapping[str, Any]:
+    """A condition of a syncer."""
+    return conditions_of(cluster.get(SYNCERS, name, namespace) or {}).get(kind, {})
+
+
+def test_pods_come_and_go(
+    cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
+) -> None:
+    """Under the name as it is written; what is not ready is not there, unless the syncer says otherwise."""
+    start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating", application="Rating-Service")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    assert {one.path.split("/")[2] for one in servers.nodes()} == {"Rating-Service"}
+    pod = cluster.pods(namespace, "rating")[0]
+    address = pod["status"]["podIP"]
+    cluster.set_ready(pod, ready=False)
+    rest = [one for one in addresses if one != address]
+    wait_until(lambda: there(servers) == up(*rest), "the pod that is not ready to leave", 30.0)
+    body = {"metadata": {"annotations": {"eurekube.io/register-before-ready": "true"}}}
+    cluster.access.request("PATCH", SYNCERS.path(namespace, "rating"), body=body, content_type=MERGE_PATCH)
+    wait_until(lambda: there(servers) == {**up(*rest), address: "DOWN"}, "it to be DOWN", 30.0)
+    wait_until(
+        lambda: condition(cluster, namespace, "rating", ConditionType.SYNCED).get("status") == "True",
+        "the condition Synced",
+        30.0,
+    )
+    cluster.delete(SYNCERS, "rating", namespace)
+    wait_until(lambda: there(servers) == {}, "all to leave", 30.0)
+    wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 30.0)
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Run a command; its exit code and what it printed."""
+    try:
+        code = main(list(words)) or 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    written = capsys.readouterr()
+    return code, written.out + written.err
+
+
+def test_the_commands_tell_of_it(
+    cluster: Cluster,
+    namespace: str,
+    url: str,
+    servers: ZooKeeperServers,
+    start_operator: StartOperator,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    lab: Lab,
+) -> None:
+    """Status, explain and doctor; drain refuses, and keepalive removes what is left behind."""
+    operator = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    worlds = ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
+    code, text = command(capsys, "status", "-n", namespace, *worlds)
+    assert (code, "1 synced" in text, "2/2         2/2" in text) == (0, True, True), text
+    code, text = command(capsys, "plan", "-n", namespace, *worlds)
+    assert code == 0, text
+    code, text = command(capsys, "explain", "rating", "-n", namespace, *worlds)
+    assert code == 0, text
+    assert "stays until somebody removes it: ZooKeeper forgets nothing" in " ".join(text.split())
+    code, text = command(capsys, "doctor", "-n", namespace, *worlds)
+    assert code in (0, 1), text
+    assert "keepalive --zookeeper" not in text
+    code, text = command(capsys, "drain", "rating", "--eureka-url", url)
+    assert code != 0
+    assert "where only syncers register" in text
+    code, text = command(capsys, "keepalive", "--zookeeper", "--eureka-url", url)
+    assert "nothing is left behind" in text
+    operator.stop(signal.SIGKILL)
+    assert there(servers) == up(*addresses)
+    servers.client.delete(marker_path(servers.connection.root, "zk"))
+    code, text = command(capsys, "doctor", "-n", namespace, *worlds)
+    assert "keepalive --zookeeper" not in text  # pods have all of it
+    cluster.scale(namespace, "rating", 0)
+    wait_until(lambda: cluster.ready_addresses(namespace, "rating") == [], "the pods to go", 60.0)
+    wait_until(
+        lambda: "keepalive --zookeeper" in command(capsys, "doctor", "-n", namespace, *worlds)[1], "it", 60.0
+    )
+    code, text = command(capsys, "keepalive", "--zookeeper", "--eureka-url", url, "--cluster-name", "zk")
+    assert all(one in text for one in addresses), text
+    assert there(servers) == up(*addresses)
+    cleared = ("keepalive", "--zookeeper", "--eureka-url", url, "--cluster-name", "zk", "--remove")
+    monkeypatch.setattr(keepalive_command, "answers_at", lambda one: one.ip_address == addresses[0])
+    code, text = command(capsys, *cleared)
+    assert (there(servers), text.count("kept")) == (up(addresses[0]), 1), text
+    monkeypatch.setattr(keepalive_command, "answers_at", lambda _: False)
+    code, text = command(capsys, *cleared)
+    assert (there(servers), text.count("removed")) == ({}, 1), text
+
+
+def test_another_replica_goes_on_and_changes_nothing(
+    cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
+) -> None:
+    """The leader is killed; what it registered is not written again, and what ends then leaves."""
+    first = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    start_operator(EUREKA_URL=url, CLUSTER_NAME="zk", POD_NAME="second")
+    before = {one.path: one.mzxid for one in servers.nodes()}
+    first.stop(signal.SIGKILL)
+    cluster.scale(namespace, "rating", 1)
+    wait_until(lambda: len(there(servers)) == 1, "the other one to leave", 60.0)
+    (left,) = servers.nodes()
+    assert before[left.path] == left.mzxid
+
+
+@pytest.mark.parametrize("spec", [{"policy": "UpsertOnly"}, {"onTermination": "OutOfService"}])
+def test_a_syncer_that_asks_for_harm_is_refused(
+    cluster: Cluster,
+    namespace: str,
+    url: str,
+    servers: ZooKeeperServers,
+    start_operator: StartOperator,
+    spec: dict[str, str],
+) -> None:
+    """With a condition; what it had stays, but for what ended."""
+    start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    cluster.access.request(
+        "PATCH", SYNCERS.path(namespace, "rating"), body={"spec": spec}, content_type=MERGE_PATCH
+    )
+
+    def is_refused() -> bool:
+        said = condition(cluster, namespace, "rating", ConditionType.SYNCED)
+        return said.get("status") == "False" and "ZooKeeper" in said["message"]
+
+    wait_until(is_refused, "the condition", 30.0)
+    assert there(servers) == up(*addresses)
+    cluster.scale(namespace, "rating", 1)
+    wait_until(lambda: len(there(servers)) == 1, "what ended to leave", 60.0)
+
+
+def test_a_deletion_that_cannot_wait_is_finished_once_it_answers(
+    cluster: Cluster, namespace: str, unique_name: str, start_operator: StartOperator
+) -> None:
+    """The syncer goes, its Event says what is left and that it leaves, and it does."""
+    with ZooKeepers() as own:
+        url = f"{own.url}/{unique_name}"
+        servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
+        servers.connect()
+        operator = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk", RELEASE_AFTER_SECONDS="3")
+        addresses = running(cluster, namespace, "rating", 2)
+        cluster.syncer(namespace, "rating")
+        wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+        own.servers[0].pause()
+        cluster.delete(SYNCERS, "rating", namespace)
+        wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 60.0)
+        assert "syncer released" in operator.text()
+        events = cluster.items(EVENTS, namespace)
+        assert any("they are removed as soon as it answers" in one.get("note", "") for one in events)
+        own.servers[0].resume()
+        wait_until(lambda: servers.client.connected and there(servers) == {}, "all to leave", 60.0)
+        servers.close()
+
+
+def test_metrics_the_page_and_a_dry_run(
+    cluster: Cluster,
+    namespace: str,
+    url: str,
+    servers: ZooKeeperServers,
+    start_operator: StartOperator,
+    lab: Lab,
+) -> None:
+    """Tell what is there; a dry run tells what would be done, and does nothing."""
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    variables = operator_environment(lab, namespace, EUREKA_URL=url, CLUSTER_NAME="zk")
+    words = [sys.executable, "-m", "eurekube_provider.operator", "--once", "--dry-run"]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, "2 to register" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert there(servers) == {}
+    (port,) = free_ports(1)
+    start_operator(EUREKA_URL=url, CLUSTER_NAME="zk", WEB_ADDRESS=f"127.0.0.1:{port}")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    session = requests.Session()
+    session.trust_env = False
+    metrics = session.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
+    assert f'url="{url}"' in metrics
+    assert session.get(f"http://127.0.0.1:{port}/healthz", timeout=10).status_code == 200
+    page = session.get(f"http://127.0.0.1:{port}/", timeout=10)
+    assert (page.status_code, "rating" in page.text) == (200, True)
+
+
+def test_the_brake_holds_there_as_well(
+    cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
+) -> None:
+    """An endpoint that was not seen terminating, as one whose Service goes, stays registered."""
+    start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    cluster.delete(SERVICES, "rating", namespace)
+    wait_until(
+        lambda: condition(cluster, namespace, "rating", ConditionType.BRAKED).get("status") == "True",
+        "the brake",
+        30.0,
+    )
+    assert there(servers) == up(*addresses)

@@ -1,0 +1,163 @@
+"""Curator's ServiceInstance to the model and back, and whatever else stands in a node."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents
+from eurekube_provider.zookeeper.codec import PAYLOAD, STATUS_KEY, WRITTEN_KEY, Node, decode, encode
+
+STAT = SimpleNamespace(version=3, mzxid=7, mtime=1_000, ctime=900)
+OWNED = {"eurekube.owner": "cluster/lab/shop/rating", "eurekube.cluster-uid": "uid-1", "zone": "a"}
+PLAIN = Instance(
+    "Rating",
+    "rating-1.shop.lab:rating:8080",
+    "10.0.0.1",
+    "10.0.0.1",
+    Port(8080),
+    vip_address="Rating",
+    metadata=OWNED,
+    home_page_url="http://10.0.0.1:8080/",
+)
+
+
+def read(data: bytes, instance: Instance = PLAIN) -> Node:
+    """Return a node's content."""
+    return decode(f"/services/{instance.vip_address}/{instance.instance_id}", data, STAT)
+
+
+def document(instance: Instance = PLAIN) -> dict[str, Any]:
+    """Return the written form of an instance."""
+    found: dict[str, Any] = json.loads(encode(instance, 5))
+    return found
+
+
+def test_springs_layout() -> None:
+    """As ServiceInstanceRegistration writes it, the name as it is written."""
+    written = document()
+    assert (written["name"], written["id"]) == ("Rating", PLAIN.instance_id)
+    assert (written["address"], written["port"], written["sslPort"]) == ("10.0.0.1", 8080, None)
+    assert written["payload"]["@class"] == PAYLOAD
+    assert written["payload"]["metadata"] == {**OWNED, STATUS_KEY: "UP", WRITTEN_KEY: "UP"}
+    assert (written["registrationTimeUTC"], written["serviceType"]) == (5, "PERMANENT")
+    spec = "".join(
+        f"{{{one['value']}}}" if one["variable"] else one["value"] for one in written["uriSpec"]["parts"]
+    )
+    assert spec == "{scheme}://{address}:{port}"
+
+
+def test_https_is_called_at_the_secure_port() -> None:
+    """Curator's {port} is the plain one, also where the scheme is https."""
+    secure = replace(PLAIN, port=Port(8443, enabled=False), secure_port=Port(8443))
+    written = document(secure)
+    assert (written["port"], written["sslPort"]) == (None, 8443)
+    assert written["uriSpec"]["parts"][-1] == {"value": "ssl-port", "variable": True}
+
+
+@given(
+    st.builds(
+        Instance,
+        application=st.sampled_from(["Rating", "STARS"]),
+        instance_id=st.just("a"),
+        host_name=st.sampled_from(["10.0.0.1", "[2001:db8::1]", "rating.shop.svc"]),
+        ip_address=st.sampled_from(["10.0.0.1", "2001:db8::1"]),
+        port=st.builds(Port, st.integers(1, 65535), st.just(True)),
+        secure_port=st.builds(Port, st.integers(1, 65535), st.booleans()),
+        vip_address=st.sampled_from(["rating", "Rating"]),
+        secure_vip_address=st.sampled_from(["", "other"]),
+        status=st.sampled_from([Status.UP, Status.DOWN, Status.OUT_OF_SERVICE]),
+        metadata=st.dictionaries(st.sampled_from(["zone", "eurekube.owner"]), st.text(min_size=1)),
+        lease=st.builds(EurekaLease, st.integers(1, 99), st.integers(1, 99)),
+        home_page_url=st.sampled_from(["", "http://10.0.0.1:8080/home"]),
+        health_check_url=st.sampled_from(["", "http://10.0.0.1:8080/health"]),
+    )
+)
+def test_what_is_written_is_what_is_read(instance: Instance) -> None:
+    """Even fields that the layout has no place for; so a second plan finds nothing to do."""
+    found = read(encode(instance, 5), instance).instance
+    assert same_contents(instance, found)
+    assert (found.application, found.status, found.is_overridden) == (
+        instance.application,
+        instance.status,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"[" * 100_000,
+        json.dumps({**document(), "payload": {"@class": "com.example.Other"}}).encode(),
+        json.dumps({**document(), "payload": None}).encode(),
+        json.dumps({**document(), "id": "another"}).encode(),
+        json.dumps({**document(), "port": None}).encode(),
+        json.dumps({**document(), "port": "eighty"}).encode(),
+        json.dumps({**document(), "port": 1e400}).encode(),
+        json.dumps({**document(), "payload": {"@class": PAYLOAD, "metadata": ["a"]}}).encode(),
+        json.dumps(
+            {**document(), "payload": {"@class": PAYLOAD, "metadata": {"eurekube.instance": "["}}}
+        ).encode(),
+        json.dumps(
+            {
+                **document(),
+                "payload": {"@class": PAYLOAD, "metadata": {"eurekube.instance": '{"port":["a"]}'}},
+            }
+        ).encode(),
+    ],
+)
+def test_what_cannot_be_read_is_shown_as_that(data: bytes) -> None:
+    """By its path, with the reason, and as nobody's."""
+    node = read(data)
+    assert "cannot be read" in node.instance.unreadable
+    assert (node.instance.key, node.instance.owner) == (PLAIN.key, None)
+    assert node.instance.status is Status.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("shown", "status", "is_overridden"),
+    [
+        ("UP", Status.UP, False),
+        ("", Status.UP, False),
+        ("OUT_OF_SERVICE", Status.OUT_OF_SERVICE, True),
+        ("DOWN", Status.DOWN, True),
+        ("PAUSED", Status.OUT_OF_SERVICE, True),
+    ],
+)
+def test_a_status_that_somebody_set(shown: str, status: Status, *, is_overridden: bool) -> None:
+    """Stands over the one that Eurekube wrote, and stays as it is written, also when contents change."""
+    written = document()
+    written["payload"]["metadata"][STATUS_KEY] = shown
+    node = read(json.dumps(written).encode())
+    assert (node.instance.status, node.instance.is_overridden) == (status, is_overridden)
+    again = json.loads(encode(replace(PLAIN, metadata={**OWNED, "color": "red"}), 9, node))
+    expected = shown if is_overridden else "UP"
+    assert again["payload"]["metadata"][STATUS_KEY] == expected
+    assert again["payload"]["metadata"]["color"] == "red"
+    assert again["registrationTimeUTC"] == 5
+
+
+def test_a_status_that_somebody_set_is_handed_over_as_that() -> None:
+    """A syncer that takes an instance over takes it with its status: that is not its own."""
+    written = document()
+    written["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
+    node = read(json.dumps(written).encode())
+    heirs = replace(node.instance, metadata={**OWNED, "eurekube.owner": "cluster/lab/shop/order"})
+    assert read(encode(heirs, 9, node)).instance.is_overridden
+
+
+def test_what_registered_itself_has_its_status_for_its_own() -> None:
+    """An application that an actuator call took out of service: nobody set a status over ours."""
+    written = document(replace(PLAIN, metadata={}))
+    written["payload"]["metadata"] = {STATUS_KEY: "OUT_OF_SERVICE"}
+    found = read(json.dumps(written).encode()).instance
+    assert (found.owner, found.status, found.is_overridden) == (None, Status.OUT_OF_SERVICE, False)

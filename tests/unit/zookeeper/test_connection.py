@@ -1,0 +1,121 @@
+"""How to reach an ensemble, and what is refused with a reason."""
+
+from __future__ import annotations
+
+import pathlib
+import socket
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.operator.settings import settings_from
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+
+
+def configured(**said: str) -> ZooKeeperConnection:
+    """A connection of what is said, with dashes for underscores."""
+    return ZooKeeperConnection.configured({key.replace("_", "-"): one for key, one in said.items()}.get)
+
+
+def test_servers_and_root() -> None:
+    """Each server, or the first alone, may have the scheme; Spring's root where there is none."""
+    one = configured(url="zookeeper://zk-1:2181,zk-2")
+    assert (one.hosts, one.root) == (("zk-1:2181", "zk-2:2181"), "/services")
+    two = configured(url="zookeepers://zk-1,zookeepers://[2001:db8::1]:99/apps/prod/")
+    assert (two.hosts, two.root) == (("zk-1:2281", "[2001:db8::1]:99"), "/apps/prod")
+    assert two.service_urls == ("zookeepers://zk-1:2281/apps/prod", "zookeepers://[2001:db8::1]:99/apps/prod")
+
+
+def test_credentials_are_never_shown() -> None:
+    """Neither of the URL nor of the settings."""
+    one = configured(url="zookeeper://eureka:s%40cret@zk-1")
+    assert (one.user, one.password) == ("eureka", "s@cret")
+    assert "cret" not in f"{one!r} {one.service_urls}"
+    with pytest.raises(ConfigurationError) as caught:
+        configured(url="zookeeper://eureka:s3cret@zk 1")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"url": "zookeeper://"},
+        {"url": "zookeeper://zk-1/a,zk-2/b"},
+        {"url": "zookeeper://zk-1:port"},
+        {"url": "zookeeper://zk-1", "token": "t"},
+        {"url": "zookeeper://zk-1", "mode": "batch"},
+        {"url": "zookeeper://zk-1", "zone": "a"},
+        {"url": "zookeeper://zk-1", "proxy": "http://p:1"},
+        {"url": "zookeeper://zk-1", "password": "p"},
+        {"url": "zookeeper://zk-1", "ca-file": __file__},
+        {"url": "zookeepers://zk-1", "ca-file": "/nowhere"},
+    ],
+)
+def test_what_cannot_be_used_is_refused(said: dict[str, str]) -> None:
+    """Before anything is tried."""
+    with pytest.raises(ConfigurationError):
+        ZooKeeperConnection.configured(said.get)
+
+
+def test_what_is_eurekas_refuses_it_with_the_reason() -> None:
+    """All that speaks to Eureka's servers, such as drain; and a stack's configuration with such a URL."""
+    with pytest.raises(ConfigurationError, match="where only syncers register"):
+        Peers(configured(url="zookeeper://zk-1"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="where only syncers register"):
+        Connection.parse("zookeeper://zk-1:2181/services")
+
+
+def test_a_broken_answer_is_followed_by_another_connection() -> None:
+    """Any answer of a server, or of another one in its place: else the client ends for good."""
+    session = struct.pack(">iiqi16s?", 0, 6_000, 1, 16, b"", False)
+    to_nobody = struct.pack(">iqi", 99, 0, 0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(4.0)
+        client = configured(url=f"zookeeper://127.0.0.1:{server.getsockname()[1]}").client()
+        client.start_async()
+        try:
+            for _ in range(2):
+                with server.accept()[0] as asked:
+                    asked.recv(4096)
+                    for answer in (session, to_nobody):
+                        asked.sendall(struct.pack(">i", len(answer)) + answer)
+        finally:
+            client.stop()
+            client.close()
+
+
+def test_the_operators_file_names_one(tmp_path: pathlib.Path) -> None:
+    """Beside an Eureka, or in its place."""
+    file = tmp_path / "operator.yaml"
+    file.write_text("connections: {zk: {url: [zookeeper://zk-1, zookeeper://zk-2]}}\n")
+    settings = settings_from({"config": str(file), "eureka_url": "http://eureka:8761/eureka"}, {})
+    kinds = {name: one.capabilities.name for name, one in settings.connections.items()}
+    assert kinds == {"default": "Eureka", "zk": "ZooKeeper"}
+    assert (
+        settings_from({"eureka_url": "zookeeper://zk-1"}, {}).connections["default"].capabilities.renewals
+        is False
+    )
+
+
+def test_nothing_loads_it_without_a_connection_of_that_kind() -> None:
+    """Neither the operator and its self-check, nor the commands; kazoo may be missing."""
+    program = (
+        "import sys; sys.modules['kazoo'] = None\n"
+        "import eurekube_provider.operator.run, eurekube_provider.operator.selfcheck\n"
+        "import eurekube_provider.cli.keepalive_command, eurekube_provider.cli.doctor_command\n"
+        "import eurekube_provider.cli.explain_command, eurekube_provider.cli.drain_command\n"
+        "from eurekube_provider.operator.settings import settings_from\n"
+        "settings_from({'eureka_url': 'http://eureka:8761/eureka'}, {})\n"
+        "loaded = [name for name in sys.modules if name.startswith('eurekube_provider.zookeeper')]\n"
+        "assert not loaded, loaded\n"
+        "try:\n    settings_from({'eureka_url': 'zookeeper://zk-1'}, {})\n"
+        "except Exception as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'eurekube-provider[zookeeper]'" in done.stdout

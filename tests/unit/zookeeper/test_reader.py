@@ -1,0 +1,155 @@
+"""Follows an ensemble that is played, by the watches that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kazoo.exceptions import NoAuthError, NoNodeError
+from kazoo.protocol.states import EventType, KazooState
+
+from eurekube_provider.core.errors import ConfigurationError, RegistryDenied
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.registry import Refused, Well
+from eurekube_provider.zookeeper.codec import decode, encode
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.ensemble import Ensemble
+from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.reader import Reader
+from lab.waiting import wait_until
+
+ROOT, SERVICE, PATH = "/services", "/services/Rating", "/services/Rating/a"
+INSTANCE = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080), vip_address="Rating")
+Watch = Callable[[Any], None]
+
+
+class Played:
+    """A client of kazoo, and all nodes that there are, each with its version."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        self.versions: dict[str, int] = {ROOT: 0}
+        self.denied: set[str] = set()
+        self.watches: dict[tuple[str, str], Watch] = {}
+        self.listeners: list[Callable[[KazooState], None]] = []
+        self.add_listener, self.start_async = self.listeners.append, lambda: None
+
+    def exists_async(self, _path: str, watch: Watch | None) -> Any:
+        """Answer."""
+        return SimpleNamespace(get=lambda timeout: watch and timeout)
+
+    def get_async(self, path: str, watch: Watch | None) -> Any:
+        """Answer with contents."""
+        stat = SimpleNamespace(
+            version=self.versions.get(path), mzxid=self.versions.get(path), mtime=1, ctime=1
+        )
+        return self._answer("data", path, watch, lambda: (encode(INSTANCE, 1), stat))
+
+    def get_children_async(self, path: str, watch: Watch | None) -> Any:
+        """Answer with names."""
+        return self._answer(
+            "children",
+            path,
+            watch,
+            lambda: [one.rpartition("/")[2] for one in self.versions if one.rpartition("/")[0] == path],
+        )
+
+    def _answer(self, kind: str, path: str, watch: Watch | None, read: Callable[[], Any]) -> Any:
+        def get(timeout: float) -> Any:
+            assert timeout
+            if path in self.denied:
+                raise NoAuthError
+            if path not in self.versions:
+                raise NoNodeError
+            if watch is not None:
+                self.watches[kind, path] = watch
+            return read()
+
+        return SimpleNamespace(get=get)
+
+    def fire(self, kind: str, path: str) -> None:
+        """Tell of a change, once."""
+        self.watches.pop((kind, path))(SimpleNamespace(type=EventType.CHANGED, path=path))
+
+
+@pytest.fixture
+def played() -> Played:
+    """The played ensemble."""
+    return Played()
+
+
+@pytest.fixture
+def ensemble(played: Played) -> Ensemble:
+    """An ensemble whose client is played."""
+    made = Ensemble(ZooKeeperConnection(("zk-1:2181",)))
+    made.client = cast("Any", played)
+    return made
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    """Return the known instances."""
+    return Nodes(Cluster("lab", "uid-1"), checks_cluster=True)
+
+
+@pytest.fixture
+def refusals() -> list[ConfigurationError]:
+    """Why to work no further."""
+    return []
+
+
+@pytest.fixture
+def reader(ensemble: Ensemble, nodes: Nodes, refusals: list[ConfigurationError]) -> Iterator[Reader]:
+    """A reader that has read."""
+    made = Reader(ensemble, nodes, lambda: next(iter(refusals), None))
+    made.start(None)
+    wait_until(lambda: made.condition() == Well(), "the first reading", 5.0)
+    yield made
+    made.stop()
+
+
+def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played: Played) -> None:
+    """Also where it was noted before its new service was listed: what others make of it must be seen."""
+    played.versions |= {SERVICE: 0, PATH: 7}
+    stat = SimpleNamespace(version=1, mzxid=7, mtime=1, ctime=1)
+    nodes.put(decode(PATH, encode(INSTANCE, 1), stat))
+    played.fire("children", ROOT)
+    wait_until(lambda: {("children", SERVICE), ("data", PATH)} <= played.watches.keys(), "watches", 5.0)
+    assert reader.condition() == Well()
+    del played.versions[PATH]
+    played.fire("data", PATH)
+    wait_until(lambda: nodes.paths() == [], "it to be gone", 5.0)
+    played.versions[PATH] = 9
+    played.fire("children", SERVICE)
+    wait_until(lambda: ("data", PATH) in played.watches and nodes.paths() == [PATH], "it to be back", 5.0)
+
+
+def test_another_cluster_ends_no_operator_that_serves(
+    reader: Reader, played: Played, refusals: list[ConfigurationError]
+) -> None:
+    """A node of its name that somebody writes later is left alone, and everything else is served."""
+    refusals.append(ConfigurationError("the name is in use"))
+    before = reader.read_at
+    played.listeners[0](KazooState.CONNECTED)
+    wait_until(lambda: reader.read_at != before, "another reading", 5.0)
+    assert not isinstance(reader.condition(), Refused)
+
+
+def test_an_acl_of_others_costs_only_what_it_guards(ensemble: Ensemble, played: Played) -> None:
+    """A node that may not be read is shown as unreadable, a service that may not be listed is left aside."""
+    played.versions |= {SERVICE: 0, PATH: 7, f"{SERVICE}/b": 8, f"{ROOT}/Stars": 0, f"{ROOT}/Stars/c": 9}
+    played.denied = {f"{SERVICE}/b", f"{ROOT}/Stars"}
+    read = ensemble.nodes(ensemble.tree())
+    found = {path: one.instance for path, one in read.items() if one is not None}
+    assert {path: one.status for path, one in found.items()} == {
+        PATH: Status.UP,
+        f"{SERVICE}/b": Status.UNKNOWN,
+    }
+    assert "its ACL does not let our user read it" in found[f"{SERVICE}/b"].unreadable
+    played.denied = {ROOT}
+    with pytest.raises(RegistryDenied):
+        ensemble.tree()

@@ -1,0 +1,34 @@
+"""Leftovers of an operator, beside anything that others wrote."""
+
+from __future__ import annotations
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryRejected
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.zookeeper.codec import Node
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.servers import Marker, ZooKeeperServers
+
+
+def node(owner: str) -> Node:
+    """One of an owner."""
+    metadata = {"eurekube.owner": owner}
+    one = Instance("RATING", owner.replace("/", "-"), "10.0.0.1", "10.0.0.1", Port(8080), metadata=metadata)
+    return Node(f"/services/rating/{one.instance_id}", one)
+
+
+def test_an_owner_that_no_operator_is_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No marker can have such a name, and ZooKeeper refuses to look for it."""
+
+    def marker(_: ZooKeeperServers, cluster: str) -> Marker:
+        if cluster != "lab":
+            raise RegistryRejected("relative paths not allowed")
+        return Marker()
+
+    nodes = [node("cluster/../shop/rating"), node("cluster/lab/shop/rating"), node("stack/a/b/c/d")]
+    monkeypatch.setattr(ZooKeeperServers, "nodes", lambda _: nodes)
+    monkeypatch.setattr(ZooKeeperServers, "marker", marker)
+    servers = ZooKeeperServers(ZooKeeperConnection(("zk-1:2181",)))
+    assert servers.left_behind() == {"lab": [nodes[1]]}
+    servers.close()

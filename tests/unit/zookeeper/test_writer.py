@@ -1,0 +1,89 @@
+"""Writes to an ensemble that is played, where a node that is written to is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kazoo.exceptions import NoNodeError, RuntimeInconsistency
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.plan import Action, Change, Plan
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.ensemble import Ensemble
+from eurekube_provider.zookeeper.nodes import Nodes
+from eurekube_provider.zookeeper.writer import Writer
+
+CLUSTER, OWNER = Cluster("lab", "uid-1"), "cluster/lab/shop/rating"
+INSTANCE = Instance(
+    "RATING",
+    "a",
+    "10.0.0.1",
+    "10.0.0.1",
+    Port(8080),
+    vip_address="Rating",
+    metadata={"eurekube.owner": OWNER},
+)
+
+
+def answer(given: Callable[[], Any]) -> Any:
+    """Answer as kazoo does."""
+    return SimpleNamespace(get=lambda timeout: timeout and given())
+
+
+class Played:
+    """A client of kazoo; nothing stands there."""
+
+    connected = True
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def ensure_path_async(self, path: str) -> Any:
+        """Make a node."""
+        return answer(lambda: self.made.append(path))
+
+    def get_async(self, *_: object, **_more: object) -> Any:
+        """Find nothing."""
+        return answer(self._nothing)
+
+    set_async = get_async
+
+    def transaction(self) -> Any:
+        """Create a node, if its service has one."""
+        stat = SimpleNamespace(version=1, mzxid=7, mtime=1, ctime=1)
+        results = ["", stat] if "/services/Rating" in self.made else [NoNodeError(), RuntimeInconsistency()]
+        given = answer(lambda: results)
+        return SimpleNamespace(create=self._ignore, set_data=self._ignore, commit_async=lambda: given)
+
+    def _ignore(self, *_: object) -> None:
+        pass
+
+    def _nothing(self) -> Any:
+        raise NoNodeError
+
+
+@pytest.fixture
+def nodes() -> Nodes:
+    """Return the known instances."""
+    return Nodes(CLUSTER, checks_cluster=True)
+
+
+@pytest.fixture
+def writer(nodes: Nodes) -> Iterator[Writer]:
+    """A writer whose client is played."""
+    ensemble = Ensemble(ZooKeeperConnection(("zk-1:2181",)))
+    ensemble.client = cast("Any", Played())
+    made = Writer(ensemble, nodes, CLUSTER, "operator", lambda: True)
+    yield made
+    made.close()
+
+
+def test_the_first_instance_of_a_service_makes_its_node(writer: Writer, nodes: Nodes) -> None:
+    """The marker that somebody removes while it is written is left to the next time."""
+    outcome = writer.apply(Plan((Change(Action.REGISTER, INSTANCE),)), OWNER)
+    assert outcome.failures == ()
+    assert [one.key for one in nodes.known(owner=OWNER)] == [INSTANCE.key]
