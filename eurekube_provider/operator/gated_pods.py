@@ -1,0 +1,117 @@
+"""The pods that declare the readiness gate, as they are watched where the operator serves it.
+
+A pod's metadata do not say that it declares a gate, so whole pods are watched, in the namespaces of the
+setting ``gate-namespace`` alone. Of a pod without the gate only its name is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from eurekube_provider.core.gate import declares_gate, held_from, is_held, is_opening
+from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.syncer import GATE
+from eurekube_provider.kube.access import PODS, KubeAccess
+from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
+from eurekube_provider.operator.index import Object, key_of
+
+PodKey = tuple[str, str]
+"""Namespace and name of a pod."""
+
+
+def trim_gated_pod(pod: Object, _before: Object | None = None) -> Object:
+    """Return the kept part of a pod: of one with the gate, all that decides about it."""
+    namespace, name = key_of(pod)
+    if not declares_gate(pod.get("spec") or {}):
+        return {"metadata": {"namespace": namespace, "name": name}}
+    metadata = pod["metadata"]
+    return {
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "uid": metadata.get("uid"),
+            "resourceVersion": metadata.get("resourceVersion"),
+            "labels": metadata.get("labels") or {},
+        },
+        "node": pod["spec"].get("nodeName") or "",
+        "condition": conditions_of(pod).get(GATE, {}),
+        "is_held": is_held(pod),
+        "held_from": held_from(pod) if is_held(pod) else 0.0,
+        "is_opening": is_opening(pod),
+        "is_ready": conditions_of(pod).get("Ready", {}).get("status") == "True",
+    }
+
+
+class GatedPods(ReflectorGroup):
+    """A copy of the pods of some namespaces; any number of threads may share it.
+
+    :param namespaces: those of which pods are watched; None among them for all.
+    :param changed: called with a pod that is held from now on, or no longer.
+    :param is_node_ready: whether a node of this name is there and ready.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        namespaces: Sequence[str | None],
+        changed: Callable[[Object], None],
+        is_node_ready: Callable[[str], bool],
+    ) -> None:
+        super().__init__(
+            Reflector(access, PODS, trim_gated_pod, self._saw, namespace) for namespace in namespaces
+        )
+        self._changed = changed
+        self._is_node_ready = is_node_ready
+        self._lock = threading.Lock()
+        self._held: dict[PodKey, tuple[Object, float]] = {}
+        self._opening: dict[PodKey, Object] = {}
+
+    def waiting(self) -> list[Object]:
+        """Return the pods that the gate alone keeps from being ready, by what their objects say."""
+        with self._lock:
+            return [pod for pod, _ in self._held.values()]
+
+    def unsettled(self) -> list[Object]:
+        """Return the pods whose part in Eureka depends on whether their node is ready."""
+        with self._lock:
+            opening = [pod for pod in self._opening.values() if not pod["is_ready"]]
+        return [*self.waiting(), *opening]
+
+    def held(self) -> list[tuple[Object, float]]:
+        """Return those of :meth:`waiting` on nodes that are ready, each with the seconds that it waits.
+
+        None on a node that is not ready: what its kubelet said last may not be true any more.
+        """
+        now = time.monotonic()
+        with self._lock:
+            found = list(self._held.values())
+        return [(pod, now - since) for pod, since in found if self._is_node_ready(pod["node"])]
+
+    def counted_ready(self) -> frozenset[PodKey]:
+        """Return the pods that are registered as ready, whatever their endpoints say.
+
+        One whose gate has opened is ready for its kubelet a moment later, unless that is gone.
+        """
+        with self._lock:
+            opening = list(self._opening.items())
+        seen = {key for key, pod in opening if pod["is_ready"] or self._is_node_ready(pod["node"])}
+        return frozenset(seen.union(key_of(pod) for pod, _ in self.held()))
+
+    def _saw(self, old: Object | None, new: Object | None) -> None:
+        subject = new or old
+        if subject is None:
+            return
+        key, is_news = key_of(subject), False
+        with self._lock:
+            before = self._held.pop(key, None), self._opening.pop(key, None) is not None
+            if new is not None and new.get("is_held"):
+                is_same = before[0] is not None and before[0][0]["metadata"]["uid"] == new["metadata"]["uid"]
+                since = before[0][1] if before[0] is not None and is_same else time.monotonic()
+                self._held[key] = new, since
+            elif new is not None and new.get("is_opening"):
+                self._opening[key] = new
+            is_news = (before[0] is not None, before[1]) != (key in self._held, key in self._opening)
+        if is_news:
+            self._changed(subject)

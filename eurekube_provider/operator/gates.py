@@ -1,0 +1,535 @@
+"""Opens the readiness gate of pods whose callers know them: what is read, and what is written, on threads.
+
+:func:`~eurekube_provider.core.gate.decide_gate` decides. Here each server is asked, past its caches, for
+the pods that wait; since when each has shown a pod is remembered, and written into the condition of the pod,
+where the replica that leads next finds it. A server that is silent for longer than one reading may have been
+started anew without the pod: its time begins again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.decision import Decision, Situation, State
+from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost, RegistryError
+from eurekube_provider.core.event_reasons import PodEvent
+from eurekube_provider.core.gate import (
+    GateReason,
+    GateStep,
+    GateView,
+    decide_gate,
+    gate_condition,
+    shown_in,
+    shown_text,
+)
+from eurekube_provider.core.identity import endpoint_of
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.objects import is_ready, pod_of
+from eurekube_provider.core.plan import Action, Change, RefusalReason
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.registry import Failing, Registry, Unread
+from eurekube_provider.core.syncer import Mode, Syncer, connection_of
+from eurekube_provider.core.wording import counted, listed
+from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH, KubeAccess
+from eurekube_provider.kube.events import EventRecorder, EventType
+from eurekube_provider.operator.index import Object, SyncerKey, key_of
+from eurekube_provider.operator.sources import Sources
+
+_log = logging.getLogger(__name__)
+
+PASS_SECONDS = 1.0
+"""Between two looks at the pods that wait; while none does, nobody looks."""
+
+READ_SECONDS = 5.0
+"""Between two readings of a pod that every server shows; of others, :data:`PASS_SECONDS`."""
+
+SILENT_SECONDS = 7.0
+"""For so long a server may be silent: it is not started anew within that time."""
+
+WRITES_AT_ONCE = 4
+"""How many conditions are written at the same time, beside the looks: a slow API keeps none waiting."""
+
+RETRY_SECONDS = 5.0
+"""After a condition that could not be written, as where the right to do so is missing."""
+
+LONGEST_PASS_SECONDS = 120.0
+
+Place = tuple[str, str, Key]
+"""The name of a registry, the UID of a pod, and the key under which the pod is looked for there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The last decision on a syncer.
+
+    :ivar wanted: by the name of the pod, what is looked for at the registry that it names.
+    :ivar begun: which of these were not UP there before this replica made them so: callers had lost them.
+    """
+
+    situation: Situation
+    is_in_doubt: bool
+    wanted: Mapping[str, Instance]
+    begun: frozenset[Key]
+
+
+@dataclass(slots=True)
+class _Shown:
+    """The readings of one pod.
+
+    :ivar wanted: what each server must show: an instance of that address, and UP.
+    :ivar needed_seconds: for so long.
+    :ivar since: by server, since when each reading showed it.
+    :ivar answered: by server, when it answered last.
+    :ivar last: the servers that answered the last reading, and whether each showed it.
+    :ivar read_at: when the last reading began; None before the first.
+    :ivar silent_since: when the first of the last readings began that no server answered; None where one did.
+    """
+
+    wanted: Instance
+    needed_seconds: float
+    since: dict[str, float] = field(default_factory=dict)
+    answered: dict[str, float] = field(default_factory=dict)
+    last: dict[str, bool] = field(default_factory=dict)
+    read_at: float | None = None
+    silent_since: float | None = None
+
+    def take(self, found: Mapping[str, Instance | None], began: float, ended: float) -> None:
+        """Take what a reading told: by server that answered, what it holds."""
+        answers = {server: self._shows(one) for server, one in found.items()}
+        for server, at in list(self.answered.items()):
+            if began - at > SILENT_SECONDS:  # however long this reading took
+                self.since.pop(server, None)
+        for server, is_shown in answers.items():
+            self.answered[server] = ended
+            if is_shown:
+                self.since.setdefault(server, ended)
+            else:
+                self.since.pop(server, None)
+        self.last, self.read_at = dict(answers), began
+        if answers:
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = began
+
+    def _shows(self, found: Instance | None) -> bool:
+        """Return whether callers get the pod by this, and not one before it that had its name."""
+        is_up = found is not None and found.status is Status.UP
+        return is_up and found is not None and found.ip_address == self.wanted.ip_address
+
+    def is_due(self, now: float) -> bool:
+        """Return whether it is to be read now."""
+        times = [self.since.get(server) for server in self.last]
+        if self.read_at is None or not times or None in times:
+            return True
+        opens_at = max(one for one in times if one is not None) + self.needed_seconds
+        return now - self.read_at >= READ_SECONDS or self.read_at < opens_at <= now
+
+    @property
+    def view(self) -> dict[str, float | None]:
+        """By server that answered last, since when it shows the instance; None where it does not."""
+        return {
+            server: self.since.get(server) if is_shown else None for server, is_shown in self.last.items()
+        }
+
+
+class Gates:
+    """Serves the readiness gate; every method may be called from any thread.
+
+    :param registries: by the name that ``spec.eureka`` may give.
+    :param computed_seconds: how long callers need to learn of a pod, where the syncer does not say.
+    :param changed: called with a syncer of whose pods something else is true now.
+    :param may_write: whether this replica leads.
+    :param may_select: whether a syncer of the first namespace may select Services of the second.
+    """
+
+    def __init__(
+        self,
+        access: KubeAccess,
+        sources: Sources,
+        registries: Mapping[str, Registry],
+        computed_seconds: int,
+        events: EventRecorder,
+        changed: Callable[[SyncerKey], None],
+        may_write: Callable[[], bool],
+        may_select: Callable[[str, str], bool],
+    ) -> None:
+        self._access = access
+        self._sources = sources
+        self._registries = registries
+        self._computed_seconds = computed_seconds
+        self._events = events
+        self._changed = changed
+        self._may_write = may_write
+        self._may_select = may_select
+        self._lock = threading.Lock()
+        self._asked: dict[SyncerKey, _Asked] = {}
+        self._problems: dict[SyncerKey, Problem] = {}
+        self._shown: dict[Place, _Shown] = {}
+        self._readings: set[str] = set()  # the registries that are being read
+        self._lapsed: set[str] = set()  # UIDs of pods whose time began anew here
+        self._refused: dict[tuple[str, str], float] = {}  # when a pod's condition could not be written
+        self._wanted: dict[SyncerKey, tuple[Mapping[str, Instance], Desired]] = {}  # of this look
+        self._writing: set[tuple[str, str]] = set()  # the pods whose conditions are being written
+        self._stopped = threading.Event()
+        self._active_at = time.monotonic()
+        self._executor = ThreadPoolExecutor(max(1, len(registries)), thread_name_prefix="gates-read")
+        self._writers = ThreadPoolExecutor(WRITES_AT_ONCE, thread_name_prefix="gates-write")
+        self._thread = threading.Thread(target=self._run, name="gates", daemon=True)
+
+    def start(self) -> None:
+        """Begin. The sources have synced."""
+        self._active_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Open nothing more."""
+        self._stopped.set()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._writers.shutdown(wait=False, cancel_futures=True)
+
+    def liveness(self) -> list[Liveness]:
+        """Tell of the thread that decides."""
+        return liveness_of([self._thread], time.monotonic() - self._active_at, LONGEST_PASS_SECONDS)
+
+    def note(self, situation: Situation, decision: Decision) -> None:
+        """Take note of what a syncer was decided to be."""
+        refused = {
+            one.instance.key: one.actual
+            for one in decision.differing.refusals
+            if one.reason is RefusalReason.SELF_REGISTERED
+        }
+        wanted = {
+            endpoint_of(one.instance_id)[0]: refused.get(one.key, one) for one in situation.desired.instances
+        }
+        is_in_doubt = situation.desired.is_in_doubt or decision.brake.held is not None
+        steps = decision.at.get(situation.home)
+        begun = {one.instance.key for one in steps.plan.changes if _begins(one)} if steps else set()
+        with self._lock:
+            before = self._asked.get(situation.key)
+            lasting = {*begun, *(before.begun if before else ())} & {one.key for one in wanted.values()}
+            self._asked[situation.key] = _Asked(situation, is_in_doubt, wanted, frozenset(lasting))
+            for (home, _, key), shown in self._shown.items():
+                if home == situation.home and key in begun:
+                    shown.since.clear()
+
+    def problem(self, key: SyncerKey) -> Problem | None:
+        """Return which pods of a syncer wait for callers, and why."""
+        with self._lock:
+            return self._problems.get(key)
+
+    def forget(self, key: SyncerKey) -> None:
+        """The syncer is gone."""
+        with self._lock:
+            self._asked.pop(key, None)
+            self._problems.pop(key, None)
+
+    def forget_all(self) -> None:
+        """Forget what only holds for who leads."""
+        with self._lock:
+            self._asked.clear()
+            self._problems.clear()
+            self._shown.clear()
+            self._lapsed.clear()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(PASS_SECONDS):
+            self._active_at = time.monotonic()
+            try:
+                if self._may_write():
+                    self.look()
+            except LeadershipLost:
+                continue  # who leads now goes on
+            except Exception:  # noqa: BLE001 - the thread must go on with the others
+                if not self._stopped.is_set():
+                    _log.exception("readiness gates not looked at, tried again")
+
+    def look(self) -> None:
+        """Look once at all pods that wait."""
+        if not self._sources.is_settled:
+            return
+        self._wanted = {}
+        waiting = self._sources.gated_pods.waiting()  # before: whoever comes between is none on a dead node
+        held = self._sources.gated_pods.held()
+        views = {key_of(pod): self._views(pod) for pod, _ in held}
+        self._read({place for them in views.values() for _, place in them if place is not None})
+        self._lapsed &= {str(pod["metadata"]["uid"]) for pod in waiting}
+        with self._lock:
+            for gone in self._refused.keys() - {key_of(pod) for pod in waiting}:
+                del self._refused[gone]
+        for pod in waiting:
+            if key_of(pod) not in views:
+                self._write(pod, _NODE_NOT_READY, None)
+        told: dict[SyncerKey, list[tuple[str, GateStep]]] = {}
+        unread = self._sources.unread_namespaces()
+        for pod, held_seconds in held:
+            if not views[key_of(pod)] and any(self._may_select(one, key_of(pod)[0]) for one in unread):
+                continue  # a syncer that wants it may be in a namespace that was not read
+            seen = [self._with_reading(view, place) for view, place in views[key_of(pod)]]
+            step = decide_gate(seen, held_seconds)
+            self._write(pod, step, next((one for one in seen if one.syncer == step.syncer), None))
+            if step.syncer is not None and not step.reason.opens:
+                told.setdefault(step.syncer, []).append((key_of(pod)[1], step))
+        self._tell({key: _problem_of(steps) for key, steps in told.items()})
+
+    def _views(self, pod: Object) -> list[tuple[GateView, Place | None]]:
+        """Return each syncer's word on a pod that it selects, and what to look for; Eureka left aside."""
+        found: dict[SyncerKey, list[Object]] = {}
+        for service in self._sources.services_of_pod(pod):
+            for key in self._sources.selecting(service):
+                found.setdefault(key, []).append(service)
+        return [self._view(key, services, pod) for key, services in sorted(found.items())]
+
+    def _view(
+        self, key: SyncerKey, services: Collection[Object], pod: Object
+    ) -> tuple[GateView, Place | None]:
+        with self._lock:
+            asked = self._asked.get(key)
+        item = self._sources.syncers.get(*key)
+        if asked is None or item is None:
+            return GateView(key), None
+        name, situation = key_of(pod)[1], asked.situation
+        syncer: Syncer | None = self._sources.asked(item) or situation.syncer
+        endpoints = [
+            endpoint
+            for service in services
+            for one in self._sources.slices_of_service(*key_of(service))
+            for endpoint in one["endpoints"]
+        ]
+        instance = asked.wanted.get(name)
+        is_listed = any(pod_of(one) == name for one in endpoints)
+        is_in_doubt, has_registered = asked.is_in_doubt, bool(situation.registered)
+        if instance is None and is_listed and syncer is not None and situation.state in _REGISTERS:
+            # It may have come since, and its worker waits for an Eureka that does not answer.
+            wanted, desired = self._wanted_now(key, syncer)
+            instance, is_in_doubt = wanted.get(name), is_in_doubt or desired.is_in_doubt
+            if is_in_doubt and not (desired.is_unread or has_registered):
+                # As where none has the port: only a person can change that, and callers know no other pod.
+                is_in_doubt = self._may_have_registered(situation.owner, item)
+        elif situation.state is State.REFUSED:
+            has_registered = has_registered or self._may_have_registered(situation.owner, item)
+        view = GateView(
+            key,
+            State.DELETED if item["metadata"].get("deletionTimestamp") else situation.state,
+            is_listed=is_listed,
+            is_wanted=instance is not None,
+            is_in_doubt=is_in_doubt,
+            others_ready=any(is_ready(one) and pod_of(one) != name for one in endpoints),
+            has_registered=has_registered,
+        )
+        if syncer is None:
+            return view, None
+        seconds = syncer.readiness_gate.callers_seconds
+        view = replace(
+            view,
+            mode=syncer.mode,
+            gate=syncer.readiness_gate,
+            needed_seconds=self._computed_seconds if seconds is None else seconds,
+        )
+        if instance is None or syncer.eureka not in self._registries or syncer.mode is Mode.SERVICE:
+            return view, None
+        place = (syncer.eureka, str(pod["metadata"]["uid"]), instance.key)
+        with self._lock:
+            if place not in self._shown:
+                begins = place[1] in self._lapsed or instance.key in asked.begun
+                self._shown[place] = _Shown(instance, 0.0) if begins else _remembered(key, pod, instance)
+            shown = self._shown[place]
+            shown.wanted, shown.needed_seconds = instance, view.needed_seconds
+        return view, place
+
+    def _may_have_registered(self, owner: str, item: Object) -> bool:
+        """Return whether an owner has instances, or may have some where nobody could read that yet."""
+        named = self._registries.get(connection_of(item))
+        conditions = [one.condition() for one in ([named] if named else self._registries.values())]
+        is_unread = any(isinstance(one, Unread) for one in conditions)
+        return is_unread or any(one.known(owner=owner) for one in self._registries.values())
+
+    def _wanted_now(self, key: SyncerKey, syncer: Syncer) -> tuple[Mapping[str, Instance], Desired]:
+        """Return what a syncer wants by what is known now, also by pod; found out once in each look."""
+        if key not in self._wanted:
+            desired = self._sources.desired(syncer)
+            by_pod = {endpoint_of(one.instance_id)[0]: one for one in desired.instances}
+            self._wanted[key] = by_pod, desired
+        return self._wanted[key]
+
+    def _with_reading(self, view: GateView, place: Place | None) -> GateView:
+        """Add what was read of Eureka; before the first reading nothing is known."""
+        if place is None:
+            return view
+        condition = self._registries[place[0]].condition()
+        with self._lock:
+            shown = self._shown.get(place)
+            if shown is None or shown.read_at is None:
+                return replace(view, state=None)
+            is_silent = shown.silent_since is not None
+            is_silent = is_silent and time.monotonic() - (shown.silent_since or 0.0) >= SILENT_SECONDS
+            is_lasting = isinstance(condition, Failing) and condition.lasts
+            is_lasting |= isinstance(condition, Unread) and is_silent
+            return replace(view, is_away=is_lasting, shown_since=shown.view, read_at=shown.read_at)
+
+    def _read(self, places: Collection[Place]) -> None:
+        """Have read what is due: each registry on a thread of its own, lest one hangs for all."""
+        now = time.monotonic()
+        with self._lock:
+            for gone in self._shown.keys() - set(places):
+                del self._shown[gone]
+                self._lapsed.add(gone[1])
+            due: dict[str, list[_Shown]] = {}
+            for (name, _, _), shown in self._shown.items():
+                if name not in self._readings and shown.is_due(now):
+                    due.setdefault(name, []).append(shown)
+            self._readings |= due.keys()
+        for name, those in due.items():
+            self._executor.submit(self._read_now, name, those)
+
+    def _read_now(self, name: str, those: Collection[_Shown]) -> None:
+        began = time.monotonic()
+        answers: Mapping[str, Mapping[Key, Instance | None]] = {}
+        try:
+            answers = self._registries[name].read_everywhere([one.wanted.key for one in those]).by_server
+        except RegistryError as error:
+            _log.info("pods that wait for callers not read, tried again", extra={"error": str(error)})
+        finally:
+            with self._lock:
+                for one in those:
+                    found = {server: there.get(one.wanted.key) for server, there in answers.items()}
+                    one.take(found, began, time.monotonic())
+                self._readings.discard(name)
+
+    def _write(self, pod: Object, step: GateStep, view: GateView | None) -> None:
+        """Write the condition where it says something else."""
+        message = step.message
+        if step.since is not None and view is not None:
+            unix = time.time() - (time.monotonic() - step.since)
+            message = f"{message}; {shown_text(view.shown_since, unix)}"
+        before = pod["condition"]
+        if before and step.reason is GateReason.NOT_READ:
+            return  # what stands there says more
+        wanted = gate_condition(step, message, before, time.time())
+        same = ("status", "reason") if step.since is not None and _is_same(before, message) else _ALL
+        if all(before.get(key) == wanted[key] for key in same):
+            return
+        metadata: dict[str, Any] = {"uid": pod["metadata"]["uid"]}
+        if not step.reason.opens:
+            # Somebody may have opened it since: only what was read is replaced.
+            metadata["resourceVersion"] = pod["metadata"]["resourceVersion"]
+        body = {"metadata": metadata, "status": {"conditions": [wanted]}}
+        with self._lock:
+            refused_at = self._refused.get(key_of(pod), -math.inf)
+            if key_of(pod) in self._writing or time.monotonic() - refused_at < RETRY_SECONDS:
+                return
+            self._writing.add(key_of(pod))
+        self._writers.submit(self._patch, pod, step, body, time.monotonic())
+
+    def _patch(self, pod: Object, step: GateStep, body: Object, decided_at: float) -> None:
+        """Write a condition, unless it has waited for so long that something else may be true by now."""
+        namespace, name = key_of(pod)
+        try:
+            if time.monotonic() - decided_at <= SILENT_SECONDS:
+                self._access.request(
+                    "PATCH",
+                    PODS.path(namespace, name, "status"),
+                    body=body,
+                    content_type=STRATEGIC_MERGE_PATCH,
+                )
+                self._written(pod, step)
+        except LeadershipLost:
+            pass  # who leads now goes on
+        except KubernetesError as error:
+            self._not_written(pod, error)
+        except Exception:  # noqa: BLE001 - it is tried again at the next look
+            _log.exception("readiness gate not written, tried again")
+        finally:
+            with self._lock:
+                self._writing.discard((namespace, name))
+
+    def _written(self, pod: Object, step: GateStep) -> None:
+        """Say what was written, where people look."""
+        namespace, name = key_of(pod)
+        with self._lock:
+            self._refused.pop((namespace, name), None)
+        regarding = {"apiVersion": "v1", "kind": "Pod", "metadata": pod["metadata"]}
+        if step.reason.is_trouble:
+            self._events.record(regarding, EventType.WARNING, PodEvent.GATE_WAITS, step.message)
+        if step.reason.opens:
+            _log.info(
+                "readiness gate opened",
+                extra={"pod": f"{namespace}/{name}", "reason": str(step.reason), "why": step.message},
+            )
+            self._events.record(regarding, EventType.NORMAL, PodEvent.GATE_OPENED, step.message)
+
+    def _not_written(self, pod: Object, error: EurekubeError) -> None:
+        """Say once of each pod that its condition cannot be written; it is tried again a while later."""
+        status, key = getattr(error, "status_code", None), key_of(pod)
+        if status in (404, 409):
+            return  # it is gone, or has changed
+        with self._lock:
+            is_news = key not in self._refused
+            self._refused[key] = time.monotonic()
+        if is_news:
+            _log.warning(
+                "readiness gate not written, tried again", extra={"pod": "/".join(key), "error": str(error)}
+            )
+
+    def _tell(self, problems: Mapping[SyncerKey, Problem]) -> None:
+        """Have syncers say of which pods something else is true."""
+        with self._lock:
+            before, self._problems = self._problems, dict(problems)
+        for key in before.keys() | problems.keys():
+            if before.get(key) != problems.get(key):
+                self._changed(key)
+
+
+_NODE_NOT_READY = GateStep(GateReason.NODE_NOT_READY, "the pod's node is not ready")
+
+_ALL = ("status", "reason", "message")
+
+_REGISTERS = (State.SERVED, State.DOUBTFUL)
+
+
+def _begins(change: Change) -> bool:
+    """Return whether callers find an instance by a change that they did not find before."""
+    is_up = change.action is not Action.DEREGISTER and change.instance.status is Status.UP
+    return is_up and (change.actual is None or change.actual.status is not Status.UP)
+
+
+def _remembered(key: SyncerKey, pod: Object, wanted: Instance) -> _Shown:
+    """Return what the replica that led before had seen of a pod that has been held since, for this syncer."""
+    shown = _Shown(wanted, 0.0)
+    message = str(pod["condition"].get("message") or "")
+    before = shown_in(message) if message.startswith(f"EurekaSyncer {'/'.join(key)}: ") else None
+    if before is not None and pod["condition"].get("reason") == GateReason.CALLERS_LEARN:
+        servers, since_unix = before
+        if pod["held_from"] > since_unix:
+            return shown
+        now = time.monotonic()
+        shown.since = dict.fromkeys(servers, now - max(0.0, time.time() - since_unix))
+        shown.answered = dict.fromkeys(servers, now)
+    return shown
+
+
+def _is_same(before: Object, message: str) -> bool:
+    """Return whether a message says of the same servers what stands there, but for a second."""
+    old, new = shown_in(str(before.get("message") or "")), shown_in(message)
+    return old is not None and new is not None and old[0] == new[0] and abs(old[1] - new[1]) <= 1.0
+
+
+def _problem_of(steps: list[tuple[str, GateStep]]) -> Problem:
+    """Return what a syncer says of its pods that wait: first what takes somebody else to go on."""
+    steps = sorted(steps, key=lambda one: (not one[1].reason.is_trouble, one[0]))
+    first = steps[0][1]
+    alike = [name for name, step in steps if step.reason is first.reason]
+    why = first.message.partition(": ")[2]
+    return Problem(
+        ConditionType.WAITING_FOR_CALLERS,
+        f"{counted(len(steps), 'pod')} with the readiness gate wait; {listed(alike, 3)}: {why}",
+    )

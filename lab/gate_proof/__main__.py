@@ -1,0 +1,284 @@
+"""`python -m lab.gate_proof FORM FILE`, inside a network of the lab's own: writes what was found."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from eurekube_provider.core.drain_time import QUICK
+from eurekube_provider.core.prestop import drained_workload
+from eurekube_provider.kube.access import LEASES, MERGE_PATCH
+from lab.gate_proof import GateFormName
+from lab.lab import Lab
+from lab.listing import LISTED_WITHIN_SECONDS
+from lab.operators import operator_process
+from lab.pod import Life
+from lab.processes import Process
+from lab.progress import say
+from lab.proof.calls import read_calls, tally
+from lab.proof.form import FORMS, Form
+from lab.proof.subjects import PORT, Scenario, Strategy, Subject
+from lab.spring import SpringClient
+from lab.staging import Staged
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
+
+NAMESPACE = "proof"
+NAME = "rating"
+REPLICAS, SURGE = 10, 5
+CALLS_PER_SECOND = 20
+_AWAY_SECONDS = 40.0
+_PATIENCE_SECONDS = 400.0
+_READY_SECONDS = 120.0
+
+
+_QUICK = replace(
+    FORMS["full"],
+    drain=QUICK,
+    eureka_settings={
+        "eureka.server.response-cache-update-interval-ms": f"{QUICK.server_cache_seconds * 1000:g}"
+    },
+    client_settings={
+        "eureka.client.registry-fetch-interval-seconds": f"{QUICK.client_fetch_seconds:g}",
+        "spring.cloud.loadbalancer.cache.ttl": f"{QUICK.load_balancer_cache_seconds:g}s",
+    },
+)
+"""With the settings that the doctor advises, and all else as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One roll-out.
+
+    :ivar began: seconds since 1970, as are all times; ``opened`` is when the last gate opened.
+    :ivar excused_seconds: for so long nobody could go on.
+    :ivar stood: whether no old pod was deleted in that time.
+    """
+
+    name: str
+    began: float
+    opened: float
+    ended: float
+    excused_seconds: float = 0.0
+    stood: bool = True
+
+
+class Stage(Staged):
+    """A lab with real pods, three Eurekas, two operators that serve gates, and two kinds of callers."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self.form = form
+        self.operators: dict[str, Process] = {}
+        self.clients: list[SpringClient] = []
+        self._starts = 0
+
+    def prepare(self) -> None:
+        """Start servers, operators, the application and callers."""
+        settings: dict[str, Any] = {
+            "eureka_settings": self.form.eureka_settings,
+            "register_with_eureka": True,
+        }
+        self.lab = Lab(eureka=3, nodes=2, pods="real", **settings)
+        self.ends.enter_context(self.lab)
+        self.cluster = Cluster(self.lab.kubeconfig)
+        self.install_crds()
+        self.cluster.namespace(NAMESPACE)
+        for name in ("operator-a", "operator-b"):
+            self.start_operator(name)
+        self.cluster.apply(DEPLOYMENTS, self._deployment())
+        self.cluster.service(NAMESPACE, NAME, PORT)
+        self.cluster.syncer(NAMESPACE, NAME, **self._gate)
+        wait_for(lambda: self.is_rolled, "ten pods", _PATIENCE_SECONDS)
+        client = self.caller(self.lab, "caller", **self.form.client_settings)
+        self.clients.append(client)
+        client.wait_until_ready()
+
+        def knows_all() -> bool:
+            return len(client.get(f"/instances/{NAME}").json()) == REPLICAS
+
+        wait_for(knows_all, "ten pods in the caller", LISTED_WITHIN_SECONDS)
+        file = self.lab.directory / "calls.csv"
+        client.begin_calls([NAME], [NAME], CALLS_PER_SECOND, file)
+        self.call_files.append(file)
+
+    def start_operator(self, name: str) -> None:
+        """A replica, once it works or stands by."""
+        self._starts += 1
+        told = {
+            "EUREKA_URL": ",".join(self.lab.eureka_urls),
+            "KUBECONFIG": str(self.lab.kubeconfig),
+            "WATCH_NAMESPACE": NAMESPACE,
+            "GATE_NAMESPACE": "*",
+            "LEASE_NAME": NAMESPACE,
+            "POD_NAME": name,
+            **self.form.operator_settings,
+        }
+        log = self.lab.directory / "logs" / f"{name}-{self._starts}.log"
+        operator = self.operators[name] = operator_process(name, log, **told)
+        self.ends.callback(operator.kill)
+        operator.start()
+
+    def kill_leader(self) -> str:
+        """SIGKILL the operator that leads; which one it was."""
+        lease = self.cluster.get(LEASES, NAMESPACE, "default") or {}
+        holder = str(lease["spec"]["holderIdentity"]).rpartition("_")[0]
+        self.operators[holder].kill()
+        return holder
+
+    @property
+    def lives(self) -> list[Life]:
+        """Of every pod that was there, in the order of their starts."""
+        return list(self.lab.kubernetes.kubelet.lives)
+
+    @property
+    def is_rolled(self) -> bool:
+        """Return whether the Deployment has come to where it was sent."""
+        item = self.cluster.get(DEPLOYMENTS, NAME, NAMESPACE) or {}
+        status = item.get("status") or {}
+        reached = {status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas")}
+        return reached == {REPLICAS} and status["observedGeneration"] == item["metadata"]["generation"]
+
+    @property
+    def _gate(self) -> dict[str, Any]:
+        if self.form is FORMS["full"]:
+            return {}
+        return {"readinessGate": {"callersSeconds": self.form.drain.known_after_seconds}}
+
+    def _deployment(self) -> dict[str, Any]:
+        """The Deployment of the proof, with the gate and the drain, and no minReadySeconds."""
+        item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(REPLICAS, self.form.drain)
+        spec = drained_workload("Deployment", item["spec"], self.form.drain, declares_gate=True)
+        labels = {"app": NAME}
+        template = {"metadata": {"labels": labels}, "spec": dict(spec["template"]["spec"])}
+        del template["spec"]["nodeSelector"]
+        strategy = {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": SURGE}}
+        selector = {"matchLabels": labels}
+        return {
+            **item,
+            "metadata": {"namespace": NAMESPACE, "name": NAME},
+            "spec": {**spec, "selector": selector, "template": template, "strategy": strategy},
+        }
+
+
+class Play:
+    """The roll-outs, one after the other."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.acts: list[Act] = []
+
+    def roll(self, name: str, disturb: Callable[[], tuple[float, bool]] = lambda: (0.0, True)) -> None:
+        """Roll the application, and do something when its first new pods wait for callers."""
+        stage, known = self._stage, {id(life) for life in self._stage.lives}
+        began = time.time()
+        body = {"spec": {"template": {"metadata": {"labels": {"version": str(len(self.acts) + 2)}}}}}
+        path = DEPLOYMENTS.path(NAMESPACE, NAME)
+        stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+        def new() -> list[Life]:
+            return [life for life in stage.lives if id(life) not in known]
+
+        wait_for(
+            lambda: sum(life.ready_at is not None for life in new()) >= SURGE, "new pods", _READY_SECONDS
+        )
+        excused, stood = disturb()
+        wait_for(lambda: stage.is_rolled, f"{name}: the roll-out to end", _PATIENCE_SECONDS)
+        opened = max(life.opened_at or 0.0 for life in new())
+        wait_for(self._are_all_gone, f"{name}: the old pods to go", _PATIENCE_SECONDS)
+        self.acts.append(Act(name, began, opened, time.time(), excused, stood))
+        say(f"{name}: {opened - began:.1f} s until the last gate opened")
+
+    def _are_all_gone(self) -> bool:
+        return not any(life.deleted_at and not life.gone_at for life in self._stage.lives)
+
+    def kill_leader(self) -> tuple[float, bool]:
+        """The next operator goes on; the one that was killed comes back."""
+        self._stage.start_operator(self._stage.kill_leader())
+        return 0.0, True
+
+    def without(self, servers: int) -> Callable[[], tuple[float, bool]]:
+        """Freeze some servers for a while."""
+
+        def disturb() -> tuple[float, bool]:
+            deleted = self._deleted()
+            with self._frozen(servers):
+                time.sleep(_AWAY_SECONDS)
+                stood = self._deleted() == deleted
+            # Nothing is excused while a server answers.
+            everybody = servers == len(self._stage.lab.eurekas)
+            return (_AWAY_SECONDS if everybody else 0.0), stood
+
+        return disturb
+
+    def _deleted(self) -> int:
+        return sum(life.deleted_at is not None for life in self._stage.lives)
+
+    @contextmanager
+    def _frozen(self, servers: int) -> Iterator[None]:
+        frozen = self._stage.lab.eurekas[-servers:]
+        for one in frozen:
+            one.pause()
+        say(f"{servers} Eureka servers frozen")
+        yield
+        for one in frozen:
+            one.resume()
+        say("and back")
+
+
+def learned(stage: Stage, counted_from: float) -> list[dict[str, Any]]:
+    """When each client called each pod first and last, beside what became of the pod."""
+    calls: dict[str, dict[str, tuple[float, float]]] = {}
+    for file in stage.call_files:
+        for call in read_calls(file):
+            of_target = calls.setdefault(call.target, {})
+            first, _ = of_target.get(call.client, (call.at, 0.0))
+            of_target[call.client] = first, call.at
+    return [
+        {
+            "pod": life.name,
+            "ready": life.ready_at,
+            "opened": life.opened_at,
+            "deleted": life.deleted_at,
+            "clients": calls.get(life.address, {}),
+        }
+        for life in stage.lives
+        if (life.ready_at or 0.0) >= counted_from or (life.deleted_at or 0.0) >= counted_from
+    ]
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m lab.gate_proof", description=__doc__)
+    parser.add_argument("form", choices=get_args(GateFormName))
+    parser.add_argument("file", type=Path)
+    arguments = parser.parse_args()
+    form = {"defaults": FORMS["full"], "quick": _QUICK, "short": FORMS["short"]}[arguments.form]
+    with Stage(form) as stage:
+        time.sleep(form.warm_up_seconds)
+        counted_from = time.time()
+        play = Play(stage)
+        play.roll("rolled")
+        if arguments.form == "short":
+            play.roll("leader killed", play.kill_leader)
+            play.roll("one Eureka frozen", play.without(1))
+            play.roll("all Eurekas frozen", play.without(3))
+        for client in stage.clients:
+            client.end_calls()
+        found = tally(stage.call_files, counted_from)[NAME]
+        failures = [{"at": one.at, "client": one.client, "outcome": one.outcome} for one in found.failures]
+        report = {
+            "drain": {**asdict(form.drain), "known_after_seconds": form.drain.known_after_seconds},
+            "acts": [asdict(act) for act in play.acts],
+            "calls": dict(found.calls),
+            "failures": failures,
+            "pods": learned(stage, counted_from),
+        }
+    arguments.file.write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

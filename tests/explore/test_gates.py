@@ -1,0 +1,535 @@
+"""Pods with the readiness gate, a whole operator and three servers of Eureka, in the model's time.
+
+What a pod's gate waits for is in `tests/unit/core/test_gate.py`; here it is what becomes of it when something
+dies, freezes or is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.syncer import GATE
+from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.operator.settings import Settings
+from tests.explore.operator.kube import Change, Refused
+from tests.explore.operator.workloads import APP, SHOP, Workloads
+from tests.explore.operator.world import URLS, World, owned
+
+NEEDED_SECONDS = 102.0
+LATE_SECONDS = 10.0
+"""The registration, a reading that is due every five seconds, and a look a second."""
+
+KUBELET_MS = 1500
+"""Until a kubelet has seen that a gate opened."""
+
+CONNECTION = Connection(service_urls=URLS)
+
+
+class Scene:
+    """Two old pods that are served, and an operator that serves gates."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.world = World.of(3)
+        self.workloads = Workloads(self.world.kube)
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": []}
+        self.world.kube.put("nodes", {"metadata": {"name": "node-1"}, "status": ready})
+        self.world.kube.changed = self._changed
+        self.workloads.service()
+        for name in ("a", "b"):
+            self.workloads.pod(name)
+        self.workloads.syncer(**spec)
+        self.settings = Settings(
+            {"default": CONNECTION},
+            web_address="",
+            pod_name="operator",
+            gate_namespaces=("*",),
+        )
+        self.process, _ = self.world.start(self.settings)
+        self.after(60.0)
+
+    def _changed(self, change: Change) -> None:
+        self.world.scheduler.clock.after(KUBELET_MS, partial(self.workloads.kubelet, change))
+
+    def after(self, seconds: float) -> None:
+        """Let time pass."""
+        self.world.scheduler.run(self.world.now_ms + round(seconds * 1000))
+
+    def condition(self, name: str) -> dict[str, Any]:
+        """The condition of a pod's gate."""
+        pod = self.world.kube.get("pods", SHOP, name)
+        assert pod is not None
+        return dict(conditions_of(pod).get(GATE, {}))
+
+    def waited(self, name: str, longest: float = 400.0) -> float:
+        """After how many seconds a gate opens."""
+        began = self.world.now_ms
+        while self.condition(name).get("status") != "True":
+            self.after(1.0)
+            assert self.world.now_ms - began < longest * 1000, self.condition(name)
+        return (self.world.now_ms - began) / 1000
+
+    def stays_closed(self, name: str, seconds: float) -> str:
+        """The reason for which a gate does not open meanwhile."""
+        self.after(seconds)
+        assert self.condition(name)["status"] == "False"
+        return str(self.condition(name)["reason"])
+
+    def status(self, name: str, url: str = URLS[0]) -> str:
+        """The status that a server holds of a pod; empty where it holds none."""
+        leases = self.world.cluster.servers[url].registry.leases.get(APP.upper(), {})
+        found = [one.holder.status for key, one in leases.items() if key.startswith(f"{name}.")]
+        return str(found[0]) if found else ""
+
+    def containers(self, name: str, state: str, at: str) -> None:
+        """Set a pod's conditions, as a kubelet does."""
+        pod = self.world.kube.get("pods", SHOP, name)
+        assert pod is not None
+        said = {"type": "ContainersReady", "status": state, "lastTransitionTime": at}
+        others = [one for one in pod["status"]["conditions"] if one["type"] != "ContainersReady"]
+        status = {**pod["status"], "conditions": [*others, said]}
+        self.workloads.pods[name].is_ready = state == "True"
+        self.world.kube.put("pods", {"metadata": pod["metadata"], "status": status})
+        self.workloads.pod(name, ready=state == "True")
+
+    def open(self, name: str) -> dict[str, Any]:
+        """A person opens a gate."""
+        pod = self.world.kube.get("pods", SHOP, name)
+        assert pod is not None
+        opened = {"type": GATE, "status": "True", "reason": "OpenedByHand"}
+        others = [one for one in pod["status"]["conditions"] if one["type"] != GATE]
+        status = {**pod["status"], "conditions": [*others, opened]}
+        self.world.kube.put("pods", {"metadata": pod["metadata"], "status": status})
+        return opened
+
+    def end(self) -> None:
+        """Kill all replicas."""
+        for process in self.world.processes:
+            self.world.scheduler.kill(process)
+
+    def kill_leader(self) -> None:
+        """The operator dies, and another one begins, which waits for its Lease."""
+        self.world.scheduler.kill(self.process)
+        self.process, _ = self.world.start(self.settings)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """With the defaults."""
+    with owned():
+        one = Scene()
+        yield one
+        one.end()
+    assert one.world.logged == []
+
+
+def test_a_gate_opens_when_callers_know_the_pod(scene: Scene) -> None:
+    """No sooner than all caches have had their time since every server shows it, and not much later."""
+    scene.workloads.gated_pod("new")
+    assert NEEDED_SECONDS <= scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS
+    assert scene.condition("new")["reason"] == "CallersKnow"
+    scene.after(2.0)
+    assert scene.workloads.pods["new"].is_open
+
+
+def test_a_pod_that_waits_is_registered_and_stays_so(scene: Scene) -> None:
+    """At every server, before it is ready, and in the moment in which it becomes so."""
+    scene.workloads.gated_pod("new")
+    scene.after(3.0)
+    assert {scene.status("new", url) for url in URLS} == {"UP"}
+    seen = set()
+    for _ in range(120):
+        scene.after(1.0)
+        seen.add(scene.status("new"))
+    assert (seen, scene.condition("new")["status"]) == ({"UP"}, "True")
+
+
+def test_the_next_leader_goes_on_where_the_last_one_died(scene: Scene) -> None:
+    """Since when servers show a pod stands in its condition: the wait is no shorter, and hardly longer."""
+    scene.workloads.gated_pod("new")
+    scene.after(80.0)
+    scene.kill_leader()
+    assert NEEDED_SECONDS <= 80.0 + scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS + 20.0
+
+
+def test_a_frozen_server_holds_nothing_up(scene: Scene) -> None:
+    """Its clients ask another one."""
+    scene.world.cluster.down.add(URLS[2])
+    scene.after(30.0)
+    scene.workloads.gated_pod("new")
+    assert NEEDED_SECONDS <= scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS
+
+
+def test_a_server_that_comes_back_must_show_the_pod_for_as_long(scene: Scene) -> None:
+    """Its clients learn of the pod from it alone."""
+    scene.world.cluster.down.add(URLS[2])
+    scene.workloads.gated_pod("new")
+    scene.after(60.0)
+    scene.world.cluster.restart(URLS[2], copy_from=URLS[0])
+    assert 60.0 + scene.waited("new") >= 60.0 + NEEDED_SECONDS
+
+
+def test_a_server_that_lost_the_pod_must_show_it_anew(scene: Scene) -> None:
+    """Started again, and empty: callers that ask it know nothing for a while."""
+    scene.workloads.gated_pod("new")
+    scene.after(60.0)
+    scene.world.cluster.restart(URLS[1])
+    assert scene.waited("new") >= NEEDED_SECONDS
+
+
+def test_the_wait_lasts_while_no_server_answers(scene: Scene) -> None:
+    """And as long as callers need, once one does again."""
+    scene.workloads.gated_pod("new")
+    scene.after(30.0)
+    scene.world.cluster.down.update(URLS)
+    assert scene.stays_closed("new", 400.0) == "EurekaAway"
+    scene.world.cluster.down.clear()
+    assert scene.waited("new") >= NEEDED_SECONDS
+
+
+def test_a_gate_opens_without_eureka_where_the_syncer_says_so(scene: Scene) -> None:
+    """Once Eureka has been away for more than a moment."""
+    scene.workloads.syncer(readinessGate={"whenEurekaIsAway": "Open"})
+    scene.world.cluster.down.update(URLS)
+    scene.after(1.0)
+    scene.workloads.gated_pod("new")
+    assert scene.waited("new") <= 60.0
+    assert scene.condition("new")["reason"] == "OpenWithoutEureka"
+
+
+def test_a_paused_syncer_holds_the_rollout(scene: Scene) -> None:
+    """Nobody can learn of a pod that is not registered."""
+    scene.workloads.syncer(paused=True)
+    scene.workloads.gated_pod("new")
+    assert scene.stays_closed("new", 300.0) == "Paused"
+    scene.workloads.syncer(paused=False)
+    assert scene.waited("new") >= NEEDED_SECONDS
+
+
+def test_where_nothing_serves_nothing_is_waited_for(scene: Scene) -> None:
+    """A first roll-out, or one after all was scaled to zero."""
+    scene.workloads.pod("a", ready=False, terminating=True)
+    scene.workloads.pod("b", ready=False, terminating=True)
+    scene.after(5.0)
+    scene.workloads.gated_pod("new")
+    assert scene.waited("new") <= LATE_SECONDS
+    assert scene.condition("new")["reason"] == "NoOtherPodReady"
+
+
+@pytest.mark.parametrize("how", ["service", "deleted", "none"])
+def test_a_pod_that_nobody_registers_waits_for_nobody(scene: Scene, how: str) -> None:
+    """Its syncer registers the whole Service, or is gone."""
+    if how == "service":
+        scene.workloads.syncer(mode="service")
+    else:
+        scene.workloads.no_syncer()
+        scene.after(0.0 if how == "deleted" else 30.0)
+    scene.workloads.gated_pod("new")
+    assert scene.waited("new") <= LATE_SECONDS
+    assert scene.condition("new")["reason"] == "NotWanted"
+
+
+def test_what_a_person_opened_stays_open(scene: Scene) -> None:
+    """Eureka's faults make no difference."""
+    scene.workloads.gated_pod("new")
+    scene.after(10.0)
+    opened = scene.open("new")
+    scene.world.cluster.down.update(URLS)
+    scene.after(200.0)
+    assert scene.condition("new") == opened
+
+
+def test_what_was_opened_unseen_is_not_set_back(scene: Scene) -> None:
+    """The operator says why a pod waits, and has not heard yet that somebody opened its gate."""
+    scene.workloads.gated_pod("new")
+    scene.after(30.0)
+    scene.world.kube.lag_ms = 90_000
+    scene.open("new")
+    scene.world.cluster.down.update(URLS)
+    for _ in range(80):
+        scene.after(1.0)
+        assert scene.condition("new")["status"] == "True"
+
+
+def test_a_pod_on_a_dead_node_is_out_of_service(scene: Scene) -> None:
+    """Its kubelet's last word does not change any more."""
+    scene.workloads.gated_pod("new")
+    scene.after(10.0)
+    dead = {"conditions": [{"type": "Ready", "status": "Unknown"}], "addresses": []}
+    scene.world.kube.put("nodes", {"metadata": {"name": "node-1"}, "status": dead})
+    scene.after(5.0)
+    assert scene.status("new") == "DOWN"
+    assert scene.stays_closed("new", 200.0) == "NodeNotReady"
+    alive = {"conditions": [{"type": "Ready", "status": "True"}], "addresses": []}
+    scene.world.kube.put("nodes", {"metadata": {"name": "node-1"}, "status": alive})
+    assert scene.waited("new") >= NEEDED_SECONDS
+
+
+@pytest.mark.parametrize("is_led_by_another", [False, True])
+def test_a_pod_that_was_not_ready_meanwhile_begins_anew(scene: Scene, *, is_led_by_another: bool) -> None:
+    """Callers were told that it is DOWN: what was seen before, by whichever leader, does not count."""
+    scene.workloads.gated_pod("new")
+    scene.after(60.0)
+    scene.containers("new", "False", "2027-01-15T08:02:10Z")
+    scene.after(5.0)
+    assert scene.status("new") == "DOWN"
+    if is_led_by_another:
+        scene.kill_leader()
+        scene.after(120.3)
+    scene.containers("new", "True", "2027-01-15T08:04:00Z" if is_led_by_another else "2027-01-15T08:02:20Z")
+    assert scene.waited("new") >= NEEDED_SECONDS - 1.0
+
+
+def test_a_pod_that_a_person_took_out_of_service_waits(scene: Scene) -> None:
+    """Nobody calls it."""
+    scene.workloads.gated_pod("new")
+    scene.after(30.0)
+    leases = scene.world.cluster.servers[URLS[0]].registry.leases[APP.upper()]
+    (key,) = (one for one in leases if one.startswith("new."))
+    for url in URLS:
+        where = ("apps", APP.upper(), key, "status")
+        answer = scene.world.cluster.request(url, ServerRequest("PUT", where, {"value": "OUT_OF_SERVICE"}))
+        assert answer.status_code == 200
+    assert scene.stays_closed("new", 200.0) == "Registering"
+
+
+def test_the_next_pod_of_a_name_waits_for_itself(scene: Scene) -> None:
+    """As a StatefulSet makes it: what servers showed of the one before does not count."""
+    scene.workloads.gated_pod("new")
+    scene.after(90.0)
+    scene.workloads.no_pod("new")
+    scene.workloads.gated_pod("new")
+    assert scene.waited("new") >= NEEDED_SECONDS
+
+
+@pytest.mark.parametrize("spec", [{}, {"notReady": "Remove"}])
+def test_a_pod_that_comes_while_no_server_answers_waits(scene: Scene, spec: dict[str, Any]) -> None:
+    """Its syncer cannot be decided meanwhile, and what it wanted before says nothing of the pod."""
+    scene.workloads.syncer(**spec)
+    scene.after(30.0)
+    scene.world.cluster.down.update(URLS)
+    scene.workloads.pod("a", ready=False, terminating=True)
+    scene.after(0.5)
+    scene.workloads.gated_pod("new")
+    assert scene.stays_closed("new", 120.0) == "EurekaAway"
+    scene.world.cluster.down.clear()
+    assert scene.waited("new") >= NEEDED_SECONDS
+
+
+def test_a_pod_that_comes_while_no_server_answers_waits_for_none_where_the_syncer_says_so(
+    scene: Scene,
+) -> None:
+    """Though its syncer cannot be decided."""
+    scene.workloads.syncer(readinessGate={"whenEurekaIsAway": "Open"})
+    scene.after(30.0)
+    scene.world.cluster.down.update(URLS)
+    scene.workloads.pod("a", ready=False, terminating=True)
+    scene.after(0.5)
+    scene.workloads.gated_pod("new")
+    assert scene.waited("new") <= 60.0
+    assert scene.condition("new")["reason"] == "OpenWithoutEureka"
+
+
+def test_a_pod_that_eureka_lost_while_nobody_looked_begins_anew(scene: Scene) -> None:
+    """Callers forgot it as well: what the last leader wrote is not true any more."""
+    scene.workloads.gated_pod("new")
+    scene.after(30.0)
+    scene.world.scheduler.kill(scene.process)
+    for url in URLS:
+        scene.world.cluster.restart(url)
+    scene.after(300.0)
+    assert {scene.status("new", url) for url in URLS} == {""}
+    one = Connection(service_urls=URLS[:1])  # which shows the pod before anybody asks
+    scene.process, _ = scene.world.start(replace(scene.settings, connections={"default": one}))
+    assert scene.waited("new") >= NEEDED_SECONDS
+
+
+def test_the_next_leader_believes_what_was_written_for_the_same_syncer_alone(scene: Scene) -> None:
+    """A pod that two syncers register is known to the callers of each since another time."""
+    scene.settings = replace(scene.settings, publish=frozenset({(SHOP, "second")}))
+    scene.kill_leader()
+    scene.after(60.0)
+    scene.workloads.gated_pod("new")
+    scene.after(60.0)
+    scene.workloads.syncer("second", application="second")
+    scene.after(20.0)
+    assert scene.condition("new")["message"].startswith(f"EurekaSyncer {SHOP}/{APP}: callers know")
+    scene.kill_leader()
+    assert 20.0 + scene.waited("new") >= NEEDED_SECONDS
+
+
+def _with_reads_after(seconds: float) -> Any:
+    """The world's wire, on which a question for the new pod takes its time before it arrives."""
+    exchange = World.exchange
+
+    def slow(world: World, process: Any, url: str, request: ServerRequest, *more: Any) -> ServerResponse:
+        if request.method == "GET" and len(request.path) == 3 and request.path[2].startswith("new."):
+            world.scheduler.sleep(seconds)
+        return exchange(world, process, url, request, *more)
+
+    return slow
+
+
+def test_a_slow_api_server_holds_no_gate_up(scene: Scene) -> None:
+    """Writes keep nobody from reading on, else each reading would begin the wait again."""
+    ask_kube = World.ask_kube
+
+    def slow(world: World, process: Any, method: str, path: str, *more: Any) -> Any:
+        if method == "PATCH" and "/pods/" in path:
+            world.scheduler.sleep(9.0)
+        return ask_kube(world, process, method, path, *more)
+
+    with mock.patch.object(World, "ask_kube", slow):
+        scene.workloads.gated_pod("new")
+        assert NEEDED_SECONDS <= scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS + 20.0
+
+
+def test_readings_that_take_long_hold_no_gate_up(scene: Scene) -> None:
+    """As where a thousand pods wait: no server was silent meanwhile."""
+    scene.workloads.gated_pod("new")
+    scene.after(10.0)
+    with mock.patch.object(World, "exchange", _with_reads_after(8.0)):
+        assert NEEDED_SECONDS <= 10.0 + scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS + 20.0
+
+
+def test_a_pod_that_eureka_refuses_to_show_keeps_no_other_waiting(scene: Scene) -> None:
+    """As where a proxy takes offence at its name."""
+    exchange = World.exchange
+
+    def refusing(world: World, process: Any, url: str, request: ServerRequest, *more: Any) -> ServerResponse:
+        if request.method == "GET" and len(request.path) == 3 and request.path[2].startswith("odd."):
+            return ServerResponse(400, "no")
+        return exchange(world, process, url, request, *more)
+
+    with mock.patch.object(World, "exchange", refusing):
+        scene.workloads.gated_pod("odd")
+        scene.workloads.gated_pod("new")
+        assert scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS
+        assert scene.stays_closed("odd", 5.0) == "Registering"
+
+
+def test_a_pod_of_a_service_that_is_a_name_alone_waits_for_nobody(scene: Scene) -> None:
+    """Kubernetes gives such a Service no endpoints, whatever its selector says."""
+    scene.workloads.no_service()
+    spec = {"type": "ExternalName", "externalName": "example.com", "selector": {"app": APP}}
+    scene.world.kube.put("services", {"metadata": {"namespace": SHOP, "name": APP}, "spec": spec})
+    scene.after(5.0)
+    scene.workloads.gated_pod("new")
+    assert scene.waited("new") <= LATE_SECONDS
+    assert scene.condition("new")["reason"] == "NotWanted"
+
+
+def test_a_server_that_takes_its_time_must_show_the_pod_as_well(scene: Scene) -> None:
+    """Its clients wait for its answers, too."""
+    exchange = World.exchange
+
+    def slow(world: World, process: Any, url: str, request: ServerRequest, *more: Any) -> ServerResponse:
+        if url == URLS[2] and request.method == "GET" and request.path[2:3] and "new." in request.path[2]:
+            world.scheduler.sleep(0.8)
+            return ServerResponse(404)
+        return exchange(world, process, url, request, *more)
+
+    with mock.patch.object(World, "exchange", slow):
+        scene.workloads.gated_pod("new")
+        assert scene.stays_closed("new", 150.0) == "Registering"
+
+
+def test_a_syncer_that_is_refused_says_which_pods_wait(scene: Scene) -> None:
+    """Callers know its registrations, and a roll-out would replace them."""
+    scene.workloads.syncer(eureka="nowhere")
+    scene.workloads.gated_pod("new")
+    assert scene.stays_closed("new", 150.0) == "Refused"
+    syncer = scene.world.kube.get("eurekasyncers", SHOP, APP)
+    assert syncer is not None
+    assert conditions_of(syncer)["WaitingForCallers"]["status"] == "True"
+
+
+def test_a_pod_that_was_not_ready_begins_anew_whatever_its_clock_says(scene: Scene) -> None:
+    """The clock of its node may be behind the operator's."""
+    scene.workloads.gated_pod("new")
+    scene.after(60.0)
+    scene.containers("new", "False", "2027-01-15T08:00:00Z")
+    scene.after(5.0)
+    scene.containers("new", "True", "2027-01-15T08:00:05Z")
+    assert scene.waited("new") >= NEEDED_SECONDS - 1.0
+
+
+def test_a_right_that_is_missing_costs_the_api_server_little(scene: Scene) -> None:
+    """A condition that cannot be written is tried again a while later, and is written once it can be."""
+    ask_kube = World.ask_kube
+    asked = []
+
+    def refusing(world: World, process: Any, method: str, path: str, *more: Any) -> Any:
+        if method == "PATCH" and "/pods/" in path:
+            asked.append(path)
+            raise Refused(403, "pods/status is forbidden")
+        return ask_kube(world, process, method, path, *more)
+
+    with mock.patch.object(World, "ask_kube", refusing):
+        scene.workloads.gated_pod("new")
+        scene.after(60.0)
+    assert 5 <= len(asked) <= 15
+    assert scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS - 60.0
+
+
+@pytest.mark.parametrize(("may_select", "status"), [(False, "True"), (True, "")])
+def test_a_namespace_that_cannot_be_read_keeps_no_other_pods_waiting(
+    scene: Scene, *, may_select: bool, status: str
+) -> None:
+    """As one that was deleted, and the rights in it; unless a syncer there may select the pod's Service."""
+    ask_kube = World.ask_kube
+
+    def refusing(world: World, process: Any, method: str, path: str, *more: Any) -> Any:
+        if "/namespaces/gone/" in path:
+            raise Refused(403, "forbidden")
+        return ask_kube(world, process, method, path, *more)
+
+    pairs = frozenset({("gone", SHOP)} if may_select else ())
+    namespaces = (SHOP, "gone")
+    scene.settings = replace(scene.settings, watch_namespaces=namespaces, cross_namespace=pairs)
+    scene.workloads.no_syncer()
+    scene.after(10.0)
+    with mock.patch.object(World, "ask_kube", refusing):
+        scene.kill_leader()
+        scene.after(60.0)
+        scene.workloads.gated_pod("new")
+        scene.after(LATE_SECONDS)
+        assert scene.condition("new").get("status", "") == status
+
+
+def test_a_refused_syncer_of_which_nobody_knows_what_it_has_holds_the_rollout(scene: Scene) -> None:
+    """An operator that began while Eureka was away has read nothing; something may be there all the same."""
+    scene.world.scheduler.kill(scene.process)
+    scene.world.cluster.down.update(URLS)
+    scene.workloads.syncer(eureka="nowhere")
+    scene.process, _ = scene.world.start(scene.settings)
+    scene.after(30.0)
+    scene.workloads.gated_pod("new")
+    assert scene.stays_closed("new", 60.0) == "Refused"
+    scene.world.cluster.down.clear()
+    assert scene.stays_closed("new", 60.0) == "Refused"
+
+
+def test_a_pod_without_the_port_waits_where_callers_know_another(scene: Scene) -> None:
+    """Else the roll-out would replace all that they know."""
+    scene.workloads.syncer(port="nope")
+    scene.workloads.gated_pod("new")
+    assert scene.stays_closed("new", 150.0) == "Registering"
+
+
+def test_a_pod_without_the_port_waits_for_nobody_where_nothing_is_registered(scene: Scene) -> None:
+    """Only a person can change that, and the pod may be called in other ways."""
+    scene.workloads.no_syncer()
+    scene.after(30.0)
+    scene.workloads.syncer(port="nope")
+    scene.after(5.0)
+    scene.workloads.gated_pod("new")
+    assert scene.waited("new") <= LATE_SECONDS
+    assert scene.condition("new")["reason"] == "NotWanted"

@@ -1,0 +1,63 @@
+"""Roll-outs with the readiness gate: ten real pods, three real Eurekas, unmodified Spring clients."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from lab.gate_proof import prove_gate
+from lab.netns import why_not
+from lab.spring import SpringClientMissing
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900)]
+
+STEPS = math.ceil(10 / 5)
+ACTS = ["rolled", "leader killed", "one Eureka frozen", "all Eurekas frozen"]
+START_SECONDS = 10.0
+"""Of a pod, from the roll-out's step to its containers being ready, with all the others on two processors."""
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """Return the report of one run."""
+    if reason := why_not():
+        pytest.skip(reason)
+    try:
+        return prove_gate("short")
+    except SpringClientMissing as reason:
+        pytest.skip(str(reason))
+
+
+def test_no_call_fails(report: dict[str, Any]) -> None:
+    """In no roll-out, whatever is gone meanwhile."""
+    assert [act["name"] for act in report["acts"]] == ACTS
+    assert min(report["calls"].values()) > 1000
+    assert report["failures"] == []
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_rollout_is_as_fast_as_callers_learn(report: dict[str, Any], name: str) -> None:
+    """Each step takes what callers need, and the start of its pods; what nobody could help left aside."""
+    (act,) = (one for one in report["acts"] if one["name"] == name)
+    took = act["opened"] - act["began"] - act["excused_seconds"]
+    step = report["drain"]["known_after_seconds"] + START_SECONDS
+    more = report["drain"]["known_after_seconds"] if act["excused_seconds"] else 0.0
+    assert took <= 1.2 * STEPS * step + more
+
+
+def test_a_rollout_waits_while_all_eurekas_are_away(report: dict[str, Any]) -> None:
+    """No pod that callers know is taken away."""
+    (act,) = (one for one in report["acts"] if one["name"] == "all Eurekas frozen")
+    assert act["stood"]
+
+
+def test_no_gate_opens_before_the_last_client_knows(report: dict[str, Any]) -> None:
+    """Each client has called each new pod by then."""
+    new = [one for one in report["pods"] if one["opened"] and one["ready"] >= report["acts"][0]["began"]]
+    assert len(new) == 10 * len(ACTS)
+    clients = set(report["calls"])
+    for pod in new:
+        assert set(pod["clients"]) == clients, pod
+        assert max(first for first, _ in pod["clients"].values()) <= pod["opened"], pod

@@ -1,0 +1,196 @@
+"""The readiness gate on a real API server, controller-manager and Eureka; kwok plays the pods."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.syncer import GATE
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, NAMESPACES, PODS, SYNCERS, ApiResource
+from lab import Lab
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
+from tests.system.conftest import Operator, instances, operator_environment
+from tests.system.operator_objects import CHART, helm
+
+pytestmark = pytest.mark.lab
+
+Object = dict[str, Any]
+CALLERS_SECONDS = 6
+ADMISSION = "admissionregistration.k8s.io"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(
+    lab: Lab,
+    cluster: Cluster,  # noqa: ARG001 - has the CRDs
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Operator]:
+    """One operator that serves gates in all namespaces."""
+    log = tmp_path_factory.mktemp("gates") / "operator.log"
+    running = Operator(log, operator_environment(lab, "", CLUSTER_NAME="gates", GATE_NAMESPACE="*"), [])
+    running.wait_ready()
+    yield running
+    running.stop()
+    print(running.text())
+
+
+class Shop:
+    """A Deployment whose pods declare the gate, its Service and its syncer."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self.app = f"{namespace}-app"
+        self.rolled("1")
+        cluster.service(namespace, self.app)
+        gate = {"callersSeconds": CALLERS_SECONDS}
+        cluster.syncer(namespace, self.app, readinessGate=gate)
+        wait_for(lambda: cluster.is_settled(namespace, self.app, 2), "two pods")
+
+    def rolled(self, version: str) -> None:
+        """Its template is of this version."""
+        labels = {"app": self.app}
+        pod = {
+            "readinessGates": [{"conditionType": GATE}],
+            "containers": [
+                {"name": "main", "image": "example.invalid/main", "ports": [{"containerPort": 8080}]}
+            ],
+        }
+        spec = {
+            "replicas": 2,
+            "minReadySeconds": 0,
+            "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 2}},
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": {**labels, "version": version}}, "spec": pod},
+        }
+        metadata = {"namespace": self.namespace, "name": self.app}
+        self.cluster.apply(
+            DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+        )
+
+    def pods(self, version: str) -> list[Object]:
+        """The pods of a version that are there."""
+        return self.cluster.items(PODS, self.namespace, app=self.app, version=version)
+
+    def gates(self, version: str) -> list[Object]:
+        """Their gates' conditions."""
+        return [dict(conditions_of(pod).get(GATE, {})) for pod in self.pods(version)]
+
+    def reasons(self, version: str) -> set[str]:
+        """Why their gates are open or wait."""
+        return {str(one.get("reason")) for one in self.gates(version)}
+
+    def syncer_condition(self, kind: str) -> Object:
+        """A condition of the syncer."""
+        item = self.cluster.get(SYNCERS, self.app, self.namespace) or {}
+        return dict(conditions_of(item).get(kind, {}))
+
+
+@pytest.fixture
+def shop(cluster: Cluster, namespace: str) -> Shop:
+    """One whose first roll-out is over."""
+    return Shop(cluster, namespace)
+
+
+def seconds(condition: Mapping[str, Any]) -> float:
+    """When a condition came, as Unix time."""
+    return datetime.fromisoformat(str(condition["lastTransitionTime"])).timestamp()
+
+
+def test_a_rollout_waits_until_callers_know_the_new_pods(shop: Shop, eureka: Peers) -> None:
+    """The new pods are in Eureka meanwhile, with the old ones; the syncer says so, and is in sync."""
+    shop.rolled("2")
+    wait_for(lambda: shop.reasons("2") == {"CallersLearn"}, "both new pods to wait")
+    there = instances(eureka, shop.app)
+    assert len(there) == 4
+    assert {str(one.status) for one in there} == {"UP"}
+    wait_for(lambda: shop.syncer_condition("WaitingForCallers").get("status") == "True", "the condition")
+    assert shop.syncer_condition("Synced")["status"] == "True"
+    assert len(shop.pods("1")) == 2
+    wait_for(lambda: not shop.pods("1"), "the old pods to go")
+    assert shop.cluster.is_settled(shop.namespace, shop.app, 2)
+    for pod in shop.pods("2"):
+        conditions = conditions_of(pod)
+        # Both are written with whole seconds.
+        assert seconds(conditions[GATE]) - seconds(conditions["ContainersReady"]) >= CALLERS_SECONDS - 1
+        assert conditions[GATE]["reason"] == "CallersKnow"
+    wait_for(lambda: shop.syncer_condition("WaitingForCallers").get("status") == "False", "the end of it")
+
+
+def test_a_person_opens_what_a_paused_syncer_holds(shop: Shop, lab: Lab) -> None:
+    """The pods say why they wait, and go on when they are told to."""
+    path = SYNCERS.path(shop.namespace, shop.app)
+    shop.cluster.access.request("PATCH", path, body={"spec": {"paused": True}}, content_type=MERGE_PATCH)
+    wait_for(lambda: shop.syncer_condition("Paused").get("status") == "True", "the pause")
+    shop.rolled("2")
+    wait_for(lambda: shop.reasons("2") == {"Paused"}, "both new pods to wait")
+
+    def is_told() -> bool:
+        events = shop.cluster.items(EVENTS, shop.namespace)
+        return any(one["reason"] == "GateWaits" and one["regarding"]["kind"] == "Pod" for one in events)
+
+    wait_for(is_told, "an Event")
+    command = [sys.executable, "-m", "eurekube_provider.cli.main", "gate", "open", f"deployment/{shop.app}"]
+    where = ["--namespace", shop.namespace, "--kubeconfig", str(lab.kubeconfig)]
+    done = subprocess.run([*command, *where], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count("its gate is open")) == (0, 2), done.stderr
+    wait_for(lambda: not shop.pods("1"), "the old pods to go")
+    assert shop.reasons("2") == {"OpenedByHand"}
+
+
+def test_a_policy_declares_the_gate_where_a_namespace_asks_for_it(
+    cluster: Cluster, unique_name: str, tmp_path: Path
+) -> None:
+    """In namespaces with the label, beside other gates and once; never in that of a Eureka server."""
+    names = [f"{unique_name}-{word}" for word in ("asks", "silent", "eureka")]
+    for name in names:
+        cluster.namespace(name)
+        if not name.endswith("silent"):
+            body = {"metadata": {"labels": {"eurekube.io/readiness-gate": "true"}}}
+            path = NAMESPACES.path(name=name)
+            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+    served = cluster.access.get(f"/apis/{ADMISSION}/v1")["resources"]
+    if not any(one["name"] == "mutatingadmissionpolicies" for one in served):
+        pytest.skip("this API server has no MutatingAdmissionPolicy")
+    values = {
+        "eurekaUrls": [f"http://eureka-0.eureka.{names[2]}.svc:8761/eureka"],  # as of a StatefulSet
+        "gateNamespaces": ["*"],
+        "gatePolicy": True,
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    known = f"{ADMISSION}/v1/MutatingAdmissionPolicy"
+    text = helm("template", "gates", str(CHART), "--values", str(file), "--api-versions", known)
+    made = [one for one in yaml.safe_load_all(text) if one and "AdmissionPolicy" in one["kind"]]
+    resources = [
+        ApiResource(ADMISSION, "v1", one)
+        for one in ("mutatingadmissionpolicies", "mutatingadmissionpolicybindings")
+    ]
+    try:
+        for resource, item in zip(resources, made, strict=True):
+            cluster.apply(resource, item)
+
+        def gates(namespace: str, *given: str) -> list[str]:
+            spec: Object = {"containers": [{"name": "main", "image": "none"}]}
+            if given:
+                spec["readinessGates"] = [{"conditionType": one} for one in given]
+            body = {"metadata": {"generateName": "try-"}, "spec": spec}
+            item = cluster.access.request("POST", PODS.path(namespace), {"dryRun": "All"}, body)
+            return [one["conditionType"] for one in item["spec"].get("readinessGates") or ()]
+
+        wait_for(lambda: gates(names[0]) == [GATE], "the policy")
+        other = "example.org/other"
+        assert gates(names[0], other) == [other, GATE]
+        assert gates(names[0], GATE) == [GATE]
+        assert gates(names[1]) == gates(names[2]) == []
+    finally:
+        for resource, item in zip(resources, made, strict=True):
+            cluster.delete(resource, item["metadata"]["name"])

@@ -1,0 +1,293 @@
+"""The readiness gate: what each case comes to, and what a pod's object says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.decision import State
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.gate import (
+    UNWANTED_SECONDS,
+    GateReason,
+    GateStep,
+    GateView,
+    as_ready,
+    decide_gate,
+    declares_gate,
+    gate_condition,
+    held_from,
+    is_held,
+    is_opening,
+    selects_pod,
+    shown_in,
+    shown_text,
+)
+from eurekube_provider.core.syncer import (
+    GATE,
+    Mode,
+    ReadinessGate,
+    Syncer,
+    WhenEurekaIsAway,
+)
+
+Object = dict[str, Any]
+SERVERS = {"http://a/eureka": 100.0, "http://b/eureka": 103.0}
+
+KNOWN = GateView(
+    ("shop", "rating"),
+    State.SERVED,
+    needed_seconds=102,
+    has_registered=True,
+    is_listed=True,
+    is_wanted=True,
+    shown_since=SERVERS,
+    read_at=205.0,
+)
+"""Both servers have shown the pod for long enough, by a reading that began after that."""
+
+OPEN = ReadinessGate(None, WhenEurekaIsAway.OPEN)
+SILENT: Object = {"shown_since": {}, "is_away": True}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, GateReason.CALLERS_KNOW),
+        ({"read_at": 204.9}, GateReason.CALLERS_LEARN),
+        ({"needed_seconds": 102.1}, GateReason.CALLERS_LEARN),
+        ({"shown_since": {**SERVERS, "http://c/eureka": 110.0}}, GateReason.CALLERS_LEARN),
+        ({"shown_since": {**SERVERS, "http://c/eureka": None}}, GateReason.REGISTERING),
+        ({"shown_since": {}}, GateReason.REGISTERING),
+        ({"gate": OPEN, "shown_since": {}}, GateReason.REGISTERING),
+        (SILENT, GateReason.EUREKA_AWAY),
+        ({**SILENT, "gate": OPEN}, GateReason.OPEN_WITHOUT_EUREKA),
+        # A server that answers says more than a list that cannot be read.
+        ({"gate": OPEN, "is_away": True, "shown_since": {"http://a/eureka": None}}, GateReason.REGISTERING),
+        ({"state": None}, GateReason.NOT_READ),
+        ({"state": State.UNKNOWN}, GateReason.NOT_READ),
+        ({"state": State.UNKNOWN, "others_ready": False}, GateReason.NOT_READ),
+        ({"state": State.DOUBTFUL}, GateReason.CALLERS_KNOW),
+        ({"state": State.DELETED}, GateReason.NOT_WANTED),
+        ({"mode": Mode.SERVICE}, GateReason.NOT_WANTED),
+        ({"mode": Mode.SERVICE, "state": State.PAUSED}, GateReason.NOT_WANTED),
+        ({"state": State.REFUSED}, GateReason.REFUSED),
+        ({"state": State.REFUSED, "others_ready": False}, GateReason.REFUSED),
+        ({"state": State.REFUSED, "has_registered": False}, GateReason.NOT_WANTED),
+        ({"state": State.PAUSED}, GateReason.PAUSED),
+        ({"state": State.PAUSED, "gate": OPEN}, GateReason.PAUSED),
+        ({"others_ready": False}, GateReason.NO_OTHER_READY),
+        ({"others_ready": False, "state": State.PAUSED}, GateReason.NO_OTHER_READY),
+        ({"others_ready": False, **SILENT}, GateReason.NO_OTHER_READY),
+        # Where the source may be broken, that no other pod is ready says nothing.
+        ({"others_ready": False, "is_in_doubt": True, "read_at": 0.0}, GateReason.CALLERS_LEARN),
+        ({"others_ready": False, "is_listed": False, "read_at": 0.0}, GateReason.CALLERS_LEARN),
+        ({"is_wanted": False}, GateReason.NOT_WANTED),
+        ({"is_wanted": False, "is_listed": False}, GateReason.REGISTERING),
+        ({"is_wanted": False, "is_in_doubt": True}, GateReason.REGISTERING),
+    ],
+)
+def test_each_case_has_its_reason(changes: Object, reason: GateReason) -> None:
+    """And the reason says whether the gate opens."""
+    step = decide_gate([replace(KNOWN, **changes)], 60.0)
+    assert (step.reason, step.syncer) == (reason, ("shop", "rating"))
+    assert step.message.startswith("EurekaSyncer shop/rating: ")
+    assert (step.since is not None) == (reason is GateReason.CALLERS_LEARN)
+
+
+def test_every_syncer_must_agree() -> None:
+    """One that waits is enough, whichever comes first."""
+    waits = replace(KNOWN, syncer=("shop", "stars"), state=State.PAUSED)
+    for views in ([KNOWN, waits], [waits, KNOWN]):
+        assert decide_gate(views, 60.0).syncer == ("shop", "stars")
+
+
+def test_a_pod_of_no_syncer_waits_for_a_moment() -> None:
+    """The syncer, the Service and the pod come by different watches."""
+    assert decide_gate([], UNWANTED_SECONDS - 0.1).reason is GateReason.NOT_READ
+    assert decide_gate([], UNWANTED_SECONDS).reason is GateReason.NOT_WANTED
+
+
+def test_reasons_open_or_wait() -> None:
+    """Each of them is one of both, and what is in trouble waits."""
+    assert {one for one in GateReason if one.opens} == {
+        GateReason.CALLERS_KNOW,
+        GateReason.NOT_WANTED,
+        GateReason.NO_OTHER_READY,
+        GateReason.OPEN_WITHOUT_EUREKA,
+        GateReason.OPENED_BY_HAND,
+    }
+    assert not any(one.opens and one.is_trouble for one in GateReason)
+
+
+OTHER = "example.org/other"
+
+
+def pod(*gates: str, **conditions: str) -> Object:
+    """A pod with these gates; each condition is a status, or a status and when it came."""
+    metadata = {"namespace": "shop", "name": "rating-1"}
+    said = []
+    for kind, state in conditions.items():
+        status, _, at = state.partition("@")
+        said.append({"type": kind, "status": status, **({"lastTransitionTime": at} if at else {})})
+    spec = {"readinessGates": [{"conditionType": one} for one in gates]} if gates else {}
+    return {"metadata": metadata, "spec": spec, "status": {"conditions": said}}
+
+
+def deleted(item: Object) -> Object:
+    """The same pod once its deletion has begun."""
+    return {**item, "metadata": {**item["metadata"], "deletionTimestamp": "2026-11-28T12:00:00Z"}}
+
+
+READY = {"ContainersReady": "True"}
+
+
+@pytest.mark.parametrize(
+    ("item", "held"),
+    [
+        (pod(GATE, **READY), True),
+        (pod(GATE, **READY, **{GATE: "False"}), True),
+        (pod(GATE, **READY, **{GATE: "True"}), False),
+        (pod(GATE, ContainersReady="False"), False),
+        (pod(GATE), False),
+        (pod(**READY), False),
+        (pod(OTHER, **READY), False),
+        (pod(GATE, OTHER, **READY), False),
+        (pod(GATE, OTHER, **READY, **{OTHER: "True"}), True),
+        (deleted(pod(GATE, **READY)), False),
+    ],
+)
+def test_a_pod_is_held_by_our_gate_alone(item: Object, *, held: bool) -> None:
+    """Its containers and all other gates are ready, and its deletion has not begun."""
+    assert is_held(item) is held
+
+
+@pytest.mark.parametrize(
+    ("ready", "gate", "opening"),
+    [
+        ("True@2026-11-28T12:00:00Z", "True@2026-11-28T12:00:00Z", True),
+        ("True@2026-11-28T12:09:00Z", "True@2026-11-28T12:00:00Z", True),
+        ("False@2026-11-28T12:00:00Z", "True@2026-11-28T12:00:01Z", True),
+        ("False@2026-11-28T12:00:02Z", "True@2026-11-28T12:00:01Z", False),
+        ("False@2026-11-28T12:00:00Z", "False@2026-11-28T12:00:01Z", False),
+    ],
+)
+def test_a_pod_whose_gate_opened_counts_until_its_kubelet_says_so(
+    ready: str, gate: str, *, opening: bool
+) -> None:
+    """But not one that was ready and is so no more, as on a node that is gone."""
+    item = pod(GATE, **READY, Ready=ready, **{GATE: gate})
+    assert is_opening(item) is opening
+    assert not is_opening(deleted(item))
+
+
+def test_since_when_a_pod_is_held() -> None:
+    """Since the last of its containers and other gates became ready."""
+    item = pod(
+        GATE, OTHER, ContainersReady="True@1970-01-01T00:01:00Z", **{OTHER: "True@1970-01-01T00:02:00Z"}
+    )
+    assert held_from(item) == 120.0
+    assert held_from(pod(GATE, **READY)) == 0.0
+
+
+def test_slices_call_held_pods_ready() -> None:
+    """Not those that terminate, nor pods of the same name elsewhere; what does not change is the same."""
+
+    def endpoint(name: str, **conditions: bool) -> Object:
+        return {
+            "addresses": ["10.0.0.1"],
+            "conditions": conditions,
+            "targetRef": {"kind": "Pod", "name": name},
+        }
+
+    changed: Object = {
+        "metadata": {"namespace": "shop", "name": "a"},
+        "endpoints": [
+            endpoint("held", ready=False, serving=False),
+            endpoint("old", ready=False),
+            endpoint("ends", ready=False, terminating=True),
+        ],
+    }
+    same = {"metadata": {"namespace": "other", "name": "b"}, "endpoints": [endpoint("held", ready=False)]}
+    held = {("shop", "held"), ("shop", "ends")}
+    first, second = as_ready([changed, same], held)
+    assert [one["conditions"]["ready"] for one in first["endpoints"]] == [True, False, False]
+    assert first["endpoints"][1] is changed["endpoints"][1]
+    assert second is same
+    assert changed["endpoints"][0]["conditions"]["ready"] is False
+
+
+def test_a_service_selects_a_pod_by_all_its_labels() -> None:
+    """One without a selector selects none."""
+    service = {"spec": {"selector": {"app": "rating", "tier": "web"}}}
+    assert selects_pod(service, {"app": "rating", "tier": "web", "version": "2"})
+    assert not selects_pod(service, {"app": "rating"})
+    assert not selects_pod({"spec": {}}, {"app": "rating"})
+
+
+def test_what_the_next_leader_reads_is_what_was_written() -> None:
+    """The servers, and the time to the second."""
+    text = f"callers know the pod after 102 s; {shown_text(['http://b/eureka', 'http://a/eureka'], 120.4)}"
+    assert shown_in(text) == (frozenset({"http://a/eureka", "http://b/eureka"}), 120.0)
+    assert shown_in("callers know the pod after 102 s") is None
+
+
+def test_what_somebody_else_wrote_stops_nobody() -> None:
+    """A day that there is not, or a year that Python does not know: nothing is known of it."""
+    assert shown_in("shown by http://a/eureka since 2026-13-45T12:00:00Z") is None
+    assert held_from(pod(GATE, ContainersReady="True@0000-01-01T00:00:00Z")) == 0.0
+
+
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
+    """As every controller of Kubernetes writes it."""
+    wait = GateStep(GateReason.CALLERS_LEARN, "")
+    first = gate_condition(wait, "one", {}, 60.0)
+    assert first == {
+        "type": GATE,
+        "status": "False",
+        "reason": "CallersLearn",
+        "message": "one",
+        "lastTransitionTime": "1970-01-01T00:01:00Z",
+    }
+    assert gate_condition(wait, "two", first, 90.0)["lastTransitionTime"] == "1970-01-01T00:01:00Z"
+    opened = gate_condition(GateStep(GateReason.CALLERS_KNOW, ""), "three", first, 90.0)
+    assert (opened["status"], opened["lastTransitionTime"]) == ("True", "1970-01-01T00:01:30Z")
+
+
+def test_a_template_declares_the_gate() -> None:
+    """Among others, or not."""
+    assert declares_gate(pod(OTHER, GATE)["spec"])
+    assert not declares_gate(pod(OTHER)["spec"])
+    assert not declares_gate({})
+
+
+def read(**gate: object) -> ReadinessGate:
+    """Return a syncer's settings of its gate."""
+    spec = {"mode": "pod", "selector": {"app": "rating"}, "readinessGate": gate}
+    return Syncer.from_object(
+        {"metadata": {"namespace": "shop", "name": "rating"}, "spec": spec}
+    ).readiness_gate
+
+
+def test_a_syncer_says_how_long_callers_need() -> None:
+    """By default it is computed, and the pods wait while Eureka is away."""
+    assert read() == ReadinessGate(None, WhenEurekaIsAway.WAIT)
+    assert read(callersSeconds="Computed", whenEurekaIsAway="Open") == OPEN
+    assert read(callersSeconds=0).callers_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("gate", "sentence"),
+    [
+        ({"callersSeconds": -1}, "spec.readinessGate.callersSeconds is -1; it must be Computed or seconds"),
+        ({"callersSeconds": True}, "callersSeconds is True"),
+        ({"callersSeconds": "soon"}, "callersSeconds is 'soon'"),
+        ({"whenEurekaIsAway": "Never"}, "spec.readinessGate.whenEurekaIsAway is 'Never'; it must be Wait or"),
+    ],
+)
+def test_what_an_older_crd_let_in_is_refused(gate: Object, sentence: str) -> None:
+    """In one sentence that names the field."""
+    with pytest.raises(ConfigurationError, match=sentence):
+        read(**gate)

@@ -1,0 +1,41 @@
+"""The pods that declare the readiness gate, as the operator counts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from eurekube_provider.core.syncer import GATE
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator.gated_pods import GatedPods
+
+EARLIER, LATER = "2026-11-28T12:00:00Z", "2026-11-28T12:02:00Z"
+
+
+def opened(ready: str) -> dict[str, Any]:
+    """A pod whose gate has just opened, and what its kubelet says of it."""
+    said = {"ContainersReady": ("True", EARLIER), "Ready": (ready, EARLIER), GATE: ("True", LATER)}
+    conditions = [
+        {"type": kind, "status": status, "lastTransitionTime": at} for kind, (status, at) in said.items()
+    ]
+    return {
+        "metadata": {"namespace": "shop", "name": "rating-1", "uid": "1", "resourceVersion": "1"},
+        "spec": {"nodeName": "node-1", "readinessGates": [{"conditionType": GATE}]},
+        "status": {"conditions": conditions},
+    }
+
+
+@pytest.mark.parametrize(
+    ("ready", "is_node_ready", "counts"),
+    [("False", True, True), ("False", False, False), ("True", False, True)],
+)
+def test_a_pod_whose_kubelet_died_as_its_gate_opened_is_not_ready(
+    ready: str, *, is_node_ready: bool, counts: bool
+) -> None:
+    """Nobody will ever say that it is; of one that was ready, the cluster says so itself."""
+    pods = GatedPods(KubeAccess(client.ApiClient()), [None], lambda _: None, lambda _: is_node_ready)
+    pods.reflectors[0].take("ADDED", opened(ready))
+    assert pods.counted_ready() == ({("shop", "rating-1")} if counts else frozenset())
+    assert [one["metadata"]["name"] for one in pods.unsettled()] == ["rating-1"] * (ready == "False")
