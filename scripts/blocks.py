@@ -1,6 +1,7 @@
 """Reads the code blocks of the documentation, and finds those that cannot be right.
 
-How a block is marked, and what is looked at: docs/project/writing.md.
+How a block is marked, and what is looked at: docs/project/writing.md. `python -m scripts.blocks PAGE`
+prints a page's commands as a script.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator
@@ -21,11 +23,16 @@ import yaml
 
 from eurekube_provider.cli.command_parser import parser_of
 from eurekube_provider.cli.commands import COMMANDS
+from eurekube_provider.core.identity import NATIVE_INSTANCE_TYPE
+from eurekube_provider.provider.served_schema import served_schema
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S)
 PROGRAMS = ("eurekube", "kubectl", "helm", "pulumi")
 KNOWN_FLAGS = Path(__file__).parent / "known_flags.toml"
-LANGUAGES = ("", "bash", "console", "json", "mermaid", "python", "sh", "toml", "yaml")
+COMPILED = ("csharp", "go", "java", "typescript")
+"""Only a page for Pulumi's registry has them, from examples that `make sdks` compiles."""
+
+LANGUAGES = ("", "bash", "console", "json", "mermaid", "python", "sh", "toml", "yaml", *COMPILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ def commands(script: str) -> Iterator[list[str]]:
 def _parts(words: list[str]) -> Iterator[list[str]]:
     part: list[str] = []
     for word in words:
-        if re.fullmatch(r"[|&;()]+|if|then|do", word):
+        if re.fullmatch(r"[|&;()]+|if|then|do", word) and [*part, word] != ["pulumi", "do"]:
             yield part
             part = []
         else:
@@ -124,7 +131,7 @@ def _parts(words: list[str]) -> Iterator[list[str]]:
 
 
 def _unknown(words: list[str]) -> list[str]:
-    """What of a command its program does not know: the subcommand, or a flag."""
+    """Return the part of a command that its program does not know: the subcommand, or a flag."""
     program, *rest = words
     rest = rest[: rest.index("--")] if "--" in rest else rest
     if program == "eurekube":
@@ -136,13 +143,27 @@ def _unknown(words: list[str]) -> list[str]:
     if not names:
         return [f"`{shlex.join(words)}`: {KNOWN_FLAGS.name} has no such command of {program}"]
     allowed = {*known[max(names, key=len)], *known.get("always", ())}
+    if (program, names) == ("pulumi", ["do"]):
+        allowed |= {"--yes", *_made_of_the_schema()}
     return [
         f"`{program} {max(names, key=len)}` has no {flag} in {KNOWN_FLAGS.name}" for flag in flags - allowed
     ]
 
 
+@functools.cache
+def _made_of_the_schema() -> set[str]:
+    """The flags that `pulumi do` makes of the provider's schema, for an Instance and for the provider."""
+    described = json.loads(served_schema())
+    resource = described["resources"][NATIVE_INSTANCE_TYPE]
+    names = {*resource["inputProperties"], *resource["listInputs"]["properties"]}
+    names |= {f"eurekube:{name}" for name in described["config"]["variables"]}
+    return {f"--{re.sub('[A-Z]', lambda found: f'-{found[0].lower()}', name)}" for name in names}
+
+
 def _is_within(name: list[str], words: list[str]) -> bool:
-    """Whether the words of a command's name follow each other, with values of flags between them at most."""
+    """Return whether the words of a command's name follow each other, with values of flags between them at
+    most.
+    """
     left = iter(words)
     return all(word in left for word in name)
 
@@ -164,5 +185,14 @@ def _unknown_to_us(rest: list[str]) -> list[str]:
 
 @functools.cache
 def _help_of(command: str) -> str | None:
-    """What the command line itself says of a command; None where it has none of that name."""
+    """Return the command line's own help of a command; None where it has none of that name."""
     return parser_of(command).format_help() if command in COMMANDS else None
+
+
+def main() -> None:
+    """Print the `bash` blocks of the page that the command line names, in their order."""
+    print("".join(block.text for block in blocks(Path(sys.argv[1])) if block.language == "bash"), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,7 @@ from typing import Any
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.operator.options import (
     HTTP_URL,
+    MEBIBYTES,
     OBJECT_NAME,
     SECONDS,
     WHOLE_SECONDS,
@@ -35,6 +36,7 @@ _PORT = "(:0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0
 
 PATTERNS: Mapping[ValueType, str] = {
     SECONDS: rf"0*({_BELOW_86400})(\.[0-9]*)?|0*86400(\.0*)?|0*\.[1-9][0-9]*",
+    MEBIBYTES: r"[1-9][0-9]{0,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-6]",
     WHOLE_SECONDS: r"[0-9]{1,4}|[0-7][0-9]{4}|8[0-5][0-9]{3}|86[0-3][0-9]{2}|86400",
     OBJECT_NAME: r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?",
     HTTP_URL: rf"https?://{_HOST}{_PORT}([/?#][^\s]*)?",
@@ -42,8 +44,10 @@ PATTERNS: Mapping[ValueType, str] = {
 """Texts that a kind of value takes; those that only the operator would understand are left out."""
 
 _ACTION = "[Rr][Ee][Ff][Rr][Ee][Ss][Hh]|[Uu][Pp]|[Pp][Rr][Ee][Vv][Ii][Ee][Ww]"
+_CLUSTER = "[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?"
 OWN_PATTERNS: Mapping[str, str] = {
-    "cluster-name": "[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?",
+    "cluster-name": _CLUSTER,
+    "previous-cluster-name": f" *{_CLUSTER}( *, *{_CLUSTER})* *,? *",
     "actions": f" *({_ACTION})( *, *({_ACTION}))* *,? *",
     "stack": "[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?",
 }
@@ -52,7 +56,7 @@ OWN_PATTERNS: Mapping[str, str] = {
 SERVICE_URL = rf"([^=/:,]+=)?https?://{_HOST}{_PORT}(/[^\s,?#@]*)?"
 PROXY = rf"(https?://)?{_HOST}{_PORT}(/[^\s@]*)?"
 
-ENDING = ("--check", "--check-removal", "--help", "--once", "--output", "-h")
+ENDING = ("--check", "--check-removal", "--help", "--once", "--output", "--without-lease", "-h")
 """Flags with which the operator does one thing and ends, so that its pods would be started again for ever."""
 
 

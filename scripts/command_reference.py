@@ -50,7 +50,7 @@ EXIT_CODES = (
     ("`watch`", "0 ended by Ctrl-C or `--count`; 2 neither world could be read at first"),
     ("`instances`", "0 listed; 1 nothing fits; 2 Eureka is missing or unread"),
     ("`explain`", "0 explained; 1 Eureka holds nothing of that name; 2 Eureka is missing or unread"),
-    ("`doctor`", "0 all is well; 1 something was found; 2 something could not be looked at"),
+    ("`doctor`", "0 all is well; 1 an error or a warning was found; 2 something could not be looked at"),
     ("`drain`, `undrain`", "0 done, and safe; 1 a caller may still find something UP, or may not find it"),
     ("`drift`", "0 no drift; 1 it could not be looked for; 2 drift"),
     ("`operator --once`", "0 all was reconciled; 1 not everything was"),
@@ -121,7 +121,7 @@ error what it waits for, where that is a terminal.
 
 
 def command_section(name: str) -> str:
-    """What docs/reference/cli.md says of one command."""
+    """Return docs/reference/cli.md's section on one command."""
     parser = parser_of(name)
     arguments = [one for one in parser.parameters if not one.option_strings]
     usage = " ".join(("eurekube", name, "[OPTIONS]", *map(_shown_argument, arguments)))

@@ -91,7 +91,7 @@ class Picture:
 
 
 def both_worlds() -> Picture:
-    """Who calls whom, and who tells whom."""
+    """Draw callers, and the flow of registrations."""
     page = Picture("both-worlds", "Both worlds find each other by service name through Eureka", 820, 330)
     page.box("group", 20, 20, 230, 290, "Virtual machines")
     page.box("thing", 45, 60, 180, 60, "orders", "calls http://rating/")

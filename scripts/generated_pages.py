@@ -28,12 +28,13 @@ from eurekube_provider.core.condition_types import (
     RefreshCondition,
     RefreshReason,
 )
-from eurekube_provider.core.event_reasons import MirrorEvent, RefreshEvent, SyncerEvent
+from eurekube_provider.core.event_reasons import MirrorEvent, PodEvent, RefreshEvent, SyncerEvent
+from eurekube_provider.core.gate import GateReason
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
 from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome
 from eurekube_provider.operator.web.metrics import METRICS
-from scripts import drawings
+from scripts import drawings, registry_docs
 from scripts.measured import comparison_table, measured_table, missed_bars_table
 
 ROOT = Path(__file__).parents[1]
@@ -164,7 +165,13 @@ _STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]]
         "EurekaSyncer",
         "syncer.md",
         REMEDIES,
-        {"condition": ConditionType, "reason of Ready and Synced": Reason, "Event": SyncerEvent},
+        {
+            "condition": ConditionType,
+            "reason of Ready and Synced": Reason,
+            "Event": SyncerEvent,
+            "Event about a pod": PodEvent,
+            "reason of a pod's condition `eurekube.io/callers-know`": GateReason,
+        },
     ),
     (
         "EurekaMirror",
@@ -252,7 +259,7 @@ def _within(path: Path, first_cell: str, table: Callable[[], str]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """What each generated page, or page with a generated table, has to say."""
+    """Return each generated page, or page with a generated table."""
     reference = ROOT / "docs" / "reference"
     compared, weaknesses = (ROOT / "docs" / "about" / f"{name}.md" for name in ("comparison", "weaknesses"))
     return {
@@ -267,6 +274,7 @@ def pages() -> dict[Path, str]:
         compared: _within(compared, "measured", comparison_table),
         weaknesses: _within(weaknesses, "not held", missed_bars_table),
         **report.pages(),
+        **registry_docs.pages(),
         **{drawings.IMAGES / f"{one.name}.svg": one.svg() for one in drawings.pictures()},
     }
 

@@ -37,7 +37,7 @@ def slug(heading: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """What a link to a page may name after its ``#``; the second heading of one name ends in ``-1``."""
+    """Return the anchors of a page after ``#``; the second heading of one name ends in ``-1``."""
     found: set[str] = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", text))
     counts: dict[str, int] = {}
     for heading in HEADING.findall(FENCE.sub("", text)):

@@ -1,8 +1,8 @@
-"""What `make bench` measured, in the words of the documentation: a test finds any other figure."""
+"""Measured figures of `make bench` in the words of the documentation: a test finds any other figure."""
 
 from __future__ import annotations
 
-from bench.record import Record, in_words, measured_at, read, verdict
+from bench.record import Record, find, in_words, measured_at, read, verdict
 from bench.report import TITLES
 
 
@@ -57,7 +57,10 @@ def missed_bars_table() -> str:
     rows = [
         f"| {title} ({name}) | {found['bar']} | {in_words(found['headlines'])} | {measured_at(found)} |"
         for name, title in TITLES.items()
-        if not (found := read(name))["held"]
+        if (found := find(name)) is not None and not found["held"]
+    ]
+    rows += [
+        f"| {title} ({name}) | | not measured | |" for name, title in TITLES.items() if find(name) is None
     ]
     head = ["| not held | bar | measured | when |", "|---|---|---|---|"]
     return "\n".join([*head, *(rows or ["| none | | | |"])]) + "\n"
@@ -74,7 +77,7 @@ def _p50_and_p99(figures: dict[str, float], digits: int = 0) -> str:
 
 
 def comparison_table() -> str:
-    """What was measured beside others, in the same run, for docs/about/comparison.md."""
+    """Return the figures measured beside others in the same run, for docs/about/comparison.md."""
     latency, churn, memory, renewals, stacks = map(read, ("P1", "P8", "P5", "P2", "P9"))
     poll = latency["peers"]["30 s poll"]
     small, large = "1,000", "50,000"
@@ -155,6 +158,10 @@ def quoted_figures() -> dict[str, list[str]]:
             f"one `EurekaApplication` takes {stacks['ours']['up_seconds']:.1f} s",
             f"{two[0]:.0f} ms in the median and {two[1]:.0f} ms at the 99th percentile",
             f"fifty change, {fifty[0]:.0f} and {fifty[1]:.0f} ms",
+        ],
+        "index.md": [
+            f"{_p50_and_p99(latency['ours'], 1)}",
+            f"a kopf handler takes {_p50_and_p99(latency['peers']['kopf'], 1)}",
         ],
         "guides/disasters.md": [f"10,000 instances took {restart['ours']['seconds']:.1f} s"],
     }

@@ -16,7 +16,7 @@ from pathlib import Path
 NAME = "eurekube-operator"
 FORMER = "eurekube_provider"
 OWN = NAME.replace("-", "_")
-EXTRAS = ("cli", "operator")
+EXTRAS = ("cli", "operator", "zookeeper")
 """Extras of `eurekube-provider` whose requirements this package has by itself."""
 
 SUMMARY = "Joins Netflix Eureka and Kubernetes service discovery: the in-cluster operator and its commands"
@@ -51,7 +51,7 @@ def operator_wheel(wheel: Path) -> Path:
 
 
 def metadata(text: str) -> str:
-    """Return the metadata with this package's name, the two extras for everybody, and nothing of Pulumi."""
+    """Return the metadata with this package's name, those extras for everybody, and nothing of Pulumi."""
     head, separator, page = text.partition("\n\n")
     lines = []
     for line in head.splitlines():

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
 from eurekube_provider.provider.configuration import KEYS
+from eurekube_provider.provider.listing import LIST_INPUTS
 from eurekube_provider.provider.served_schema import COMMITTED
 from eurekube_provider.registrations.discovered import FoundEndpoint, FoundInstance
-from eurekube_provider.registrations.members import ID_BASE
+from eurekube_provider.registrations.members import ID_BASE, SHARED
 from eurekube_provider.registrations.names import as_written, camel
 from eurekube_provider.registrations.properties import PROPERTIES, Property, Scope
 from eurekube_provider.version import __version__
@@ -43,10 +44,25 @@ _TOLD_OF_INSTANCE = {
 _TOLD_OF_APPLICATION = {
     **_TOLD,
     ID_BASE: (_TEXT, "The end of every default id."),
+    "instance_ids": (_TEXTS, "By key the id of each instance in Eureka."),
     "statuses": (_TEXTS, "By key what Eureka holds in place of UP, or of the status that is asked for."),
     "held_by_others": (_TEXTS, "By key whom an instance belongs to that was taken from us."),
     "created": (_TEXT, "When it was made, ISO 8601."),
 }
+
+_ALWAYS_TOLD = (
+    *(each.name for each in PROPERTIES if each.is_required),
+    "instance_id",
+    "ip_address",
+    "vip_address",
+    "secure_vip_address",
+    "status",
+    "overridden_status",
+)
+"""What every state of an Instance has, so that no SDK makes it optional."""
+
+_ALWAYS_TOLD_OF_MANY = {"instances", "idBase", "instanceIds", "statuses", "heldByOthers"}
+"""What every state of an Application has beside what is the same for all of its instances."""
 
 
 def schema() -> dict[str, Any]:
@@ -56,7 +72,10 @@ def schema() -> dict[str, Any]:
         "displayName": "Eurekube",
         "version": __version__,
         "description": "Registrations in Netflix Eureka, owned by Pulumi stacks and renewed by an operator.",
-        "keywords": ["pulumi", "eurekube", "eureka", "spring-cloud", "service-discovery", "category/network"],
+        "keywords": [
+            *("pulumi", "eurekube", "eureka", "netflix", "spring-cloud", "service-discovery"),
+            *("category/network", "kind/native"),
+        ],
         "license": "Apache-2.0",
         "publisher": "Eurekube",
         "meta": {"moduleFormat": "(.*)"},
@@ -73,6 +92,7 @@ def schema() -> dict[str, Any]:
                 "One registration in Eureka that this stack owns and an operator renews.",
                 [each for each in PROPERTIES if each.name not in _NO_INPUTS],
                 _TOLD_OF_INSTANCE,
+                type_="eurekube:index:Instance",
                 alias="pulumi-python:dynamic/eurekube:EurekaInstance",
             ),
             "eurekube:index:Application": _application(),
@@ -87,6 +107,7 @@ def schema() -> dict[str, Any]:
                 "generateResourceContainerTypes": True,
                 "respectSchemaVersion": True,
             },
+            "csharp": {"respectSchemaVersion": True},
             "java": {"basePackage": "io", "buildFiles": "maven"},
         },
     }
@@ -121,7 +142,7 @@ def _types() -> dict[str, Any]:
         if each.choices:
             types[_type_name(each)] = {
                 "type": "string",
-                "enum": [{"value": value} for value in each.choices],
+                "enum": [{"name": _choice_name(value), "value": value} for value in each.choices],
             }
     own = [each for each in PROPERTIES if each.scope in (Scope.OWN, Scope.CONTENTS)]
     types["eurekube:index:ApplicationInstance"] = {
@@ -140,6 +161,11 @@ def _types() -> dict[str, Any]:
     return types | component_types()
 
 
+def _choice_name(value: str) -> str:
+    """Return what an SDK calls a choice: ``OutOfService``, of which each language makes its own form."""
+    return "".join(part.capitalize() for part in value.split("_"))
+
+
 def _type_name(each: Property) -> str:
     name = camel(each.name)
     return f"eurekube:index:{name[0].upper()}{name[1:]}"
@@ -151,7 +177,7 @@ def _property(each: Property, *, as_output: bool = False) -> dict[str, Any]:
     Its default is told, and is none of the schema's: an SDK would send it with each resource, where the check
     could not tell it from what a person wrote, and the engine would keep its name in each state.
     """
-    told = as_written(each.told).replace("**", "").strip()
+    told = as_written(each.told).replace("**", "").replace(", see below", "").strip()
     default = each.default_told or ("" if each.default in (None, {}) else f"`{_default_text(each.default)}`")
     description = ". ".join(
         part[0].upper() + part[1:]
@@ -170,6 +196,7 @@ def _resource(
     described: list[Property],
     only_told: Mapping[str, Any],
     *,
+    type_: str,
     alias: str,
 ) -> dict[str, Any]:
     outputs = {camel(each.name): _property(each, as_output=True) for each in described}
@@ -178,12 +205,18 @@ def _resource(
     return {
         "description": told,
         "properties": outputs,
-        "required": sorted({"application", "owner", "serviceUrl", "renewer"} & outputs.keys()),
+        "required": sorted({camel(name) for name in _ALWAYS_TOLD} & outputs.keys()),
         "inputProperties": inputs,
         "requiredInputs": sorted(
             camel(each.name) for each in described if each.is_required and not each.default_told
         ),
         "aliases": [{"type": alias}],
+        "listInputs": {
+            "type": "object",
+            "properties": {
+                name: {**_TEXT, "description": meaning} for name, meaning in LIST_INPUTS[type_].items()
+            },
+        },
     }
 
 
@@ -193,6 +226,7 @@ def _application() -> dict[str, Any]:
         "Many registrations of one application that this stack owns and an operator renews.",
         shared,
         _TOLD_OF_APPLICATION,
+        type_="eurekube:index:Application",
         alias="pulumi-python:dynamic/eurekube:EurekaApplication",
     )
     instances = {
@@ -203,8 +237,12 @@ def _application() -> dict[str, Any]:
     }
     found["inputProperties"]["instances"] = instances
     found["properties"]["instances"] = instances
+    for side in ("inputProperties", "properties"):
+        # No member of a class in C# may have the name of that class.
+        found[side]["application"]["language"] = {"csharp": {"name": "ApplicationName"}}
     found["requiredInputs"] = ["application", "instances"]
-    found["required"] = sorted({*found["required"], "instances"})
+    own = {camel(name) for name in SHARED}  # of an instance
+    found["required"] = sorted({*found["required"], *_ALWAYS_TOLD_OF_MANY} - own)
     return found
 
 

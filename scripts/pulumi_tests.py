@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -32,11 +33,14 @@ class _Reasons:
                 self.tests[mark.kwargs["reason"]].append((item.path.name, item.name))
 
 
+def marked_files() -> list[Path]:
+    """Return the files that have such tests."""
+    return [file for file in sorted(TESTS.glob("test_*.py")) if f"mark.{MARK}" in file.read_text("utf-8")]
+
+
 def table() -> str:
     """The reasons, the most frequent first, each with its tests."""
-    files = [
-        str(file) for file in sorted(TESTS.glob("test_*.py")) if f"mark.{MARK}" in file.read_text("utf-8")
-    ]
+    files = map(str, marked_files())
     reasons = _Reasons()
     options = ["--collect-only", "--quiet", "--quiet", "-p", "no:cacheprovider", "-m", MARK]
     if pytest.main([*options, *files], plugins=[reasons]) != pytest.ExitCode.OK:
@@ -52,7 +56,7 @@ def _named(tests: list[tuple[str, str]]) -> str:
     by_file: dict[str, list[str]] = defaultdict(list)
     for file, test in tests:
         by_file[file].append(f"`{test}`")
-    return "; ".join(f"{file}: {', '.join(names)}" for file, names in by_file.items())
+    return "; ".join(f"{file}: {', '.join(names)}" for file, names in sorted(by_file.items()))
 
 
 def main() -> int:

@@ -1,8 +1,9 @@
 """Makes all that a release publishes, and publishes nothing: `make release-dry-run`.
 
 Wheel, sdist, the operator's wheel without Pulumi, what the image holds, the chart where there is one,
-`install.yaml` for kubectl, a bill of materials (CycloneDX), a statement of provenance (in-toto, SLSA) and
-checksums. The release workflow runs the same and signs and uploads it.
+`install.yaml` for kubectl, with a tag the archives of the Pulumi plugin, a bill of materials (CycloneDX), a
+statement of provenance (in-toto, SLSA) and checksums. The release workflow runs the same and signs and
+uploads it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from typing import Any
 
 import yaml
 
+from bench.__main__ import BENCHMARKS
+from bench.age import too_old
 from eurekube_provider import __version__
 from lab.programs import HELM, provide
+from scripts import plugin_archives
 from scripts.operator_package import operator_wheel
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +47,7 @@ class NotReleasable(Exception):
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """What a program prints; its own words where it fails."""
+    """Return a program's output; its own words where it fails."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=ROOT,
@@ -87,7 +91,7 @@ def packages(out: Path, epoch: str) -> list[Path]:
 
 
 def image_contents(wheel: Path, folder: Path) -> dict[str, str]:
-    """What the Dockerfile's first stage puts into the image: SHA-256 by path. It must start there, too."""
+    """Return the Dockerfile's first stage: SHA-256 by path. It must start there, too."""
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
     run(*pip, "--no-deps", "--require-hashes", "--target", folder, "-r", LOCK)
     run(*pip, "--no-deps", "--no-index", "--target", folder, wheel)
@@ -184,7 +188,7 @@ def digest(path: Path) -> str:
 
 
 def sdist_builds(sdist: Path, folder: Path) -> None:
-    """Who has the sdist only, without git and tags, gets the same wheel's name and version.
+    """Build a wheel from the sdist alone, without git and tags, and compare its name and version.
 
     :raises NotReleasable: it does not build, or has what is none of the repository's.
     """
@@ -210,7 +214,8 @@ def sdist_builds(sdist: Path, folder: Path) -> None:
 
 def dry_run(tag: str) -> list[Path]:
     """Make all of it; the files that a release would publish."""
-    if said := disagreements(tag):
+    records = too_old(BENCHMARKS, tag) if tag else []
+    if said := [*disagreements(tag), *records]:
         raise NotReleasable("; ".join(said))
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
@@ -226,6 +231,8 @@ def dry_run(tag: str) -> list[Path]:
     shutil.rmtree(scratch)
     made += [operator_wheel(wheel), contents, *chart_package(OUT), *install_manifest(OUT)]
     made += [bill_of_materials(OUT)]
+    if tag:  # a trial of any tree does without: there are twenty
+        made += plugin_archives.build_every(wheel, OUT)
     statement = OUT / "provenance.intoto.json"
     statement.write_text(json.dumps(provenance(made, commit, tag), indent=1) + "\n")
     sums = OUT / "SHA256SUMS"

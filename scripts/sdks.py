@@ -52,6 +52,9 @@ LANGUAGES: Mapping[str, Language] = {
     "go": Language(
         "native-go", ("pulumi-language-go", "go"), ("go", "build", "-buildvcs=false", "-o", "program", ".")
     ),
+    "csharp": Language(
+        "native-csharp", ("pulumi-language-dotnet", "dotnet"), ("dotnet", "build", "--nologo")
+    ),
     "java": Language("native-java", ("pulumi-language-java", "java", "mvn")),
     "python": Language(
         "native-python",

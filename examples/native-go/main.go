@@ -35,7 +35,7 @@ func main() {
 		// Read past Eureka's caches when it is registered; unknown in the preview before.
 		found := eurekube.LookupInstanceOutput(ctx, eurekube.LookupInstanceOutputArgs{
 			Application: billing.Application,
-			InstanceId:  billing.InstanceId.Elem(),
+			InstanceId:  billing.InstanceId,
 		}, pulumi.DependsOn([]pulumi.Resource{billing}))
 
 		ctx.Export("billing", found.Instance().Status())

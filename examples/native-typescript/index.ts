@@ -17,7 +17,7 @@ const rating = new eurekube.Application("rating", {
 
 // Read past Eureka's caches when it is registered; unknown in the preview before.
 const found = eurekube.getInstanceOutput(
-    { application: billing.application, instanceId: billing.instanceId.apply((id) => id!) },
+    { application: billing.application, instanceId: billing.instanceId },
     { dependsOn: [billing] },
 );
 

@@ -35,7 +35,7 @@ public class App {
             var found = EurekubeFunctions.getInstance(
                 GetInstanceArgs.builder()
                     .application(billing.application())
-                    .instanceId(billing.instanceId().applyValue(id -> id.orElseThrow()))
+                    .instanceId(billing.instanceId())
                     .build(),
                 new InvokeOutputOptions.Builder().dependsOn(billing).build());
 

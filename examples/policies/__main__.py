@@ -1,0 +1,35 @@
+"""A policy pack for registrations in Eureka, by either provider."""
+
+from pulumi_policy import (
+    EnforcementLevel,
+    PolicyConfigSchema,
+    PolicyPack,
+    ReportViolation,
+    ResourceValidationArgs,
+    ResourceValidationPolicy,
+)
+from rules import RULES, violations
+
+NAMES = PolicyConfigSchema(
+    properties={"names": {"type": "array", "items": {"type": "string"}}}, required=["names"]
+)
+"""The list of names, in a file for `--policy-pack-config`."""
+
+
+def policy(name: str) -> ResourceValidationPolicy:
+    """The policy of one rule."""
+
+    def validate(args: ResourceValidationArgs, report_violation: ReportViolation) -> None:
+        names = args.get_config().get("names", []) if name == "known-name" else []
+        for told in violations(name, args.resource_type, args.props, names):
+            report_violation(told)
+
+    return ResourceValidationPolicy(
+        name=name,
+        description=RULES[name].__doc__ or "",
+        config_schema=NAMES if name == "known-name" else None,
+        validate=validate,
+    )
+
+
+PolicyPack("eurekube", [policy(name) for name in RULES], enforcement_level=EnforcementLevel.MANDATORY)

@@ -1,0 +1,142 @@
+"""Makes archives by which `pulumi plugin install` needs no pip: `python -m scripts.plugin_archives WHEEL`.
+
+Each has the plugin and its libraries for one system, architecture and minor version of Python. The name that
+the CLI asks a server for knows nothing of Python: under that name lies the one for DEFAULT_PYTHON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from eurekube_provider.version import __version__
+
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "requirements-plugin.lock"
+STARTERS = ROOT / "plugin" / "archive"
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+DEFAULT_PYTHON = "3.12"
+PLATFORMS: Mapping[str, Sequence[str]] = {
+    "linux-amd64": ("manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64"),
+    "linux-arm64": ("manylinux_2_28_aarch64", "manylinux2014_aarch64"),
+    "darwin-amd64": ("macosx_13_0_x86_64",),
+    "darwin-arm64": ("macosx_13_0_arm64",),
+    "windows-amd64": ("win_amd64",),
+}
+"""By Pulumi's name of a system and an architecture the wheels that run there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of an archive."""
+
+    system: str
+    python: str
+
+    @property
+    def archive(self) -> str:
+        """Its name."""
+        python = self.python.replace(".", "")
+        return f"{self.asked_for.removesuffix('.tar.gz')}-cp{python}.tar.gz"
+
+    @property
+    def asked_for(self) -> str:
+        """Return the file name that the CLI asks a server for."""
+        return f"pulumi-resource-eurekube-v{__version__}-{self.system}.tar.gz"
+
+
+def here() -> Target:
+    """Return the target of this process."""
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return Target(
+        f"{platform.system().lower()}-{architecture}", f"{sys.version_info[0]}.{sys.version_info[1]}"
+    )
+
+
+def every() -> list[Target]:
+    """All that a release has."""
+    return [Target(system, python) for python in PYTHONS for system in PLATFORMS]
+
+
+def build(wheel: Path, target: Target, out: Path) -> Path:
+    """Make one archive; the same bytes from the same wheel and lock file.
+
+    :raises subprocess.CalledProcessError: pip has no wheel for it, or no index.
+    """
+    made = out / target.archive
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        _install(root / "lib", target, "--require-hashes", "--requirement", str(LOCK))
+        _install(root / "lib", target, "--no-index", str(wheel))
+        shutil.rmtree(root / "lib" / "bin", ignore_errors=True)
+        starters = [STARTERS / "start.py"]
+        program = "pulumi-resource-eurekube"
+        starters.append(STARTERS / (f"{program}.cmd" if target.system.startswith("windows") else program))
+        for each in starters:
+            shutil.copy(each, root)
+        (root / "python-version").write_text(target.python, encoding="utf-8")
+        same_system = [Target(target.system, python).archive for python in PYTHONS]
+        (root / "archives").write_text("\n".join(same_system), encoding="utf-8")
+        shutil.copy(ROOT / "LICENSE", root)
+        _pack(root, made)
+    return made
+
+
+def _install(folder: Path, target: Target, *what: str) -> None:
+    tags = [word for tag in PLATFORMS[target.system] for word in ("--platform", tag)]
+    python = ("--implementation", "cp", "--python-version", target.python)
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")
+    quiet = ("--no-deps", "--only-binary", ":all:", "--upgrade", "--target", str(folder))
+    subprocess.run([*pip, *quiet, *tags, *python, *what], check=True)
+
+
+def _pack(folder: Path, made: Path) -> None:
+    """Write a tar of the folder's files, none with a time or an owner of this machine."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+            entry = tarfile.TarInfo(str(path.relative_to(folder)))
+            entry.size = path.stat().st_size
+            entry.mode = 0o755 if path.name == "pulumi-resource-eurekube" else 0o644
+            with path.open("rb") as content:
+                archive.addfile(entry, content)
+    made.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+
+
+def build_every(wheel: Path, out: Path) -> list[Path]:
+    """Make those of a release, one of each system also under the name that the CLI asks for."""
+    made = [build(wheel, target, out) for target in every()]
+    of_default = [each for each in every() if each.python == DEFAULT_PYTHON]
+    return made + [Path(shutil.copy(out / each.archive, out / each.asked_for)) for each in of_default]
+
+
+def main() -> int:
+    """Make those of a release, or the one that this machine runs."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.plugin_archives", description=__doc__)
+    parser.add_argument("wheel", type=Path, help="of eurekube-provider")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "plugins", metavar="FOLDER")
+    parser.add_argument("--here", action="store_true", help="only the one for this system and this Python")
+    options = parser.parse_args()
+    if options.here:
+        made = [build(options.wheel, here(), options.out)]
+    else:
+        made = build_every(options.wheel, options.out)
+    for each in made:
+        print(f"{each.name}: {each.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""Writes the package's pages for Pulumi's registry, into plugin/docs: `make reference`.
+
+The programs are those of `examples`, which `make sdks` compiles, so that no page shows what does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from eurekube_provider.provider.configuration import KEYS
+from eurekube_provider.registrations.connections import FIELDS, OFFLINE_VARIABLE
+from eurekube_provider.version import __version__
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "plugin" / "docs"
+
+PROGRAMS: Mapping[str, tuple[str, str]] = {
+    "typescript": ("typescript", "native-typescript/index.ts"),
+    "python": ("python", "native-python/__main__.py"),
+    "go": ("go", "native-go/main.go"),
+    "csharp": ("csharp", "native-csharp/Program.cs"),
+    "java": ("java", "native-java/src/main/java/shop/App.java"),
+    "yaml": ("yaml", "native-yaml/Pulumi.yaml"),
+}
+"""By the registry's name of a language that of its code, and the example."""
+
+_ENVIRONMENT = {
+    **{name: f"EUREKA_{written.upper().replace('-', '_')}" for name, written in FIELDS.items()},
+    "offline": OFFLINE_VARIABLE,
+}
+
+
+def index_page() -> str:
+    """``_index.md``: what the package is, and a program in each language."""
+    choices = "".join(_choice(name, code, _example(path)) for name, (code, path) in PROGRAMS.items())
+    return (
+        "---\ntitle: Eurekube\n"
+        "meta_desc: Registrations in Netflix Eureka as Pulumi resources, for programs in every language.\n"
+        "layout: package\n---\n\n"
+        "The Eurekube provider registers instances in Netflix Eureka for a stack, which owns them. An"
+        " operator, `eurekube keepalive` or the application sends their renewals. The registrations are found"
+        " by Spring Cloud's and by all other clients of Eureka.\n\n## Example\n\n"
+        f'{{{{< chooser language "{",".join(PROGRAMS)}" >}}}}\n{choices}{{{{< /chooser >}}}}\n'
+    )
+
+
+def installation_page() -> str:
+    """``installation-configuration.md``: how to get plugin and SDK, and each key of the configuration."""
+    rows = "".join(
+        f"| `eurekube:{name}` | {f'`{_ENVIRONMENT[name]}`' if name in _ENVIRONMENT else ''} |"
+        f" {'yes' if key.is_secret else ''} | {key.told} |\n"
+        for name, key in KEYS.items()
+    )
+    return (
+        "---\ntitle: Eurekube Installation & Configuration\n"
+        "meta_desc: How to install the Eurekube provider and how to configure it.\nlayout: package\n---\n\n"
+        "## Installation\n\n"
+        "The plugin needs Python 3.11 or later on PATH. A release has an archive for each system,"
+        " architecture and minor version of Python, which carries its libraries:\n\n"
+        f"```bash\npulumi plugin install resource eurekube {__version__} --file"
+        f" pulumi-resource-eurekube-v{__version__}-linux-amd64-cp312.tar.gz\n"
+        "pulumi package add eurekube\n```\n\n"
+        "The second command makes the SDK for the language of the program and adds it to the project; YAML"
+        " needs none.\n\n## Configuration\n\n"
+        "```bash\npulumi config set eurekube:url https://eureka.example.com/eureka\n"
+        "pulumi config set eurekube:user pulumi\npulumi config set --secret eurekube:password\n```\n\n"
+        "| key | environment | secret | what it is |\n|---|---|---|---|\n" + rows
+    )
+
+
+def pages() -> dict[Path, str]:
+    """Each page as it should be."""
+    return {
+        FOLDER / "_index.md": index_page(),
+        FOLDER / "installation-configuration.md": installation_page(),
+    }
+
+
+def _choice(name: str, code: str, program: str) -> str:
+    """One language's program, as the registry shows one of several."""
+    begins, ends = (f"{{{{% {word} %}}}}" for word in (f"choosable language {name}", "/choosable"))
+    return f"{begins}\n\n```{code}\n{program}```\n\n{ends}\n"
+
+
+def _example(path: str) -> str:
+    return (ROOT / "examples" / path).read_text(encoding="utf-8")

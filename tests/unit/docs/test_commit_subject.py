@@ -1,0 +1,48 @@
+"""Subjects of commits: which the hook takes, and which it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.commit_subject import LONGEST, VERBS, fault_of, main
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("subject", ["Fix a lease that ended", "add P16", "Remove " + "x" * (LONGEST - 7)])
+def test_a_good_subject_is_taken(subject: str) -> None:
+    """In any case of letters, and up to the longest."""
+    assert fault_of(subject) is None
+
+
+@pytest.mark.parametrize(
+    ("subject", "fault"),
+    [
+        ("Let a lease end", "begins with 'let'"),
+        ("fix: a lease", "begins with 'fix:'"),
+        ("", "begins with ''"),
+        ("Remove " + "x" * (LONGEST - 6), f"has {LONGEST + 1} letters"),
+    ],
+)
+def test_a_bad_subject_is_refused(subject: str, fault: str) -> None:
+    """The sentence says how to write it."""
+    assert fault in (fault_of(subject) or "")
+
+
+def test_the_hook_reads_the_first_line_of_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Comments of an editor are no subject."""
+    message = tmp_path / "COMMIT_EDITMSG"
+    message.write_text("# Please enter a message\n\nSay why\n", encoding="utf-8")
+    assert main([str(message)]) == 1
+    assert "begin with one of" in capsys.readouterr().err
+    message.write_text("Fix a lease that ended\n\nSay why\n", encoding="utf-8")
+    assert main([str(message)]) == 0
+
+
+def test_the_page_for_contributors_lists_the_verbs() -> None:
+    """All of them, in their order."""
+    assert ", ".join(VERBS) in " ".join((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split())

@@ -1,0 +1,61 @@
+"""An archive of the plugin starts by its own Python alone, and a release says where it lies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.provider.served_schema import COMMITTED, served_schema
+from scripts.plugin_archives import PLATFORMS, PYTHONS, STARTERS, every
+from scripts.release import ROOT
+
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.mark.parametrize("program", ["start.py", "pulumi-resource-eurekube"])
+@pytest.mark.parametrize("offered", [True, False])
+def test_under_another_python_one_sentence_names_the_right_archive(
+    tmp_path: Path, program: str, offered: bool
+) -> None:
+    """Or says that there is none; nothing is imported before."""
+    for each in STARTERS.iterdir():
+        shutil.copy(each, tmp_path)
+    (tmp_path / "python-version").write_text("3.1")
+    right = f"pulumi-resource-eurekube-v1.2.3-linux-amd64-cp{MINOR.replace('.', '')}.tar.gz"
+    (tmp_path / "archives").write_text(f"other-cp31.tar.gz\n{right if offered else ''}\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    command = [sys.executable, "-I"] if program == "start.py" else []
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    done = subprocess.run(
+        [*command, tmp_path / program], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert f"libraries for Python 3.1, and the first Python on PATH is {MINOR}" in done.stderr
+    assert (f"install {right} in its place" if offered else f"there is none for {MINOR}") in done.stderr
+
+
+def test_there_is_an_archive_for_each_system_and_python() -> None:
+    """Each Python that the package names, on five platforms; names differ by both."""
+    named = (ROOT / "pyproject.toml").read_text()
+    assert all(f"Python :: {python}" in named for python in PYTHONS)
+    assert named.count("Programming Language :: Python :: 3.") == len(PYTHONS)
+    assert len({each.archive for each in every()}) == len(PYTHONS) * len(PLATFORMS)
+
+
+def test_a_release_says_where_it_lies_and_a_tree_nothing() -> None:
+    """By the one setting that the package's metadata has."""
+    assert served_schema("") == COMMITTED.read_text()
+    told = json.loads(served_schema("https://forge.example.com/o/n"))
+    assert {name: told[name] for name in ("homepage", "repository")} == dict.fromkeys(
+        ("homepage", "repository"), "https://forge.example.com/o/n"
+    )
+    assert told["pluginDownloadURL"].startswith("https://forge.example.com/o/n/releases/download/v")
+    logo = told["logoUrl"].rpartition("/docs/")[2]
+    assert (ROOT / "docs" / logo).is_file()

@@ -1,0 +1,113 @@
+"""Settings of the examples for Pulumi's own services have the fields that those publish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+CI = Path(__file__).parents[3] / "examples" / "ci"
+
+TEXT, FLAG = {"type": "string"}, {"type": "boolean"}
+TEXTS = {"type": "array", "items": TEXT}
+
+
+def exactly(*required: str, **properties: Any) -> dict[str, Any]:
+    """An object with these properties and no others."""
+    closed = {"additionalProperties": False, "required": list(required)}
+    return {"type": "object", "properties": properties, **closed}
+
+
+DEPLOYMENT = exactly(
+    "settings",
+    settings=exactly(
+        tag=TEXT,
+        agentPoolID=TEXT,
+        executorContext=exactly(workingDirectory=TEXT, executorImage={}, executorRootPath=TEXT),
+        sourceContext=exactly(
+            git=exactly("repoUrl", "branch", repoUrl=TEXT, branch=TEXT, repoDir=TEXT, commit=TEXT, gitAuth={})
+        ),
+        gitHub=exactly(
+            repository=TEXT,
+            pullRequestTemplate=FLAG,
+            deployCommits=FLAG,
+            previewPullRequests=FLAG,
+            deployPullRequest={"type": "integer"},
+            paths=TEXTS,
+        ),
+        operationContext=exactly(
+            oidc={"type": "object"},
+            preRunCommands=TEXTS,
+            environmentVariables={
+                "type": "object",
+                "additionalProperties": {"anyOf": [TEXT, exactly("secret", secret=TEXT)]},
+            },
+            options=exactly(
+                skipInstallDependencies=FLAG,
+                skipIntermediateDeployments=FLAG,
+                shell=TEXT,
+                deleteAfterDestroy=FLAG,
+                remediateIfDriftDetected=FLAG,
+            ),
+        ),
+    ),
+)
+"""Settings of Pulumi Deployments: REST API, schema DeploymentSettings; the file has them under `settings`."""
+
+UPDATE = exactly(
+    "workspaceName",
+    "stackName",
+    "type",
+    workspaceName=TEXT,
+    stackName=TEXT,
+    type={"enum": ["preview", "up", "refresh", "destroy"]},
+    refresh=FLAG,
+    expectNoChanges=FLAG,
+    runProgram=FLAG,
+    continueOnError=FLAG,
+    remove=FLAG,
+    parallel={"type": "integer"},
+    message=TEXT,
+    target=TEXTS,
+    targetDependents=FLAG,
+    replace=TEXTS,
+    ttlAfterCompleted=TEXT,
+)
+"""The spec of an Update of the Pulumi Kubernetes Operator 2.9."""
+
+
+@pytest.mark.parametrize("at", ["settings", "sourceContext", "operationContext"])
+def test_the_settings_of_deployments_fit_their_schema(at: str) -> None:
+    """A field that nobody knows is refused there, at each level."""
+    settings = yaml.safe_load((CI / "Pulumi.prod.deploy.yaml").read_text())
+    validator = Draft202012Validator(DEPLOYMENT)
+    assert list(validator.iter_errors(settings)) == []
+    place = settings["settings"] if at == "settings" else settings["settings"][at]
+    place["remediate"] = True
+    assert len(list(validator.iter_errors(settings))) == 1
+
+
+def test_the_operators_update_looks_and_changes_nothing() -> None:
+    """It is a preview with a refresh, which fails where anything is to be changed."""
+    objects = {each["kind"]: each for each in yaml.safe_load_all((CI / "pulumi-operator.yaml").read_text())}
+    update = yaml.safe_load(objects["ConfigMap"]["data"]["update.yaml"])
+    assert list(Draft202012Validator(UPDATE).iter_errors(update["spec"])) == []
+    assert (update["apiVersion"], update["kind"]) == ("auto.pulumi.com/v1alpha1", "Update")
+    asked = {name: update["spec"][name] for name in ("type", "refresh", "expectNoChanges")}
+    assert asked == {"type": "preview", "refresh": True, "expectNoChanges": True}
+    (rule,) = objects["Role"]["rules"]
+    assert rule == {
+        "apiGroups": ["auto.pulumi.com"],
+        "resources": ["updates"],
+        "verbs": ["create", "get", "list", "watch"],
+    }
+    assert {each["metadata"]["namespace"] for each in objects.values()} == {update["metadata"]["namespace"]}
+
+
+def test_the_same_command_looks_for_drift_everywhere() -> None:
+    """`eurekube drift`, which fails where it could not look."""
+    for name in ("drift.yml", "gitlab.yaml", "Pulumi.prod.deploy.yaml"):
+        assert "eurekube drift --stack" in (CI / name).read_text()

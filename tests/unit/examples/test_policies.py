@@ -1,0 +1,63 @@
+"""The rules of the example's policy pack, without Pulumi."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.identity import (
+    APPLICATION_TYPE,
+    INSTANCE_TYPE,
+    NATIVE_APPLICATION_TYPE,
+    NATIVE_INSTANCE_TYPE,
+)
+from eurekube_provider.registrations.names import camel, renamed
+
+GOOD: dict[str, Any] = {"application": "BILLING", "drain_seconds": 30, "zone": "zone-a"}
+
+
+@pytest.fixture(scope="module")
+def rules() -> ModuleType:
+    """The module of the example."""
+    path = Path(__file__).parents[3] / "examples" / "policies" / "rules.py"
+    spec = importlib.util.spec_from_file_location("rules", path)
+    assert spec
+    assert spec.loader
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def found(rules: ModuleType, type_: str, properties: dict[str, Any]) -> dict[str, list[str]]:
+    """Return each rule's findings in a resource of either provider."""
+    is_native = type_ in (NATIVE_INSTANCE_TYPE, NATIVE_APPLICATION_TYPE)
+    written = renamed(properties, camel) if is_native else properties
+    told = {name: rules.violations(name, type_, written, ["billing"]) for name in rules.RULES}
+    return {name: each for name, each in told.items() if each}
+
+
+@pytest.mark.parametrize("type_", [INSTANCE_TYPE, NATIVE_INSTANCE_TYPE])
+def test_an_instance_is_drained_has_a_zone_and_a_known_name(rules: ModuleType, type_: str) -> None:
+    """Each rule finds its own fault, and none where there is none."""
+    assert found(rules, type_, GOOD) == {}
+    assert set(found(rules, type_, {"application": "other"})) == {"drained", "zone", "known-name"}
+    assert set(found(rules, type_, {**GOOD, "drain_seconds": 0})) == {"drained"}
+
+
+@pytest.mark.parametrize("type_", [APPLICATION_TYPE, NATIVE_APPLICATION_TYPE])
+def test_each_member_of_an_application_is_judged(rules: ModuleType, type_: str) -> None:
+    """With what the application says for all, and what is its own first."""
+    shared = {name: value for name, value in GOOD.items() if name != "zone"}
+    members = {"a": {"host_name": "192.0.2.1", "zone": "zone-a"}, "b": {"host_name": "192.0.2.2"}}
+    told = found(rules, type_, {**shared, "instances": members})
+    assert list(told) == ["zone"]
+    assert [each.partition(":")[0] for each in told["zone"]] == ["b"]
+
+
+def test_other_resources_are_left_alone(rules: ModuleType) -> None:
+    """A bucket has no zone in Eureka."""
+    assert found(rules, "aws:s3/bucket:Bucket", {}) == {}
