@@ -12,6 +12,7 @@ import pulumi_kubernetes as kubernetes
 from eurekube_provider import EurekaInstance, EurekaSyncer, EurekubeOperator
 from eurekube_provider.resources.exports import export
 from eurekube_provider.resources.labels import object_labels
+from eurekube_provider.resources.new_namespace import new_namespace
 from eurekube_provider.resources.program import leave_quietly_when_interrupted
 from eurekube_provider.resources.stack_settings import StackSettings
 
@@ -36,10 +37,13 @@ def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
 
 
 namespaces = [
-    kubernetes.core.v1.Namespace(
+    new_namespace(
         name,
-        metadata={"name": name, "labels": object_labels("namespace", name)},
-        opts=pulumi.ResourceOptions(provider=cluster),
+        name,
+        object_labels("namespace", name),
+        pulumi.ResourceOptions(provider=cluster),
+        asked_by="eurekube:namespaces",
+        way_out="leave out of eurekube:namespaces what others made, which then stays on destroy",
     )
     for name in settings.namespaces
 ]

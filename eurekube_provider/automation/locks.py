@@ -111,11 +111,11 @@ class ProcessRecord:
     birth: str
 
     def is_of(self, holder: Holder) -> bool:
-        """Whether this process wrote the lock."""
+        """Return whether this process wrote the lock."""
         return (self.host, self.pid) == (holder.host, holder.pid) and holder.since.timestamp() >= self.started
 
     def has_left(self, holder: Holder) -> bool:
-        """Whether the lock of ``holder`` is one that this process left.
+        """Return whether the lock of ``holder`` is one that this process left.
 
         Not where the process that has its number today was there already: somebody else's, it may hold it.
         """
@@ -128,7 +128,7 @@ class ProcessRecord:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the holder certainly runs no more. Of another host nothing is certain."""
+        """Return whether the holder certainly runs no more. Of another host nothing is certain."""
         if self.host != socket.gethostname():
             return False
         if not is_running(self.pid):
@@ -196,7 +196,7 @@ class ProcessRecords:
         return path
 
     def all_ours_and_dead(self, found: tuple[Holder, ...]) -> bool:
-        """Whether each of these locks was left by a run of ours that is certainly over."""
+        """Return whether each of these locks was left by a run of ours that is certainly over."""
         records = self._read().values()
         suspects = [(holder, [record for record in records if record.is_of(holder)]) for holder in found]
         # One that runs may hold the lock, although a dead one had its number before.

@@ -71,8 +71,10 @@ def drift_report(summary: Discovery) -> str:
 
 def _no_drift(summary: Discovery) -> str:
     """Write the report in which no registration and no syncer differs."""
-    if summary.has_failed or _is_unsure(summary):
+    if summary.has_failed:
         return ""
+    if _is_unsure(summary):
+        return "There is a difference between the stack and what is there, see the warnings."
     if summary.other_changes:
         return "No registration and no syncer was changed behind the stack's back; other resources were."
     return "Nothing was changed behind the stack's back."
@@ -152,7 +154,7 @@ def _headline(summary: Discovery) -> str:
 
 
 def _is_unsure(summary: Discovery) -> bool:
-    """Whether more may happen than is told; the warnings say what."""
+    """Return whether more may happen than is told; the warnings say what."""
     return any(each.concern is Concern.UNKNOWN for each in summary.warnings)
 
 

@@ -17,7 +17,9 @@ _STATE, _SESSION, _BIRTH = 0, 3, 19
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process; one that ended, and that nobody has waited for, does not count."""
+    """Return whether there is such a process; one that ended, and that nobody has waited for, does not
+    count.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

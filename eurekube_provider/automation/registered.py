@@ -15,14 +15,18 @@ from pulumi.runtime.rpc import UNKNOWN
 from eurekube_provider.automation.steps import MASKED
 from eurekube_provider.core.identity import INSTANCE_TYPE
 from eurekube_provider.registrations.defaults import completed
+from eurekube_provider.registrations.desired import Called, came_back
 from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
 from eurekube_provider.registrations.properties import (
     ABSENT,
     ASKED_STATUS,
     DEFAULT_ID,
     HALF_DONE,
+    INCARNATION,
+    LEAVING,
     OUTPUTS,
     SECRET_ID,
+    SEEN_INCARNATION,
     STILL_ENFORCED,
     Scope,
     names_in,
@@ -36,12 +40,17 @@ NOT_KNOWN_YET = "(known in the update only)"
 
 _BESIDE = frozenset(
     {*names_in(Scope.MANAGEMENT), *OUTPUTS, *MEMBER_OUTPUTS, ID_BASE, DEFAULT_ID, SECRET_ID, "instances"}
-    | {"instance_id", ABSENT, ASKED_STATUS, HALF_DONE, STILL_ENFORCED}
+    | {"instance_id", ABSENT, ASKED_STATUS, HALF_DONE, LEAVING, STILL_ENFORCED}
 ) - {"renewer", "drain_seconds"}
 """Properties that are no contents of an instance, or are looked at on their own."""
 
 _ITS_OWN = ("host_name", "ip_address", "port", "instance_id")
-"""What makes one instance of an application another than the next."""
+"""The properties by which instances of one application differ."""
+
+_MARKS = (SEEN_INCARNATION, STILL_ENFORCED, LEAVING)
+"""The findings of a refresh beside properties and owners."""
+
+_NOBODY = "nobody that Eurekube knows"
 
 Place = tuple[str, str]
 """Application and service URL."""
@@ -53,6 +62,8 @@ class Registered:
 
     :ivar key: what the program calls it: the resource's name, or the key within its application.
     :ivar contents: everything else that can differ, by names such as ``host_name`` and ``metadata.tier``.
+    :ivar marks: what Eureka says of whose it is, by names such as ``owner`` and ``incarnation``.
+    :ivar incarnation: the state's; empty for what was only imported.
     :ivar foreign_owner: whom Eureka names as its owner where that is somebody else; else empty.
     :ivar is_told: whether anything is known of it but its key and what is its application's.
     """
@@ -66,6 +77,8 @@ class Registered:
     drain_seconds: int
     renewer: str
     adopts: bool
+    marks: Mapping[str, str]
+    incarnation: str
     foreign_owner: str
     is_told: bool
 
@@ -75,8 +88,19 @@ class Registered:
         return self.application, self.service_url
 
     def is_elsewhere_than(self, other: Registered) -> bool:
-        """Whether both are registered at URLs of which they share none."""
+        """Return whether both are registered at URLs of which they share none."""
         return set(self.service_url.split(",")).isdisjoint(other.service_url.split(","))
+
+    @property
+    def called(self) -> Called:
+        """Where it stands, and where callers find it, as far as that is known."""
+        addresses = (self.contents.get("ip_address", ""), self.contents.get("host_name", ""))
+        return Called(self.application, self.instance_id, self.contents.get("port", ""), addresses)
+
+    def came_back(self, found: Registered) -> bool:
+        """Return whether ``found`` of a refresh is our own application, as an update decides it."""
+        was_ours = found.foreign_owner == _NOBODY and bool(found.incarnation)
+        return came_back(self.called, found.called, self.renewer, was_ours=was_ours)
 
     @property
     def address(self) -> str:
@@ -92,7 +116,7 @@ class Registered:
 
 
 def is_known(properties: Mapping[str, Any]) -> bool:
-    """Whether a state tells which instances there are."""
+    """Return whether a state tells which instances there are."""
     return untold(properties).keys().isdisjoint(("application", "instances"))
 
 
@@ -119,7 +143,8 @@ def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[
     """Read the instances of one resource."""
     if kind == INSTANCE_TYPE:
         full = completed(properties)
-        yield _one(name, full, full, full.get("status", "UP"), _foreign(full))
+        found = {mark: full.get(mark) for mark in _MARKS}
+        yield _one(name, full, full, full.get("status", "UP"), _foreign(full), found)
         return
     if not is_known(properties):
         return
@@ -130,8 +155,10 @@ def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[
         full["metadata"] = _merged(properties.get("metadata"), own.get("metadata"))
         if "secure_port" in own and "secure_port_enabled" not in own:
             full["secure_port_enabled"] = True
-        foreign = (as_text(others[key]) or "nobody that Eurekube knows") if key in others else ""
-        yield _one(key, properties, full, statuses.get(key, "UP"), foreign, is_told=own is told)
+        foreign = (as_text(others[key]) or _NOBODY) if key in others else ""
+        found = {mark: as_map(properties.get(mark)).get(key) for mark in _MARKS}
+        status = statuses.get(key, "UP")
+        yield _one(key, properties, full, status, foreign, found, is_told=own is told)
 
 
 def as_text(value: Any) -> str:
@@ -172,6 +199,7 @@ def _one(
     full: Mapping[str, Any],
     status: str,
     foreign: str,
+    found: Mapping[str, Any],
     *,
     is_told: bool = True,
 ) -> Registered:
@@ -181,6 +209,13 @@ def _one(
     contents.setdefault("ip_address", contents.get("host_name", ""))
     application = as_text(resource.get("application"))
     drain_seconds = resource.get("drain_seconds")
+    seen = found[SEEN_INCARNATION]
+    marks = {
+        "owner": foreign or as_text(resource.get("owner")),
+        "incarnation": as_text(resource.get(INCARNATION) if seen is None else seen),
+        "enforced status": as_text(found[STILL_ENFORCED]),
+        "leaving": as_text(found[LEAVING]),
+    }
     default = f"{key}.{as_text(resource.get('id_base'))}:{application.lower()}:{contents.get('port', '')}"
     return Registered(
         application=application,
@@ -192,6 +227,8 @@ def _one(
         drain_seconds=int(drain_seconds) if isinstance(drain_seconds, int | float) else 0,
         renewer=as_text(resource.get("renewer")),
         adopts=resource.get("on_conflict") == "adopt",
+        marks=marks,
+        incarnation=as_text(resource.get(INCARNATION)),
         foreign_owner=foreign,
         is_told=is_told,
     )
@@ -209,4 +246,4 @@ def _foreign(properties: Mapping[str, Any]) -> str:
     seen = properties.get("seen_owner")
     if seen is None or seen == properties.get("owner"):
         return ""
-    return as_text(seen) or "nobody that Eurekube knows"
+    return as_text(seen) or _NOBODY

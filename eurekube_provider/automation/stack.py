@@ -25,8 +25,10 @@ from eurekube_provider.automation.stack_run import RunOutcome, StackOperation, S
 from eurekube_provider.automation.steps import UNCHANGED, StepLog, plain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.stack_identity import PROJECT_FILES, stack_identity
+from eurekube_provider.registrations.connections import MUST_READ_VARIABLE
 
 _WRITING = (StackOperation.UP, StackOperation.REFRESH)
+_READING = (StackOperation.REFRESH, StackOperation.DRIFT)
 _NOISE = ("update failed", "preview failed", "refresh failed", "resource registration failed")
 
 
@@ -108,7 +110,9 @@ class StackRunner:
 
     def _once(self, action: StackOperation, log: StepLog) -> str:
         """Run; where a dead run of ours stands in the way, release its lock first, and say so."""
-        stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command))
+        # What says that all is as it should be has read it.
+        variables = {MUST_READ_VARIABLE: "true"} if action in _READING else {}
+        stack = Stack.select(self.target.stack, _Workspace(self.target.work_dir, self._command, variables))
         released = ""
         try:
             _act(stack, action, log)
@@ -140,8 +144,8 @@ class StackRunner:
 class _Workspace(LocalWorkspace):
     """The project's folder. Every command names its stack, so that nobody's selected stack changes."""
 
-    def __init__(self, work_dir: Path, command: Cancellable) -> None:
-        super().__init__(work_dir=str(work_dir), pulumi_command=command)
+    def __init__(self, work_dir: Path, command: Cancellable, variables: Mapping[str, str]) -> None:
+        super().__init__(work_dir=str(work_dir), pulumi_command=command, env_vars=variables)
 
     def select_stack(self, stack_name: str) -> None:
         """Do nothing: the first command says so where the stack is not there."""

@@ -49,7 +49,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What Pulumi does to one resource.
+    """An operation of Pulumi on one resource.
 
     :ivar operation: in Pulumi's words: ``create``, ``update``, ``delete``, ``replace`` ...
     :ivar type: e.g. ``pulumi-python:dynamic/eurekube:EurekaInstance``.
@@ -70,7 +70,7 @@ class Step:
 
     @property
     def is_change(self) -> bool:
-        """Whether the step changes anything."""
+        """Return whether the step changes anything."""
         return self.operation not in UNCHANGED
 
 

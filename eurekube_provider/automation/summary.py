@@ -54,6 +54,11 @@ class _SummaryBuilder:
         self.refused: list[RefusedChange] = []
         self.warnings: list[DiscoveryWarning] = []
 
+    @property
+    def told(self) -> int:
+        """How many changes were told so far."""
+        return sum(map(len, self.changes.values()))
+
     def change(
         self, kind: ChangeKind, of: Registered, details: Details | None = None, drain_seconds: int = 0
     ) -> None:
@@ -97,6 +102,8 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
     if not found:
         builder.warnings += [warned for each in applications if (warned := _braked(each, builder))]
         builder.warnings += _moved(builder)
+    elif not (applications or syncers or others or builder.warnings):
+        others.update(step.operation for step in log.steps if step.is_change)  # whatever they are of
     project, stack = _names(log.steps, log.problems)
     return Discovery(
         project=project,
@@ -126,16 +133,32 @@ def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None
     for each in new.values():
         builder.after.setdefault(each.place, []).append(each)
     if not step.is_change:
+        for each in new.values() if found else ():
+            if each.foreign_owner:  # an earlier refresh has told the state, and no update can heal it
+                owner = (as_text(before.get("owner")), each.foreign_owner)
+                builder.change(ChangeKind.CHANGES, each, {"owner": owner})
         return
     for text in _unknown_properties({**untold(before), **untold(after)}):
         builder.warn(Concern.UNKNOWN, step.name, text)
     if not is_told:
         return
+    told = builder.told
     for key in sorted({*old, *new}):
-        _instance(old.get(key), new.get(key), builder)
+        _instance(old.get(key), new.get(key), builder, found=found)
+    if found and builder.told == told:
+        builder.warn(Concern.UNKNOWN, step.name, _other_difference(before, after))
     if not found:
         _owners(step, old, new, builder)
         _renewers(step, old, new, builder)
+
+
+def _other_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Name what differs beside instances: what is found is never told as nothing."""
+    old, new = flattened(before), flattened(after)
+    names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+    return (
+        f"its state differs in {listed(names, 3)}" if names else "Pulumi finds a difference, and names none"
+    )
 
 
 def _unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
@@ -149,10 +172,14 @@ def _unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
         yield f"secret, and so not told: {listed(secret, 3)}"
 
 
-def _instance(old: Registered | None, new: Registered | None, builder: _SummaryBuilder) -> None:
+def _instance(
+    old: Registered | None, new: Registered | None, builder: _SummaryBuilder, *, found: bool
+) -> None:
     if old is not None and new is not None and old.application == new.application:
         is_told = old.is_told and new.is_told
         details = _details(old.contents, new.contents) if is_told else {}
+        if found:
+            details |= _details(old.marks, new.marks)
         if old.service_url != new.service_url:
             details = {"service_url": (old.service_url, new.service_url), **details}
         if new.is_elsewhere_than(old):
@@ -181,6 +208,9 @@ def _owners(
             builder.warn(Concern.OWNER, each.key, text)
         elif new[each.key].adopts:
             builder.warn(Concern.OWNER, each.key, f"{where} is taken over from {each.foreign_owner}")
+        elif new[each.key].came_back(each):
+            text = f"{where} was registered again by its own client, and is taken over"
+            builder.warn(Concern.OWNER, each.key, text)
         else:
             reason = f"{where} belongs to {each.foreign_owner} by now; only on_conflict=adopt takes it over"
             builder.refused.append(RefusedChange(each.key, reason))

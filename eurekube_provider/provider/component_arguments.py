@@ -15,7 +15,7 @@ import pulumi
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a value may be.
+    """The type of a value.
 
     :ivar kind: ``string``, ``integer``, ``boolean``, ``port`` (a number or a name), ``list``, ``map``,
         ``object``.

@@ -1,4 +1,4 @@
-"""What a program in any language gives a component, as the component's own arguments.
+"""Inputs of a component from a program in any language, as the component's own arguments.
 
 What may be known later becomes an output, with its secrecy and its dependencies. What the component must know
 to say which objects there are is awaited; where it is unknown in a preview, nothing can be previewed of them.
@@ -140,7 +140,7 @@ def _refuse_another_kind(shape: Shape, message: Any, where: str) -> None:
 
 
 def _shapes(shape: Shape) -> Callable[[str], Shape]:
-    """What each entry of a map or an object may be; what no class knows is left to its complaint."""
+    """Return the types of the entries of a map or an object; what no class knows is left to its complaint."""
     if shape.of is None:
         return lambda _: shape.items or Shape("string")
     known = {camel_case(name): each for name, each in shapes_of(shape.of).items()}

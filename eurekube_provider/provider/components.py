@@ -90,7 +90,7 @@ class _OneComponent(Provider):
         return ConstructResult(urn=made.urn, state=outputs)
 
     def _awaited(self, found: Any) -> list[pulumi.Resource]:
-        """What the arguments depend on that are no outputs any more."""
+        """Return the resources on which plain arguments depend."""
         told = self._request.inputDependencies
         urns = {urn for name in found.awaited if name in told for urn in told[name].urns}
         return [DependencyResource(urn) for urn in sorted(urns)]

@@ -22,9 +22,12 @@ from eurekube_provider.registrations.connections import (
     OFFLINE_VARIABLE,
     abandoned_urls,
     configured_connection,
+    connection_problems,
+    may_hold_credentials,
 )
 from eurekube_provider.registrations.properties import contains_unknown
 from eurekube_provider.registrations.property_check import CheckFailure
+from eurekube_provider.registrations.values import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ KEYS: Mapping[str, Key] = {
     "proxy": Key("The URL of a proxy.", is_secret=True),
     "zone": Key("The zone whose Eureka servers are asked first, where the URLs are written zone=URL."),
     "mode": Key("How many changes at once are sent: auto, rest or batch."),
+    "maxAnswerMib": Key(
+        "The largest answer of Eureka that is read, in MiB, also once it is decompressed: 128."
+    ),
     "connections": Key(
         "Other Eurekas by name, each with the keys above; a resource names one as its connection.", "object"
     ),
@@ -60,6 +66,12 @@ KEYS: Mapping[str, Key] = {
     ),
     "abandonedUrls": Key("URLs of servers that are gone for good, or known by another URL now.", "object"),
     "offline": Key("Whether previews ask no server.", "boolean"),
+    "refreshBeforeUpdate": Key(
+        "Whether each preview, update and destroy first reads what is registered, with the configuration of"
+        " the last update: false.",
+        "boolean",
+    ),
+    "doOwner": Key("As whom pulumi do --stateless registers, patches and deletes. No stack reads it."),
     "kubeconfig": Key("The file that says how to reach the cluster whose endpoints are looked up."),
     "context": Key("Which of its contexts."),
 }
@@ -70,19 +82,21 @@ PROGRAM_KEYS = frozenset({"clusterName", "namespaces", "operator", "registration
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a provider was configured with; a :data:`~eurekube_provider.registrations.connections.Setting`.
+    """The configuration of a provider; a :data:`~eurekube_provider.registrations.connections.Setting`.
 
     :ivar is_default: whether it is the stack's, and not one that a program made.
+    :ivar is_stateless: whether there is no stack, and so no state and no URN of a registration's own.
     :ivar connections_made: by name and URLs, so that each is made once.
     :ivar environment: the variables that stand for what the configuration does not say.
     """
 
     values: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     is_default: bool = True
+    is_stateless: bool = False
     connections_made: dict[Any, Connection] = field(default_factory=dict, repr=False, compare=False)
 
     def __call__(self, key: str) -> str | None:
-        """What is configured under a key, an object as JSON; None where nothing is, or some is not known."""
+        """Return the value of a key, an object as JSON; None where nothing is, or some is not known."""
         value = self.values.get(key)
         if value is None or contains_unknown(value):
             return None
@@ -97,33 +111,40 @@ class Configuration:
 
     @property
     def operator_name(self) -> str:
-        """Who renews, where a resource does not say."""
+        """Return the renewer of resources that name none."""
         return self("operatorName") or DEFAULT_OPERATOR_NAME
 
     @property
     def organization(self) -> str | None:
-        """What was said; None where nothing was."""
+        """Return the configured organization; None where nothing was."""
         return self("organization")
 
     @property
+    def do_owner(self) -> str | None:
+        """Return the owner of registrations without a stack; None where none was said."""
+        return self("doOwner")
+
+    @property
     def is_offline(self) -> bool:
-        """Whether a preview asks no server."""
-        said = (self("offline"), os.environ.get(OFFLINE_VARIABLE))
-        return any(text and text.lower() in ("true", "1") for text in said)
+        """Return whether a preview asks no server."""
+        return _is_true(self("offline")) or _is_true(os.environ.get(OFFLINE_VARIABLE))
+
+    @property
+    def refreshes_before_update(self) -> bool:
+        """Return whether the engine is to read a registration before each preview, update and destroy."""
+        return _is_true(self("refreshBeforeUpdate"))
 
     def secret_keys(self) -> frozenset[str]:
         """The keys whose values hold a credential, also where a program or a file wrote that in clear."""
         found = {key for key in self.values if key in KEYS and KEYS[key].is_secret}
         if "@" in json.dumps(self.values.get("url"), default=str):
             found.add("url")
-        named = self.values.get("connections")
-        said = named if isinstance(named, str) else json.dumps(named, default=str)
-        if "@" in said or any(f'"{key}"' in said for key, each in KEYS.items() if each.is_secret):
+        if may_hold_credentials(self.values.get("connections")):
             found.add("connections")
         return frozenset(found)
 
     def problems(self) -> list[CheckFailure]:
-        """What cannot be used, and what would be right; no message repeats a secret."""
+        """Return the unusable values, with their remedies; no message repeats a secret."""
         known = {*KEYS, *(PROGRAM_KEYS if self.is_default else ())}
         found = [
             CheckFailure(key, f"there is no such key; {nearest(key, KEYS)}")
@@ -132,8 +153,14 @@ class Configuration:
         ]
         if "/" in (self.organization or ""):
             found.append(CheckFailure("organization", "must have no slash, which separates an owner's parts"))
-        if (self("offline") or "false").lower() not in ("true", "1", "false", "0"):
-            found.append(CheckFailure("offline", "must be true or false"))
+        found += [
+            CheckFailure(flag, "must be true or false")
+            for flag in ("offline", "refreshBeforeUpdate")
+            if (self(flag) or "false").lower() not in ("true", "1", "false", "0")
+        ]
+        named = self.values.get("connections")
+        if named not in (None, UNKNOWN):
+            found += [CheckFailure("connections", told) for told in connection_problems(self, named)]
         if any(contains_unknown(self.values.get(key)) for key in FIELDS):
             return found
         if self("url"):
@@ -146,3 +173,7 @@ class Configuration:
         except ConfigurationError as error:
             found.append(CheckFailure("abandonedUrls", str(error)))
         return found
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").lower() in ("true", "1")

@@ -9,7 +9,7 @@ from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.members import ID_BASE
 from eurekube_provider.registrations.names import INSTANCES, camel
-from eurekube_provider.registrations.properties import DEFAULT_ID, PROPERTIES, Properties
+from eurekube_provider.registrations.properties import BOOKKEEPING, DEFAULT_ID, PROPERTIES, Properties
 
 _NESTED = ("metadata", INSTANCES)
 """What is compared key by key."""
@@ -21,9 +21,10 @@ _DESCRIBED = {each.name: each for each in PROPERTIES}
 
 
 def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dict[str, Any]:
-    """Which inputs came, went and changed, by Pulumi's paths.
+    """Return the added, removed and changed inputs, by Pulumi's paths.
 
     What the check fills in comes and goes without a word: an import has no more than a program must write.
+    So does what is kept of an earlier run, of which the provider tells in words.
 
     :param olds: the inputs of last time.
     :param replaces: the names of those that make a new registration.
@@ -32,6 +33,8 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
     kinds = proto.PropertyDiff
     found: dict[str, Any] = {}
     for path, before, after in _differing(olds, news):
+        if path[0] in BOOKKEEPING:
+            continue
         is_new = path[0] in replacing
         if not is_new and (
             (before is None and _is_filled_in(path, news)) or (after is None and _is_filled_in(path, olds))
@@ -51,7 +54,7 @@ def detailed(olds: Properties, news: Properties, replaces: Iterable[str]) -> dic
 
 
 def _is_filled_in(path: tuple[str, ...], properties: Properties) -> bool:
-    """Whether a property is what the check makes of the others, so that nobody need write it."""
+    """Return whether a property is what the check makes of the others, so that nobody need write it."""
     name, *within = path
     if within:
         return False

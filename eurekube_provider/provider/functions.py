@@ -38,7 +38,7 @@ def invoke(
 
 
 def _offline(token: str, given: Mapping[str, Any]) -> Properties:
-    """What a program wants to hear where nobody may be asked; what it leaves out is nothing.
+    """Return the program's own answer for an offline preview; what it leaves out is nothing.
 
     The engine takes no unknown value from a function.
     """

@@ -32,6 +32,7 @@ class HostedOperator(EurekubeOperator):
     TYPE = "eurekube:index:Operator"
     ARGS: ClassVar[type[Any]] = EurekubeOperatorArgs
     GUARD: ClassVar[type[Any]] = NativeOperatorGuard
+    CREATE_NAMESPACE = "createNamespace"
 
     def register_outputs(self, outputs: Any) -> None:
         """Say what it is, in the schema's words."""

@@ -22,7 +22,7 @@ DYNAMIC = "__provider"
 
 
 def is_guard(urn: str, type_: str) -> bool:
-    """Whether a request is about one."""
+    """Return whether a request is about one."""
     return (type_ or urn.split("::")[2].rpartition("$")[2]) in (NATIVE_GUARD_TYPE, GUARD_TYPE)
 
 
@@ -48,7 +48,7 @@ def _create(request: Any) -> Any:
 
 
 def _read(request: Any) -> Any:
-    """What the state says: nobody else knows of it."""
+    """Return the state's own inputs: nobody else knows of it."""
     return proto.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
 
 

@@ -18,6 +18,7 @@ from eurekube_provider.core.identity import (
 )
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
 from eurekube_provider.provider.configuration import Configuration
+from eurekube_provider.provider.stateless_owner import owner_of
 from eurekube_provider.provider.wire import Path, Received
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION, configured_connection
 from eurekube_provider.registrations.defaults import (
@@ -27,12 +28,14 @@ from eurekube_provider.registrations.defaults import (
     shortened,
     without_what_follows,
 )
-from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS
+from eurekube_provider.registrations.members import ID_BASE, MEMBER_OUTPUTS, instance_ids
 from eurekube_provider.registrations.names import path_as_written
 from eurekube_provider.registrations.properties import (
     APPLICATION_DERIVED,
+    BOOKKEEPING,
     DEFAULT_ID,
     FROM_SECRET,
+    INCARNATION,
     INSTANCE_DERIVED,
     MARKS,
     MEMBER_DERIVED,
@@ -44,13 +47,19 @@ from eurekube_provider.registrations.property_check import Checked, CheckFailure
 from eurekube_provider.registrations.resource import APPLICATION, INSTANCE, Kind, RegistrationResource
 from eurekube_provider.registrations.values import UNKNOWN
 
+INSTANCE_IDS = "instance_ids"
+"""The output of an Application by which a program finds its instances; made of the rest of its state."""
+
+_KEPT = (INCARNATION, "created")
+"""What Eureka tells, and no update changes."""
+
 OURS = ("owner", "service_url", ID_BASE)
 """What no program writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Urn:
-    """What a URN says of a resource: ``urn:pulumi:<stack>::<project>::<types>::<name>``."""
+    """The parts of a resource's URN: ``urn:pulumi:<stack>::<project>::<types>::<name>``."""
 
     stack: str
     project: str
@@ -78,7 +87,13 @@ class NativeKind:
     not_among_outputs: tuple[str, ...] = ()
 
 
-INSTANCE_KIND = NativeKind(NATIVE_INSTANCE_TYPE, INSTANCE, OUTPUTS, NOT_AMONG_INPUTS, NOT_AMONG_OUTPUTS)
+INSTANCE_KIND = NativeKind(
+    NATIVE_INSTANCE_TYPE,
+    INSTANCE,
+    tuple(name for name in OUTPUTS if name not in BOOKKEEPING),
+    NOT_AMONG_INPUTS,
+    NOT_AMONG_OUTPUTS,
+)
 APPLICATION_KIND = NativeKind(NATIVE_APPLICATION_TYPE, APPLICATION, MEMBER_OUTPUTS)
 KINDS = {each.token: each for each in (INSTANCE_KIND, APPLICATION_KIND)}
 
@@ -87,11 +102,15 @@ class NativeResource:
     """Instances or Applications of one provider."""
 
     def __init__(
-        self, kind: NativeKind, configuration: Configuration, tell: Callable[[str], None] | None = None
+        self,
+        kind: NativeKind,
+        configuration: Configuration,
+        tell: Callable[[str], None] | None = None,
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self._kind = kind
         self._configuration = configuration
-        self.registration = RegistrationResource(kind.kind, configuration, tell)
+        self.registration = RegistrationResource(kind.kind, configuration, tell, show)
 
     def check(self, urn: Urn, olds: Received, news: Received) -> tuple[Checked, frozenset[Path]]:
         """Complete and normalise what a program wrote.
@@ -100,6 +119,8 @@ class NativeResource:
         """
         given = dict(news.properties)
         kept = _take_engine_values(given, olds.properties)
+        if self._configuration.is_stateless:
+            kept.clear()  # of any read, whoever's it is
         own = [name for name in OURS if name in given]
         if own:
             reason = "follows from the resource's name and the provider's configuration; leave it out"
@@ -122,35 +143,62 @@ class NativeResource:
         ), secrets
 
     def previewed(self, olds: Properties, news: Properties) -> Properties:
-        """The state as far as it is known before an update."""
+        """The state as far as it is known before an update: what that writes anew is unknown."""
         known = shortened(completed(news)) if self._kind is INSTANCE_KIND else {}
         follows = self._kind.not_among_outputs if olds else ()
-        told = {
-            name: olds.get(name, UNKNOWN) for name in self._kind.told if name in olds or name not in follows
-        }
+        told = {name: UNKNOWN for name in self._kind.told if name not in follows}
+        told |= {name: olds[name] for name in _KEPT if name in olds}
         return self.as_outputs({**known, **news, **told})
 
     def as_inputs(self, properties: Properties, kept: Container[str]) -> Properties:
-        """What the engine keeps of checked properties: ``kept``, and what does not follow from the rest."""
+        """Return the engine's form of checked properties: ``kept``, and what does not follow from the
+        rest.
+        """
         return without_what_follows(properties, self._kind.not_among_inputs, kept)
 
     def as_outputs(self, properties: Properties, kept: Container[str] = ()) -> Properties:
-        """What the engine keeps of a state."""
+        """Return the engine's form of a state."""
+        if self._kind is APPLICATION_KIND:
+            instances = properties.get("instances")
+            ids = UNKNOWN if instances is UNKNOWN else instance_ids(properties)
+            properties = {**properties, INSTANCE_IDS: ids}
         return without_what_follows(properties, self._kind.not_among_outputs, kept)
+
+    def secrets_of_outputs(self, secrets: frozenset[Path]) -> frozenset[Path]:
+        """The paths of what is a secret, with the ids that are made of one."""
+        if self._kind is not APPLICATION_KIND:
+            return secrets
+        found = set(secrets)
+        for path in secrets:
+            name, *within = path
+            if name in ("application", "port", ID_BASE) or path == ("instances",):
+                found.add((INSTANCE_IDS,))
+            elif name == "instances" and (within[1:] == [] or within[1] in ("port", "instance_id")):
+                found.add((INSTANCE_IDS, within[0]))
+        return frozenset(found)
+
+    def is_older(self, olds: Properties) -> bool:
+        """Return whether a state was written before there was what every state has now."""
+        return self._kind is APPLICATION_KIND and INSTANCE_IDS not in olds
 
     def _owner_properties(self, urn: Urn, olds: Properties, given: Properties) -> Properties:
         connection = given.get("connection") or DEFAULT_CONNECTION
         if connection is UNKNOWN:
             raise ConfigurationError("the name of a connection must be known before anything is created")
         urls = configured_connection(self._configuration, name=connection).service_urls
-        owner = StackOwner(self._organization(urn, olds), urn.project, urn.stack, urn.name)
+        if self._configuration.is_stateless:
+            owner = owner_of(
+                self._configuration, str(given.get("application")), str(given.get("instance_id"))
+            )
+        else:
+            owner = StackOwner(self._organization(urn, olds), urn.project, urn.stack, urn.name)
         found: Properties = {"service_url": ",".join(urls), "owner": str(owner)}
         if given.get("renewer") is None:
             found["renewer"] = self._configuration.operator_name
         return found
 
     def _organization(self, urn: Urn, olds: Properties) -> str:
-        """What is configured, else what the state has, whose registrations must go on to be ours."""
+        """Return the configured organization, else the state's, whose registrations must stay ours."""
         said = self._configuration.organization
         before = parse_owner(str(olds.get("owner")))
         if not said and isinstance(before, StackOwner) and before.project == urn.project:
@@ -158,7 +206,7 @@ class NativeResource:
         return said or DEFAULT_ORGANIZATION
 
     def _derived_from_secrets(self, given: Properties, news: Received) -> Iterable[Path]:
-        """What the check will derive from a secret, and so is one."""
+        """Return the properties that the check will derive from a secret, and that are secrets too."""
         sources = INSTANCE_DERIVED if self._kind.kind is INSTANCE else APPLICATION_DERIVED
         for name, others in sources.items():
             if given.get(name) is None and any(news.is_secret(other) for other in others):
@@ -174,7 +222,8 @@ class NativeResource:
 
 
 def _take_engine_values(given: Properties, olds: Properties) -> Properties:
-    """What no program writes, and the engine gives back as it was: `ignoreChanges` may name everything.
+    """Take the engine's values out of ``given``, which no program writes: `ignoreChanges` may name
+    everything.
 
     It is taken out of ``given``, and so are the marks of a moment, which are looked for anew.
     """
@@ -195,7 +244,7 @@ def _without_secret(problem: CheckFailure, secrets: Iterable[Path]) -> CheckFail
 
 
 def _is_secret(written: str, secrets: Iterable[Path]) -> bool:
-    """Whether the property of a problem is a secret, lies in one, or has one in it."""
+    """Return whether the property of a problem is a secret, lies in one, or has one in it."""
     for path in secrets:
         name = ".".join(path)
         if f"{written}.".startswith(f"{name}.") or name.startswith(f"{written}."):

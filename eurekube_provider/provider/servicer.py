@@ -12,21 +12,29 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, empty_pb2
 
-from eurekube_provider.core.errors import ConfigurationError, EurekubeError
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict
 from eurekube_provider.core.identity import StackOwner
+from eurekube_provider.core.plan import whose
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.stack_identity import DEFAULT_ORGANIZATION
-from eurekube_provider.provider import native_guard
+from eurekube_provider.provider import listing, native_guard
 from eurekube_provider.provider.configuration import PROGRAM_KEYS, Configuration
 from eurekube_provider.provider.differences import detailed
 from eurekube_provider.provider.functions import invoke
-from eurekube_provider.provider.native_resource import APPLICATION_KIND, KINDS, NativeResource, Urn
+from eurekube_provider.provider.native_resource import (
+    APPLICATION_KIND,
+    INSTANCE_IDS,
+    KINDS,
+    NativeResource,
+    Urn,
+)
 from eurekube_provider.provider.protocol import (
     engine_pb2,
     engine_pb2_grpc,
@@ -36,13 +44,27 @@ from eurekube_provider.provider.protocol import (
 )
 from eurekube_provider.provider.protocol import provider_pb2 as proto
 from eurekube_provider.provider.served_schema import served_schema
+from eurekube_provider.provider.stateless_owner import (
+    owner_of,
+    require_a_stack_of_ones_own,
+    require_an_id,
+    require_do_owner,
+    require_the_providers_eureka,
+)
 from eurekube_provider.provider.wire import Path, hidden, received, sent, with_secrets
+from eurekube_provider.registrations.called_addresses import ProgramAddresses
 from eurekube_provider.registrations.cancellation import CANCELLATION
-from eurekube_provider.registrations.connections import configured_connection
-from eurekube_provider.registrations.importing import imported_application, imported_instance
+from eurekube_provider.registrations.connections import (
+    DEFAULT_CONNECTION,
+    configured_connection,
+    must_read,
+)
+from eurekube_provider.registrations.importing import as_not_ours, imported_application, imported_instance
 from eurekube_provider.registrations.names import as_written, camel, path_as_written
+from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
 from eurekube_provider.registrations.resource import Found, told_on_standard_error
+from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.version import __version__
 
@@ -93,12 +115,14 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         self._configuration = Configuration()
         self._name = ""  # of the provider, which an older engine says to the check of its configuration alone
         self._engine_address = engine_address
+        self._can_ask_for_refreshes = False  # an older engine
         self._engine: engine_pb2_grpc.EngineStub | None = None
         self._lock = threading.Lock()
 
     def Handshake(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
         """Say what this provider can do."""
         self._engine_address = request.engine_address or self._engine_address
+        self._can_ask_for_refreshes = request.supports_refresh_before_update
         return proto.ProviderHandshakeResponse(
             accept_secrets=True, accept_resources=False, accept_outputs=True
         )
@@ -130,10 +154,13 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             del inputs.fields[key]
         # Of a named property the engine shows the value, and any may hold a credential.
         told = [
-            CheckFailure("", each.reason if each.property == "url" else f"{each.property}: {each.reason}")
+            CheckFailure(
+                "",
+                each.reason if each.property in ("url", "connections") else f"{each.property}: {each.reason}",
+            )
             for each in configuration.problems()
         ]
-        return proto.CheckResponse(inputs=inputs, failures=_failures(told))
+        return proto.CheckResponse(inputs=inputs, failures=_failures(told, request))
 
     @_telling
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
@@ -151,7 +178,12 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Keep the configuration; credentials come from there, or from the environment."""
         CANCELLATION.begin_run()
-        self._configuration = _configuration(request.args, request.name or self._name)
+        RUN_RESOURCES.addresses = ProgramAddresses()
+        # Only pulumi do, which has no stack, calls its provider by no name.
+        is_stateless = request.urn.endswith("::")
+        self._configuration = replace(
+            _configuration(request.args, request.name or self._name), is_stateless=is_stateless
+        )
         return proto.ConfigureResponse(
             acceptSecrets=True, supportsPreview=True, acceptResources=False, acceptOutputs=True
         )
@@ -162,9 +194,16 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Complete and normalise what a program wrote, and refuse what Eureka could not hold."""
         olds, news = received(request.olds), received(request.news)
         resource = self._resource(request)
+        require_a_stack_of_ones_own(self._configuration, Urn.parse(request.urn).project)
+        if self._configuration.is_stateless:
+            require_do_owner(self._configuration, _type(request.urn, request.type))
+            require_the_providers_eureka(news.properties)
+            if theirs := olds.properties.get("seen_owner"):
+                raise OwnershipConflict(f"it belongs to {theirs}, and was left as it is")
         checked, secrets = resource.check(Urn.parse(request.urn), olds, news)
         inputs = resource.as_inputs(checked.properties, {path[0] for path in secrets})
-        return proto.CheckResponse(inputs=sent(inputs, secrets), failures=_failures(checked.problems))
+        failures = _failures(checked.problems, request)
+        return proto.CheckResponse(inputs=sent(inputs, secrets), failures=failures)
 
     @_telling
     @_or_guard
@@ -174,11 +213,14 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
         # A state of the dynamic provider is written anew, under this one's names.
-        is_changed = found.changes or native_guard.DYNAMIC in request.olds.fields
+        is_moved, is_older = native_guard.DYNAMIC in request.olds.fields, resource.is_older(olds)
+        is_changed = found.changes or is_moved or is_older
         details: dict[str, Any] = {}
         if is_changed:
             before = received(request.old_inputs).properties if request.HasField("old_inputs") else olds
             details = detailed(before, news, found.replaces)
+            if is_older:
+                details[camel(INSTANCE_IDS)] = proto.PropertyDiff(kind=proto.PropertyDiff.ADD)
         some, none = proto.DiffResponse.DIFF_SOME, proto.DiffResponse.DIFF_NONE
         return proto.DiffResponse(
             changes=some if is_changed else none,
@@ -186,7 +228,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
             stables=[camel(name) for name in KINDS[_type(request.urn, request.type)].kind.stables],
             diffs=sorted({path.split(".")[0].split("[")[0] for path in details}),
             detailedDiff=details,
-            hasDetailedDiff=bool(details),
+            hasDetailedDiff=is_changed and not is_moved,  # else the engine would show all that it keeps
         )
 
     @_telling
@@ -195,37 +237,62 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Register all or none."""
         news = received(request.properties)
         resource = self._resource(request)
+        if self._configuration.is_stateless:
+            self._require_free(request, news.properties)
         if request.preview:
-            return proto.CreateResponse(
-                properties=sent(resource.previewed({}, news.properties), news.secrets)
-            )
-        with CANCELLATION.bounded(request.timeout), _half_made(news.secrets):
+            foreseen = resource.previewed({}, news.properties)
+            secrets = resource.secrets_of_outputs(news.secrets)
+            return proto.CreateResponse(properties=sent(foreseen, secrets))
+        with CANCELLATION.bounded(request.timeout), _half_made(news.secrets, refresh=self._asks_for_refresh):
             created = resource.registration.create(news.properties)
         state = resource.as_outputs(created.properties)
-        return proto.CreateResponse(id=created.id, properties=sent(state, news.secrets))
+        secrets = resource.secrets_of_outputs(news.secrets)
+        return proto.CreateResponse(
+            id=created.id, properties=sent(state, secrets), refresh_before_update=self._asks_for_refresh
+        )
 
     @_telling
     @_or_guard
     def Read(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """What Eureka holds; without a state of what an id names, for ``pulumi import`` and ``get``."""
+        """Return a resource as Eureka holds it; without a state of ours what an id names, for ``pulumi
+        import`` and ``get``.
+        """
         state, inputs = received(request.properties), received(request.inputs)
         resource = self._resource(request)
         if not {"owner", "service_url"} <= state.properties.keys():
             found = self._imported(request.id, request.urn, _type(request.urn, request.type))
             secrets: frozenset[Path] = frozenset()
+            asks_for_refresh = False  # a program that only gets it reads it anyway
         else:
-            found = resource.registration.read(state.properties)
+            asks_for_refresh = self._asks_for_refresh
+            try:
+                found = self._read(resource, state.properties)
+            except EurekubeError as error:
+                if not self._may_stay_unread:
+                    raise
+                self._warn(
+                    request, f"it was not compared with Eureka, so that the state is taken as it is: {error}"
+                )
+                return proto.ReadResponse(
+                    id=request.id,
+                    properties=request.properties,
+                    inputs=request.inputs,
+                    refresh_before_update=asks_for_refresh,
+                )
             # What no program names may hold what was a secret of one, and no state says so.
             secrets = state.secrets | inputs.secrets
             if found is not None:
                 secrets |= {("instances", name) for name in found.unnamed}
         if found is None:
             return proto.ReadResponse(id="")
-        hidden = {path[0] for path in secrets}
+        kept = {path[0] for path in secrets} | inputs.properties.keys()
         outputs = resource.as_outputs(found.properties, state.properties.keys())
-        asked = resource.as_inputs(found.inputs, hidden | inputs.properties.keys())
+        asked = resource.as_inputs(found.inputs, kept)
         return proto.ReadResponse(
-            id=request.id, properties=sent(outputs, secrets), inputs=sent(asked, secrets)
+            id=found.id or request.id,
+            properties=sent(outputs, resource.secrets_of_outputs(secrets)),
+            inputs=sent(asked, secrets),
+            refresh_before_update=asks_for_refresh,
         )
 
     @_telling
@@ -234,20 +301,32 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         """Register what came and changed, then remove what went."""
         olds, news = received(request.olds), received(request.news)
         resource = self._resource(request)
+        if self._configuration.is_stateless:
+            olds = replace(olds, properties=self._own(request))
+            if news.properties.get("owner") != olds.properties["owner"]:
+                raise ConfigurationError(f"{request.id} keeps application and instanceId: create another one")
         if request.preview:
             foreseen = resource.previewed(olds.properties, news.properties)
-            return proto.UpdateResponse(properties=sent(foreseen, news.secrets))
-        with CANCELLATION.bounded(request.timeout), _half_made(olds.secrets, request.id):
+            secrets = resource.secrets_of_outputs(news.secrets)
+            return proto.UpdateResponse(properties=sent(foreseen, secrets))
+        half_made = _half_made(olds.secrets, request.id, refresh=self._asks_for_refresh)
+        with CANCELLATION.bounded(request.timeout), half_made:
             state = resource.as_outputs(resource.registration.update(olds.properties, news.properties))
-        return proto.UpdateResponse(properties=sent(state, news.secrets))
+        return proto.UpdateResponse(
+            properties=sent(state, resource.secrets_of_outputs(news.secrets)),
+            refresh_before_update=self._asks_for_refresh,
+        )
 
     @_telling
     @_or_guard
     def Delete(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Remove; what belongs to somebody else by now is left alone, and that is said."""
-        state = received(request.properties)
+        state = received(request.properties).properties
+        resource = self._resource(request)
+        if self._configuration.is_stateless:
+            state = self._own(request)
         with CANCELLATION.bounded(request.timeout):
-            self._resource(request).registration.delete(state.properties)
+            resource.registration.delete(state)
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 
     @_telling
@@ -264,19 +343,15 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
 
         return construct(request, context, self._engine_address)
 
-    def List(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
-        """The instances, or the applications, that Eureka lists: what can be imported."""
-        try:
-            listed = PEERS.of(configured_connection(self._configuration)).list_instances()
-        except EurekubeError as error:
-            context.abort(grpc.StatusCode.UNKNOWN, as_written(str(error)))
-            return
-        if request.token == APPLICATION_KIND.token:
-            ids = sorted({each.application for each in listed})
-        else:
-            ids = sorted("/".join(each.key) for each in listed)
-        for id_ in ids[: request.limit or None]:
-            yield proto.ListResponse(result=proto.ListResponse.Result(id=id_, name=id_.rpartition("/")[2]))
+    @_telling
+    def List(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: ARG002, N802
+        """The instances, or the applications, that Eureka lists: what can be read and imported."""
+        query = received(request.query).properties
+        if listing.is_unknown(query):
+            return iter([proto.ListResponse(computed=proto.ListResponse.Computed())])
+        listed = PEERS.of(configured_connection(self._configuration)).list_instances()
+        found = listing.ids(request.token, query, listed)
+        return iter(listing.page(found, request.limit, request.page_size, request.continuation_token))
 
     def Cancel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """End the drains that wait; the next update goes on with them."""
@@ -286,15 +361,42 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     # Drains may have all threads that there are for calls.
     Cancel.experimental_thread_pool = ThreadPoolExecutor(1)  # type: ignore[attr-defined]
 
+    @property
+    def _asks_for_refresh(self) -> bool:
+        """Return whether the engine is to read a registration before each update; a preview offline asks
+        nobody.
+        """
+        configuration = self._configuration
+        is_wanted = configuration.refreshes_before_update and not configuration.is_offline
+        return self._can_ask_for_refreshes and is_wanted
+
+    @property
+    def _may_stay_unread(self) -> bool:
+        """Return whether a refresh may have come unasked for, and so keeps no run from what it is to do."""
+        is_unasked = self._can_ask_for_refreshes and self._configuration.refreshes_before_update
+        return is_unasked and not must_read()
+
+    def _read(self, resource: NativeResource, state: Properties) -> Found | None:
+        if self._may_stay_unread and self._configuration.is_offline:
+            raise ConfigurationError("eurekube:offline or EUREKUBE_OFFLINE says that nobody is asked")
+        return resource.registration.read(state)
+
     def _resource(self, request: Any) -> NativeResource:
         return NativeResource(
             KINDS[_type(request.urn, request.type)],
             self._configuration,
-            lambda sentence: self._tell(request.urn, hidden(sentence, request)),
+            lambda sentence: self._warn(request, sentence),
+            lambda sentence: self._tell(request.urn, sentence, engine_pb2.INFO, is_ephemeral=True),
         )
 
-    def _tell(self, urn: str, sentence: str) -> None:
-        """Have the engine show a warning about a resource."""
+    def _warn(self, request: Any, sentence: str) -> None:
+        self._tell(request.urn, hidden(sentence, request), engine_pb2.WARNING)
+
+    def _tell(self, urn: str, sentence: str, severity: Any, *, is_ephemeral: bool = False) -> None:
+        """Have the engine show a sentence about a resource.
+
+        :param is_ephemeral: whether it stands beside the resource only until there is another one.
+        """
         sentence = as_written(printable(sentence))
         if not self._engine_address:
             told_on_standard_error(sentence)
@@ -306,25 +408,68 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
                     self._engine_address, options=[("grpc.enable_http_proxy", 0)]
                 )
                 self._engine = engine_pb2_grpc.EngineStub(channel)
-        request = engine_pb2.LogRequest(severity=engine_pb2.WARNING, message=sentence, urn=urn)
+        request = engine_pb2.LogRequest(severity=severity, message=sentence, urn=urn, ephemeral=is_ephemeral)
         with suppress(grpc.RpcError):  # it is only a word beside what was done
             self._engine.Log(request, timeout=5)
 
     def _imported(self, id_: str, urn: str, token: str) -> Found | None:
         connection = configured_connection(self._configuration)
-        parsed = Urn.parse(urn)
-        organization = self._configuration.organization or DEFAULT_ORGANIZATION
-        owner = StackOwner(organization, parsed.project, parsed.stack, parsed.name)
+        if self._configuration.is_stateless:
+            owner = owner_of(self._configuration, *id_.strip().partition("/")[::2])
+        else:
+            parsed = Urn.parse(urn)
+            organization = self._configuration.organization or DEFAULT_ORGANIZATION
+            owner = StackOwner(organization, parsed.project, parsed.stack, parsed.name)
         find = imported_application if token == APPLICATION_KIND.token else imported_instance
-        return find(id_, owner, ",".join(connection.service_urls), PEERS.of(connection))
+        urls = ",".join(connection.service_urls)
+        found = find(id_, owner, urls, PEERS.of(connection))
+        if found is None:
+            return None
+        # As a refresh writes them, which then finds nothing new.
+        return as_not_ours(replace(found, inputs=KINDS[token].kind.inputs(found.properties)))
+
+    def _require_free(self, request: Any, news: Properties) -> None:
+        """Refuse to create, without a state, what stands there already, whoever's it is.
+
+        :raises ConfigurationError: nobody says who registers, or nothing could tell several apart.
+        :raises OwnershipConflict: it is registered already.
+        """
+        require_do_owner(self._configuration, _type(request.urn, request.type))
+        require_an_id(news)
+        name = news.get("connection") or DEFAULT_CONNECTION
+        peers = PEERS.of(configured_connection(self._configuration, name=name))
+        held = peers.read(str(news["application"]), str(news["instance_id"]))
+        if held is not None:
+            key = f"{held.application}/{held.instance_id}"
+            raise OwnershipConflict(
+                f"{key} {whose(held)}, and was left as it is: patch changes what is yours"
+            )
+
+    def _own(self, request: Any) -> Properties:
+        """Return a registration that this owner made without a state, as Eureka holds it now.
+
+        :raises ConfigurationError: nobody says who asks, or it is not there.
+        :raises OwnershipConflict: it is another owner's.
+        """
+        token = _type(request.urn, request.type)
+        require_do_owner(self._configuration, token)
+        found = self._imported(request.id, request.urn, token)
+        if found is None:
+            raise ConfigurationError(f"Eureka holds no {request.id}")
+        if "service_url" not in found.properties:
+            theirs = found.properties["owner"] or "no Eurekube"
+            ours = owner_of(self._configuration, *request.id.partition("/")[::2])
+            raise OwnershipConflict(f"{request.id} belongs to {theirs}, not to {ours}, and was left as it is")
+        return found.properties
 
 
 class _half_made:  # noqa: N801 - reads as a statement
     """Has an error carry the message for the engine that keeps what was half made in the state."""
 
-    def __init__(self, secrets: frozenset[Path], id_: str = "") -> None:
+    def __init__(self, secrets: frozenset[Path], id_: str = "", *, refresh: bool) -> None:
         self._secrets = secrets
         self._id = id_
+        self._refresh = refresh
 
     def __enter__(self) -> None:
         """Begin."""
@@ -335,6 +480,7 @@ class _half_made:  # noqa: N801 - reads as a statement
             error.detail = proto.ErrorResourceInitFailed(  # type: ignore[attr-defined]
                 id=self._id or id_,
                 properties=sent(state, self._secrets),
+                refresh_before_update=self._refresh,
             )
 
 
@@ -354,9 +500,11 @@ def _abort(context: Any, message: str, error: EurekubeError) -> None:
     context.abort(code, message)
 
 
-def _failures(problems: Any) -> list[Any]:
+def _failures(problems: Any, request: Any) -> list[Any]:
     return [
-        proto.CheckFailure(property=path_as_written(each.property), reason=as_written(each.reason))
+        proto.CheckFailure(
+            property=path_as_written(each.property), reason=hidden(as_written(each.reason), request)
+        )
         for each in problems
     ]
 
@@ -381,7 +529,7 @@ def _configuration(message: Any, name: str) -> Configuration:
 
 
 def _is_engines(name: str, version: str) -> bool:
-    """Whether the engine made a provider for the stack; a program may call its own ``default``, too.
+    """Return whether the engine made a provider for the stack; a program may call its own ``default``, too.
 
     The engine's has the version that is asked for in its name, and none in its inputs where none is.
     """

@@ -47,7 +47,7 @@ class Received:
     secrets: frozenset[Path] = field(default_factory=frozenset)
 
     def is_secret(self, name: str) -> bool:
-        """Whether a property is a secret, or has one in it."""
+        """Return whether a property is a secret, or has one in it."""
         return any(path[0] == name for path in self.secrets)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Unpack, get_type_hints, overload
 import pulumi
 from pulumi.dynamic import Resource
 
-from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, members
+from eurekube_provider.registrations.members import ID_BASE, MEMBER_INPUTS, MEMBER_OUTPUTS, instance_ids
 from eurekube_provider.registrations.properties import APPLICATION_DERIVED, MEMBER_DERIVED
 from eurekube_provider.registrations.resource import APPLICATION
 from eurekube_provider.resources.arguments import (
@@ -92,7 +92,7 @@ class EurekaApplication(ApplicationOutputs, Resource, module="eurekube", name="E
         names = ("instances", "application", "port", ID_BASE)
         values = {name: getattr(self, name) for name in names}
         return pulumi.Output.all(**values).apply(
-            lambda known: {key: str(full["instance_id"]) for key, full in members(known).items()}
+            lambda known: {key: str(id_) for key, id_ in instance_ids(known).items()}
         )
 
 

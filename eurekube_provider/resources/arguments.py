@@ -31,7 +31,7 @@ class Default(Enum):
 
 @dataclass(kw_only=True, slots=True)
 class ContentsArgs:
-    """What Eureka may hold of a registration, beside its name, host and port.
+    """Contents of a registration beside its name, host and port.
 
     :ivar port_enabled: default True.
     :ivar secure_port: default 443, disabled; naming one enables it.
@@ -82,7 +82,7 @@ class ContentsArgsDict(TypedDict):
 
 @dataclass(kw_only=True, slots=True)
 class ResourceArgs(ContentsArgs):
-    """What both resources are made from.
+    """Arguments of both resources.
 
     :ivar application: the application's name in Eureka, which upper-cases it. Another one is a replacement.
     :ivar renewer: the name of the operator that renews it, by default ``eurekube:operatorName`` or else
@@ -112,7 +112,7 @@ class ResourceArgsDict(ContentsArgsDict):
 
 @dataclass(kw_only=True, slots=True)
 class EurekaInstanceArgs(ResourceArgs):
-    """What an EurekaInstance is made from, beside what :class:`ResourceArgs` and :class:`ContentsArgs` say.
+    """Arguments of an EurekaInstance, beside :class:`ResourceArgs` and :class:`ContentsArgs`.
 
     :ivar host_name: where Spring calls it: a name or an address that callers can reach.
     :ivar port: 1 to 65535.
@@ -167,7 +167,7 @@ Instances = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInsta
 
 @dataclass(kw_only=True, slots=True)
 class EurekaApplicationArgs(ResourceArgs):
-    """What an EurekaApplication is made from, beside what :class:`ResourceArgs` says.
+    """Arguments of an EurekaApplication, beside :class:`ResourceArgs`.
 
     What :class:`ContentsArgs` names is said for all instances, and each may have its own in place of it.
 
@@ -186,7 +186,7 @@ class EurekaApplicationArgsDict(ResourceArgsDict):
 
 
 class ResourceOutputs:
-    """What both resources tell others."""
+    """Outputs of both resources."""
 
     application: pulumi.Output[str]
     zone: pulumi.Output[str | None]
@@ -204,7 +204,7 @@ class ResourceOutputs:
 
 
 class InstanceOutputs(ResourceOutputs):
-    """What an EurekaInstance tells other resources."""
+    """Outputs of an EurekaInstance."""
 
     instance_id: pulumi.Output[str]
     host_name: pulumi.Output[str]
@@ -225,7 +225,7 @@ class InstanceOutputs(ResourceOutputs):
 
 
 class ApplicationOutputs(ResourceOutputs):
-    """What an EurekaApplication tells other resources."""
+    """Outputs of an EurekaApplication."""
 
     instances: pulumi.Output[Mapping[str, Any]]
     port: pulumi.Output[int | None]
@@ -254,7 +254,7 @@ def as_dictionary(args: Any) -> Any:
 
 
 def one_form(args: Any, keywords: Mapping[str, Any], where: str) -> Any:
-    """What a program wrote: arguments of either form, or keyword arguments.
+    """Return a program's arguments in one form: arguments of either form, or keyword arguments.
 
     :param where: what stands before the sentence of an error.
     :raises ConfigurationError: both, or neither.

@@ -1,4 +1,4 @@
-"""What the components have in common that make one custom resource of ours: EurekaSyncer and EurekaMirror."""
+"""The common part of the components that make one custom resource of ours: EurekaSyncer and EurekaMirror."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eurekube_provider.resources.program import AsProgramError, check_component_
 
 
 class ObjectArguments(Protocol):
-    """What every custom resource of ours is given."""
+    """Arguments of every custom resource of ours."""
 
     annotations: Any
     labels: Any

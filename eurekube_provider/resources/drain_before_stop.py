@@ -33,12 +33,15 @@ class DrainBeforeStop:
     :ivar containers: the names of those that get a preStop; default all, since a sidecar that ends at once
         takes the application's calls with it.
     :ivar match_labels: only pods that carry these labels.
+    :ivar readiness_gate: whether pods declare the readiness gate ``eurekube.io/callers-know``, in place of
+        ``minReadySeconds``. While no operator serves it, no new pod becomes ready.
     """
 
     drain: Drain = field(default_factory=Drain)
     hook: PreStopHook | str = PreStopHook.SLEEP
     containers: Sequence[str] = ()
     match_labels: Mapping[str, str] = field(default_factory=dict)
+    readiness_gate: bool = False
 
     def __post_init__(self) -> None:
         if self.hook not in list(PreStopHook):
@@ -60,7 +63,13 @@ class DrainBeforeStop:
             if not self._is_meant(spec):
                 return spec
             return drained_workload(
-                kind, spec, self.drain, PreStopHook(self.hook), self.containers, _applied_within
+                kind,
+                spec,
+                self.drain,
+                PreStopHook(self.hook),
+                self.containers,
+                _applied_within,
+                declares_gate=self.readiness_gate,
             )
 
         return pulumi.ResourceTransformResult(
@@ -68,7 +77,9 @@ class DrainBeforeStop:
         )
 
     def _is_meant(self, spec: Mapping[str, Any]) -> bool:
-        """Whether a workload is meant, by the labels of its pods; those that are not known yet are none."""
+        """Return whether a workload is meant, by the labels of its pods; those that are not known yet are
+        none.
+        """
         labels: Any = spec
         for key in ("template", "metadata", "labels"):
             labels = labels.get(key) if isinstance(labels, Mapping) else None

@@ -22,7 +22,7 @@ from pulumi.dynamic import (
 )
 from pulumi.runtime import rpc
 
-from eurekube_provider.registrations.connections import NAMESPACE
+from eurekube_provider.registrations.connections import NAMESPACE, connection_problems
 from eurekube_provider.registrations.names import are_schemas
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.resource import Kind, RegistrationResource
@@ -39,9 +39,14 @@ class RegistrationProvider(ResourceProvider):
     serialize_as_secret_always = False  # there is nothing in it
 
     def configure(self, req: ConfigureRequest) -> None:
-        """Keep the stack's configuration; credentials come from there, or from the environment."""
+        """Keep the stack's configuration; credentials come from there, or from the environment.
+
+        What is wrong with its connections is told by each check, so before the first creation. What the
+        state has can be read and removed all the same.
+        """
         self._config = req.config
         set_up()
+        self._problems = connection_problems(self._setting)
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Normalise the properties and refuse what Eureka could not hold.
@@ -49,6 +54,8 @@ class RegistrationProvider(ResourceProvider):
         No refusal repeats a value, which may be a secret. Nor is one about a named property: the engine would
         show its value, be it a secret or not.
         """
+        if problems := getattr(self, "_problems", ()):
+            return CheckResult(news, [CheckFailure("", "; ".join(problems))])
         if are_schemas(_olds):
             return moved_back(
                 news,
@@ -78,7 +85,7 @@ class RegistrationProvider(ResourceProvider):
         return CreateResult(created.id, created.properties)
 
     def read(self, id_: str, props: Properties) -> ReadResult:
-        """What Eureka holds, and a blank id for nothing."""
+        """Return the resource as Eureka holds it, and a blank id for none."""
         found = self._resource.read(read_in(props))
         if found is None:
             return ReadResult(id_="", outs={})

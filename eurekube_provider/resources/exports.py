@@ -1,4 +1,4 @@
-"""What the program of this project exports, for a StackReference of another one: names that do not change."""
+"""Exports of this project's program, for a StackReference of another one: names that do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a guard of an operator remembers, and what its deletion asks, without Pulumi."""
+"""The guard of an operator: its memory, and its questions before a deletion, without Pulumi."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
 
 
 def guard_id(properties: Mapping[str, Any]) -> str:
-    """What a guard is called."""
+    """Return a guard's id."""
     return f"{guard_inputs(properties)['namespace']}/operator"
 
 

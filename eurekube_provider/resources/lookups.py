@@ -38,7 +38,7 @@ T = TypeVar("T")
 def get_application(
     name: str, *, connection: str | None = None, offline: FoundApplication | None = None
 ) -> FoundApplication:
-    """What Eureka's list of everything has of an application.
+    """Return an application from Eureka's list of everything.
 
     :param connection: the name of one of ``eurekube:connections``; default the one of ``eurekube:url``.
     :param offline: the answer in an offline preview.

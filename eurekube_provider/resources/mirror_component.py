@@ -22,7 +22,7 @@ _SPELLED = {"allowed_cidrs": "allowedCIDRs"}
 
 @dataclass(kw_only=True, slots=True)
 class EurekaMirrorArgs:
-    """What an EurekaMirror is made from; only what is given here is written into the object.
+    """Arguments of an EurekaMirror; only what is given here is written into the object.
 
     :ivar namespace: where the mirror and its Services live.
     :ivar application: the application's name in Eureka, in any case. Either it or ``pattern``.
@@ -31,6 +31,8 @@ class EurekaMirrorArgs:
     :ivar name: the object's name; default the resource's name.
     :ivar eureka: a connection of the operator's configuration; default ``default``.
     :ivar service_name: the Service's name, in which ``{application}`` may stand; default that alone.
+    :ivar service_labels: labels of the Services that it makes, beside its own.
+    :ivar service_annotations: their annotations, in the same way.
     :ivar headless: whether the Service has no address of its own; default false.
     :ivar attach_to: a Service of a person's, to which EndpointSlices are added; it must opt in by the
         annotation ``eurekube.io/attach-mirror`` with the mirror's name.
@@ -41,6 +43,7 @@ class EurekaMirrorArgs:
     :ivar zones: the nodes' zone for each zone of Eureka's.
     :ivar include_other_clusters: also what syncers of other clusters registered; default false.
     :ivar hold_seconds: for so long is kept what vanished without proof; default 300.
+    :ivar max_services: beyond so many Services no new one is made; default 250.
     :ivar paused: while true nothing is changed in the cluster.
     :ivar annotations: annotations of the object.
     :ivar labels: labels of the object.
@@ -53,6 +56,8 @@ class EurekaMirrorArgs:
     name: Text | None = None
     eureka: Text | None = None
     service_name: Text | None = None
+    service_labels: pulumi.Input[Mapping[str, Text]] | None = None
+    service_annotations: pulumi.Input[Mapping[str, Text]] | None = None
     headless: pulumi.Input[bool] | None = None
     attach_to: Text | None = None
     port: pulumi.Input[int] | None = None
@@ -63,6 +68,7 @@ class EurekaMirrorArgs:
     zones: pulumi.Input[Mapping[str, Text]] | None = None
     include_other_clusters: pulumi.Input[bool] | None = None
     hold_seconds: pulumi.Input[int] | None = None
+    max_services: pulumi.Input[int] | None = None
     paused: pulumi.Input[bool] | None = None
     annotations: Texts = field(default_factory=dict)
     labels: Texts = field(default_factory=dict)
@@ -78,6 +84,8 @@ class EurekaMirrorArgsDict(TypedDict):
     name: NotRequired[Text | None]
     eureka: NotRequired[Text | None]
     service_name: NotRequired[Text | None]
+    service_labels: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    service_annotations: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
     headless: NotRequired[pulumi.Input[bool] | None]
     attach_to: NotRequired[Text | None]
     port: NotRequired[pulumi.Input[int] | None]
@@ -88,6 +96,7 @@ class EurekaMirrorArgsDict(TypedDict):
     zones: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
     include_other_clusters: NotRequired[pulumi.Input[bool] | None]
     hold_seconds: NotRequired[pulumi.Input[int] | None]
+    max_services: NotRequired[pulumi.Input[int] | None]
     paused: NotRequired[pulumi.Input[bool] | None]
     annotations: NotRequired[Texts]
     labels: NotRequired[Texts]

@@ -1,4 +1,4 @@
-"""What a running Pulumi program knows from its stack's configuration.
+"""A running Pulumi program's knowledge of its stack's configuration.
 
 Light on purpose: the dynamic provider imports it too.
 """
@@ -25,6 +25,7 @@ from eurekube_provider.registrations.connections import (
     NAMESPACE,
     OFFLINE_VARIABLE,
     configured_connection,
+    connection_problems,
 )
 
 is_rendered: ContextVar[bool] = ContextVar("is_rendered", default=False)
@@ -66,14 +67,16 @@ def program_setting(key: str) -> str | None:
 def program_connection(name: str | None = None) -> Connection:
     """The Eureka that this stack registers at; one of ``eurekube:connections`` where a name is given.
 
-    :raises ProgramError: none is configured, or its settings are wrong.
+    :raises ProgramError: none is configured, or the settings of any connection are wrong.
     """
     with AsProgramError():
+        if problems := connection_problems(program_setting):
+            raise ConfigurationError("; ".join(problems))
         return configured_connection(program_setting, name=name or DEFAULT_CONNECTION)
 
 
 def program_renewer() -> str:
-    """Who renews what names nobody: ``eurekube:operatorName``, else ``eurekube``."""
+    """Return the renewer of resources that name none: ``eurekube:operatorName``, else ``eurekube``."""
     return program_setting("operatorName") or DEFAULT_OPERATOR_NAME
 
 
@@ -140,7 +143,7 @@ def check_component_aliases(type_: str, name: str, options: pulumi.ResourceOptio
 
 
 def is_offline_preview() -> bool:
-    """Whether this is a preview that shall ask neither Eureka nor a cluster.
+    """Return whether this is a preview that shall ask neither Eureka nor a cluster.
 
     ``eurekube:offline`` or EUREKUBE_OFFLINE says so. An update asks them whatever is said.
 

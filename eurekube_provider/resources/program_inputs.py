@@ -1,4 +1,4 @@
-"""What a running program gives a resource that registers, beside what is written for it."""
+"""A running program's inputs for a resource that registers, beside its own arguments."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, 
 
 
 def _credentials(connection: Connection) -> dict[str, Any]:
-    """What this stack itself shows to Eureka; only what there is, and secret but for the user."""
+    """Return this stack's own credentials for Eureka; only what there is, and secret but for the user."""
     files = (connection.client_certificate, connection.client_key)
     certificate, key = (path.read_text("utf-8") if path else None for path in files)
     secrets = {

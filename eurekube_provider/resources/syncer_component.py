@@ -21,14 +21,15 @@ _WAITING = {_WAIT_FOR: "condition=Ready"}
 _NOT_IN_SPEC = frozenset({"namespace", "name", "annotations", "labels", "wait_ready_seconds"})
 _SELECTOR = {"selector_namespace": "namespace", "app": "app", "match_labels": "matchLabels"}
 _LEASE = ("renewal_interval_seconds", "duration_seconds")
-"""Arguments that the CRD has below ``selector`` and ``lease``."""
+_GATE = ("callers_seconds", "when_eureka_is_away")
+"""Arguments that the CRD has below ``selector``, ``lease`` and ``readinessGate``."""
 
 Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP", "ClusterDNS"]
 
 
 @dataclass(kw_only=True, slots=True)
 class EurekaSyncerArgs:
-    """What an EurekaSyncer is made from; only what is given here is written into the object.
+    """Arguments of an EurekaSyncer; only what is given here is written into the object.
 
     :ivar namespace: where the syncer lives.
     :ivar app: the label ``app`` of the Service, or its name. One of ``app`` and ``match_labels`` is needed.
@@ -44,13 +45,17 @@ class EurekaSyncerArgs:
     :ivar secure_port: name or number of the port for https, which Spring calls whenever it is given.
     :ivar advertise: the Service's address in mode service; default ``Auto``: load balancer, external IP,
         cluster IP.
+    :ivar address: an IP address or host name in place of ``advertise``, where the operator allows it.
     :ivar nodes: with advertise ``NodePort``: at how many ready nodes it is registered; default 1.
     :ivar metadata: metadata of the instances: fixed values.
     :ivar metadata_from_labels: labels of the Service that become metadata.
     :ivar metadata_from_pod_labels: labels of the pod that become metadata, in mode pod.
+    :ivar metadata_from_ports: metadata keys, each with the name of the port whose number it has.
+    :ivar metadata_from_annotations: metadata keys, each with the Service's annotation whose value it has.
     :ivar home_page_path: of the home page, with a slash before; default ``/``.
     :ivar status_page_path: of the status page, with a slash before; default none.
     :ivar health_check_path: of the health check, with a slash before; default none.
+    :ivar health_check_port: name or number of the health check's port; default those that callers use.
     :ivar renewal_interval_seconds: at most so long between two renewals; default 30.
     :ivar duration_seconds: Eureka forgets an instance after twice this time without a renewal; default 90.
     :ivar policy: ``UpsertOnly`` deregisters nothing while the syncer is there; default ``Sync``.
@@ -58,6 +63,12 @@ class EurekaSyncerArgs:
         forgotten.
     :ivar not_ready: what becomes of endpoints that are not ready; default ``Down``.
     :ivar on_termination: what is done when the deletion of a pod begins; default ``Deregister``.
+    :ivar remove_dead_self_registered: whether what a pod's own Eureka client registered is removed once the
+        pod is gone; default false.
+    :ivar callers_seconds: of pods that declare the readiness gate: how long callers need to learn of one that
+        Eureka shows, in seconds; default ``Computed``.
+    :ivar when_eureka_is_away: ``Open``: such pods become ready while no server of Eureka answers; default
+        ``Wait``.
     :ivar eureka: a connection of the operator's configuration; default ``default``.
     :ivar annotations: annotations of the object, e.g. ``eurekube.io/release-brake``.
     :ivar labels: labels of the object.
@@ -77,19 +88,26 @@ class EurekaSyncerArgs:
     port: pulumi.Input[int] | Text | None = None
     secure_port: pulumi.Input[int] | Text | None = None
     advertise: pulumi.Input[Advertise] | Text | None = None
+    address: Text | None = None
     nodes: pulumi.Input[int] | None = None
     metadata: pulumi.Input[Mapping[str, Text]] | None = None
     metadata_from_labels: pulumi.Input[Sequence[Text]] | None = None
     metadata_from_pod_labels: pulumi.Input[Sequence[Text]] | None = None
+    metadata_from_ports: pulumi.Input[Mapping[str, Text]] | None = None
+    metadata_from_annotations: pulumi.Input[Mapping[str, Text]] | None = None
     home_page_path: Text | None = None
     status_page_path: Text | None = None
     health_check_path: Text | None = None
+    health_check_port: pulumi.Input[int] | Text | None = None
     renewal_interval_seconds: pulumi.Input[int] | None = None
     duration_seconds: pulumi.Input[int] | None = None
     policy: pulumi.Input[Literal["Sync", "UpsertOnly"]] | Text | None = None
     paused: pulumi.Input[bool] | None = None
     not_ready: pulumi.Input[Literal["Down", "Remove"]] | Text | None = None
     on_termination: pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None = None
+    remove_dead_self_registered: pulumi.Input[bool] | None = None
+    callers_seconds: pulumi.Input[int] | Text | None = None
+    when_eureka_is_away: pulumi.Input[Literal["Wait", "Open"]] | Text | None = None
     eureka: Text | None = None
     annotations: Texts = field(default_factory=dict)
     labels: Texts = field(default_factory=dict)
@@ -111,19 +129,26 @@ class EurekaSyncerArgsDict(TypedDict):
     port: NotRequired[pulumi.Input[int] | Text | None]
     secure_port: NotRequired[pulumi.Input[int] | Text | None]
     advertise: NotRequired[pulumi.Input[Advertise] | Text | None]
+    address: NotRequired[Text | None]
     nodes: NotRequired[pulumi.Input[int] | None]
     metadata: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
     metadata_from_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
     metadata_from_pod_labels: NotRequired[pulumi.Input[Sequence[Text]] | None]
+    metadata_from_ports: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
+    metadata_from_annotations: NotRequired[pulumi.Input[Mapping[str, Text]] | None]
     home_page_path: NotRequired[Text | None]
     status_page_path: NotRequired[Text | None]
     health_check_path: NotRequired[Text | None]
+    health_check_port: NotRequired[pulumi.Input[int] | Text | None]
     renewal_interval_seconds: NotRequired[pulumi.Input[int] | None]
     duration_seconds: NotRequired[pulumi.Input[int] | None]
     policy: NotRequired[pulumi.Input[Literal["Sync", "UpsertOnly"]] | Text | None]
     paused: NotRequired[pulumi.Input[bool] | None]
     not_ready: NotRequired[pulumi.Input[Literal["Down", "Remove"]] | Text | None]
     on_termination: NotRequired[pulumi.Input[Literal["Deregister", "OutOfService"]] | Text | None]
+    remove_dead_self_registered: NotRequired[pulumi.Input[bool] | None]
+    callers_seconds: NotRequired[pulumi.Input[int] | Text | None]
+    when_eureka_is_away: NotRequired[pulumi.Input[Literal["Wait", "Open"]] | Text | None]
     eureka: NotRequired[Text | None]
     annotations: NotRequired[Texts]
     labels: NotRequired[Texts]
@@ -193,6 +218,9 @@ def syncer_spec(args: EurekaSyncerArgs) -> dict[str, Any]:
     said = {item.name: getattr(args, item.name) for item in fields(args) if item.name not in _NOT_IN_SPEC}
     said = {name: value for name, value in said.items() if value is not None}
     selector = {key: said.pop(name) for name, key in _SELECTOR.items() if name in said}
-    lease = {camel_case(name): said.pop(name) for name in _LEASE if name in said}
+    groups = {
+        group: {camel_case(name): said.pop(name) for name in names if name in said}
+        for group, names in (("lease", _LEASE), ("readinessGate", _GATE))
+    }
     spec = {camel_case(name): value for name, value in said.items()}
-    return {**spec, "selector": selector, **({"lease": lease} if lease else {})}
+    return {**spec, "selector": selector, **{group: those for group, those in groups.items() if those}}

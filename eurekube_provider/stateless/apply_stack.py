@@ -111,7 +111,9 @@ def _line(effect: Effect, item: KubernetesObject) -> str:
 def _left_over(
     rendered: Rendered, objects: Objects, also: Iterable[KubernetesObject] = ()
 ) -> tuple[list[KubernetesObject], list[KubernetesObject]]:
-    """What has the stack's label and is not rendered: syncers and mirrors, and the rest as it is removed."""
+    """Return the objects that have the stack's label and are not rendered: syncers and mirrors, and the rest
+    as it is removed.
+    """
     kept = {identity(item) for item in rendered.objects}
     named = {(item["apiVersion"], item["kind"]) for item in (*rendered.objects, *also)}
     unusual = sorted(named - {SYNCER, MIRROR, NAMESPACE, _CRD, *_OTHERS})

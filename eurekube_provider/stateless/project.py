@@ -21,7 +21,7 @@ from eurekube_provider.core.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What the Pulumi.yaml of a project says."""
+    """The settings of a project's Pulumi.yaml."""
 
     name: str
     program: Path
@@ -93,7 +93,7 @@ def _document(file: Path, hint: str = "") -> dict[str, Any]:
 
 
 def _defaults(project: str, declared: Mapping[str, Any]) -> dict[str, str]:
-    """What Pulumi.yaml gives to every stack: a declared key's default, a value, or a plain scalar."""
+    """Return Pulumi.yaml's values for every stack: a declared key's default, a value, or a plain scalar."""
     defaults: dict[str, str] = {}
     for key, declaration in declared.items():
         value = declaration

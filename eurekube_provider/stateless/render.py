@@ -71,7 +71,7 @@ _ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a stack's program makes.
+    """The resources of a stack's program.
 
     :ivar objects: Kubernetes objects, in the order in which they can be applied.
     :ivar registrations: the checked properties of each EurekaInstance, by name.
@@ -278,7 +278,9 @@ def _run(
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """What a failure left waiting would complain of it on standard error, above the one sentence."""
+    """Cancel the tasks that a failure left waiting, which would complain on standard error above the one
+    sentence.
+    """
     waiting = asyncio.all_tasks(loop)
     for task in waiting:
         task.cancel()

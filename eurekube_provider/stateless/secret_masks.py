@@ -1,4 +1,4 @@
-"""What a stack's program keeps secret, found in what it makes, and hidden where that is printed."""
+"""Secrets of a stack's program, found in its output, and hidden where that is printed."""
 
 from __future__ import annotations
 

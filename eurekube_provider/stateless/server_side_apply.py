@@ -21,7 +21,7 @@ _COMPUTED = ("managedFields", "resourceVersion", "generation")
 
 
 class Effect(Enum):
-    """What applying an object did, or would do; the value is its sign in a plan."""
+    """The effect of an apply, done or planned; the value is its sign in a plan."""
 
     CREATED = "+"
     CHANGED = "~"
@@ -55,11 +55,11 @@ class Objects:
             self._wait_until_established(path, item)
         if before is None:
             return Effect.CREATED
-        versions = {one["metadata"].get("resourceVersion") for one in (before, after)}
-        return Effect.UNCHANGED if len(versions) == 1 else Effect.CHANGED
+        # Not by its version: the API server counts a default that it stores late.
+        return Effect.UNCHANGED if _contents(before) == _contents(after) else Effect.CHANGED
 
     def preview(self, item: KubernetesObject) -> Effect:
-        """What :meth:`apply` would do, asked of the server, which changes nothing."""
+        """Return the effect that :meth:`apply` would have, by the server's answer to a dry run."""
         try:
             path = self._path(item)
         except KubernetesError as error:
@@ -97,7 +97,7 @@ class Objects:
                 raise
 
     def is_gone(self, item: KubernetesObject) -> bool:
-        """Whether the object is not there."""
+        """Return whether the object is not there."""
         return self._find(self._path(item)) is None
 
     def _find(self, path: str) -> KubernetesObject | None:
@@ -174,13 +174,15 @@ def describe(item: KubernetesObject) -> str:
 
 
 def identity(item: KubernetesObject) -> tuple[str, str, str]:
-    """What names an object in a cluster, whatever its version."""
+    """Return an object's identity in a cluster, whatever its version."""
     metadata = item["metadata"]
     return str(item["kind"]), metadata.get("namespace", ""), metadata["name"]
 
 
 def _is_foreign(before: KubernetesObject | None, item: KubernetesObject) -> bool:
-    """Whether an object is a namespace that is there without the label of the stack that would make it."""
+    """Return whether an object is a namespace that is there without the label of the stack that would make
+    it.
+    """
     if before is None or item["kind"] != "Namespace":
         return False
     labels = [(one["metadata"].get("labels") or {}).get(STACK_LABEL) for one in (before, item)]

@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import MEMBER_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
-from eurekube_provider.eureka.uncached_reads import read_everywhere
+from eurekube_provider.eureka.uncached_reads import Refused, read_everywhere
 from eurekube_provider.registrations import lifecycle
 from eurekube_provider.registrations.actual import read_actual
 from eurekube_provider.registrations.connections import DEFAULT_CONNECTION
@@ -108,7 +108,7 @@ class StackRegistrations:
         return drain(leaving, longest, time.sleep)
 
     def _forgotten(self, resources: Iterable[DesiredState]) -> list[tuple[str, Instance]]:
-        """What Eureka lists, belongs to the stack, and is none of these, each with its connection's name.
+        """Return the stack's listed instances that are none of these, each with its connection's name.
 
         A list is up to 30 s old: what an earlier run registered shortly before this one may be found by the
         next run only. What it names is read by itself.
@@ -131,17 +131,20 @@ class StackRegistrations:
         return sorted(found, key=lambda each: (each[0], each[1].key))
 
     def _held_at(self, peers: Peers) -> list[Instance]:
-        """What the stack has at one Eureka, as far as its servers' lists know, each as it stands now."""
+        """Return the stack's instances at one Eureka, as far as its servers' lists know, each as it stands
+        now.
+        """
         there, _ = peers.list_everywhere()  # one may have forgotten what another one holds
         listed = [each for each in there if self._owns(each)]
         if not listed:
             return []
-        reads = read_everywhere(peers, [one.key for one in listed])
+        # No stack registers what no request can name: whoever did wrote its owner there.
+        reads = read_everywhere(peers, [one.key for one in listed], Refused())
         held = (reads.newest(each.key) for each in listed)
         return [each for each in held if each is not None and self._owns(each)]
 
     def _is_late(self, name: str) -> bool:
-        """Whether a list lacks what was just made, and so may lack what was made shortly before."""
+        """Return whether a list lacks what was just made, and so may lack what was made shortly before."""
         made = self._made.get(name, ())
         listed = {each.key: each for each in self._peers[name].list_instances()} if made else {}
         return any(
@@ -155,7 +158,7 @@ class StackRegistrations:
         return isinstance(owner, StackOwner) and owner == self._rendered.owner(owner.name)
 
     def _is_the_same(self, instance: Instance, here: str, wanted_at: str) -> bool:
-        """Whether what is held ``here`` is what is wanted: two connections may lead to one Eureka."""
+        """Return whether what is held ``here`` is what is wanted: two connections may lead to one Eureka."""
         if here == wanted_at:
             return True
         there = self._peers[wanted_at].read(*instance.key)

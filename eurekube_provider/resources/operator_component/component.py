@@ -36,6 +36,7 @@ from eurekube_provider.resources.operator_component.monitoring import (
     prometheus_rule,
     service_monitor,
 )
+from eurekube_provider.resources.operator_component.namespace import operator_namespace
 from eurekube_provider.resources.operator_component.network import operator_network_policy
 from eurekube_provider.resources.operator_component.operator_arguments import (
     ACCOUNT,
@@ -69,6 +70,7 @@ class EurekubeOperator(pulumi.ComponentResource):
 
     TYPE: ClassVar[str] = "eurekube:index:EurekubeOperator"
     GUARD: ClassVar[type[Any]] = OperatorGuard
+    CREATE_NAMESPACE: ClassVar[str] = "create_namespace"
 
     namespace: pulumi.Output[str]
     service_account: pulumi.Output[str]
@@ -102,9 +104,15 @@ class EurekubeOperator(pulumi.ComponentResource):
         super().__init__(self.TYPE, name, None, opts)
         self._args = args
         self._labels = object_labels("operator", name)
-        self._child = pulumi.ResourceOptions(parent=self)
         crds = operator_crds(name, self, opts.parent if opts is not None else None, keep=args.keep_crds)
-        namespace = self._namespace(f"{name}-namespace")
+        namespace = operator_namespace(
+            f"{name}-namespace",
+            args,
+            self._labels,
+            self,
+            asked_by=self.TYPE.rpartition(":")[2],
+            argument=self.CREATE_NAMESPACE,
+        )
         account = ServiceAccount(
             f"{name}-account",
             metadata=self._metadata(
@@ -165,20 +173,8 @@ class EurekubeOperator(pulumi.ComponentResource):
             }
         )
 
-    def _namespace(self, title: str) -> Namespace:
-        """The operator's namespace.
-
-        One that is there already is read under the same name: what this component made before is let go of
-        by that, and not removed.
-        """
-        args = self._args
-        if not args.create_namespace:
-            return Namespace.get(title, args.namespace, opts=self._child)
-        labels = {**self._labels, "pod-security.kubernetes.io/enforce": "restricted"}
-        return Namespace(title, metadata=ObjectMetaArgs(name=args.namespace, labels=labels), opts=self._child)
-
     def _guard(self, name: str, namespace: Namespace, *made: pulumi.Resource) -> None:
-        """What refuses to go before all else where the operator is still needed."""
+        """Return the guard that refuses a deletion, before all else, where the operator is still needed."""
         args = self._args
         inputs = {
             "namespace": args.namespace,

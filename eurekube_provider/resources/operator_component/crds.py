@@ -62,7 +62,7 @@ def operator_crds(
 def _aliases(
     crd: str, claimed: pulumi.Output[str] | None, *, keep: bool
 ) -> list[pulumi.Input[str | pulumi.Alias]]:
-    """What says that a former resource is this one.
+    """Return the aliases by which this resource is a former one.
 
     The program's first component claims it. If it was another's, a kept one loses nothing: its patch goes on
     below the first, or is forgotten without a change, and the other patches the CRD anew. An owned one would

@@ -1,4 +1,6 @@
-"""What the operator shows to Eureka, and whom it trusts: from a Secret of its own, or one that is there."""
+"""The operator's credentials and trusted certificates for Eureka: from a Secret of its own, or one that is
+there.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +171,7 @@ class Credentials:
         return {ref.entry.variable: ref.path for ref in self.refs if ref.entry.is_file}
 
     def annotation(self) -> dict[str, pulumi.Input[str]]:
-        """What has the pods replaced when somebody else's Secret changes."""
+        """Return the annotation that has the pods replaced when somebody else's Secret changes."""
         version = self._secret.version if self._secret is not None else None
         return {} if version is None else {VERSION: version}
 
@@ -239,7 +241,9 @@ class Credentials:
                 )
 
     def _word(self, name: str) -> str:
-        """What a person calls an entry: the argument, or where it stands in the Secret that is there."""
+        """Return a person's name of an entry: the argument, or where it stands in the Secret that is
+        there.
+        """
         return name if self._secret is None or name == CA.name else f"eureka_secret.{name}_key"
 
 

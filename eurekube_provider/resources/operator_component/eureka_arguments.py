@@ -42,6 +42,7 @@ class EurekaConnectionArgs:
     :ivar proxy: URL of a proxy, without credentials.
     :ivar zone: servers of this zone are asked first, of URLs such as ``zone-a=http://...``.
     :ivar mode: ``auto``, ``rest`` or ``batch``.
+    :ivar max_answer_mib: the largest answer that is read, in MiB, also once it is decompressed; 128.
     """
 
     urls: Sequence[str]
@@ -54,6 +55,7 @@ class EurekaConnectionArgs:
     proxy: str | None = None
     zone: str | None = None
     mode: str | None = None
+    max_answer_mib: int | None = None
 
 
 class EurekaConnectionArgsDict(TypedDict):
@@ -69,6 +71,7 @@ class EurekaConnectionArgsDict(TypedDict):
     proxy: NotRequired[str | None]
     zone: NotRequired[str | None]
     mode: NotRequired[str | None]
+    max_answer_mib: NotRequired[int | None]
 
 
 Given = Mapping[str, EurekaConnectionArgs | EurekaConnectionArgsDict]
@@ -94,14 +97,18 @@ def connection_args(given: Given) -> dict[str, EurekaConnectionArgs]:
 
 
 def connections_in_file(connections: Mapping[str, EurekaConnectionArgs], directory: str) -> dict[str, Any]:
-    """What the operator's configuration file says of them.
+    """Return the connections for the operator's configuration file.
 
     :param directory: where their secrets are in the container.
     """
     return {
         name: {
             "url": list(one.urls),
-            **{key: value for key in ("user", "proxy", "zone", "mode") if (value := getattr(one, key))},
+            **{
+                key.replace("_", "-"): value
+                for key in ("user", "proxy", "zone", "mode", "max_answer_mib")
+                if (value := getattr(one, key))
+            },
             **{
                 key: f"{directory}/{_secret(name, part)}"
                 for part, key in _FILES.items()
@@ -113,7 +120,7 @@ def connections_in_file(connections: Mapping[str, EurekaConnectionArgs], directo
 
 
 def connection_secrets(connections: Mapping[str, EurekaConnectionArgs]) -> dict[str, pulumi.Input[str]]:
-    """What is kept in a Secret, by the names of the files."""
+    """Return the content of a Secret, by the names of the files."""
     return {
         _secret(name, part): value
         for name, one in connections.items()

@@ -1,4 +1,4 @@
-"""What the Prometheus Operator is told: whom to scrape, and when to alert."""
+"""Objects of the Prometheus Operator: whom to scrape, and when to alert."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What an EurekubeOperator is made from, and what is refused before anything is made."""
+"""Arguments of an EurekubeOperator, and their refusals before anything is made."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired
@@ -61,9 +62,15 @@ _OWN_VARIABLES = {
 }
 """Variables that nobody else may set, and why."""
 
+_PAIR = re.compile(r"[-A-Za-z0-9._*?!\[\]]+=[-A-Za-z0-9._*?!\[\]]+")
+_PAIRS = ("reserve", "publish", "cross_namespace")
 _LISTS = {
     "eureka_urls": "['http://eureka:8761/eureka']",
     "watch_namespaces": "['shop']",
+    "reserve": "['payments=billing']",
+    "publish": "['shop=ratings']",
+    "cross_namespace": "['platform=shop']",
+    "gate_namespaces": "['shop']",
     "web_namespaces": "['monitoring']",
     "mirror_cidrs": "['10.20.0.0/16']",
     "cluster_cidrs": "['10.42.0.0/16']",
@@ -75,7 +82,7 @@ _LISTS = {
 
 @dataclass(kw_only=True, slots=True)
 class EurekubeOperatorArgs(PodArgs):
-    """What an EurekubeOperator is made from, beside what :class:`PodArgs` says.
+    """Arguments of an EurekubeOperator, beside :class:`PodArgs`.
 
     :ivar eureka_urls: service URLs without credentials.
     :ivar user: for HTTP basic authentication at Eureka; kept in a Secret, as are the other credentials.
@@ -94,12 +101,22 @@ class EurekubeOperatorArgs(PodArgs):
     :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
+    :ivar reserve: in a shared cluster, ``NAMESPACE=NAME``: only syncers of these namespaces may publish under
+        the application or VIP address; ``*`` stands for any letters.
+    :ivar publish: ``NAMESPACE=NAME``: syncers of these namespaces may publish under a name that is not their
+        Service's.
+    :ivar cross_namespace: ``FROM=TO``: syncers of a namespace may select Services of another one.
+    :ivar strict_names: whether each name that is not the Service's own is refused, unless ``publish`` allows
+        it.
     :ivar user_roles: whether people with the role ``view``, ``edit`` or ``admin`` in a namespace may read
         EurekaSyncers, EurekaMirrors and StackRefreshes there, and write them with ``edit`` or ``admin``.
     :ivar image: the operator's image; one that names no tag or digest itself gets ``tag``.
     :ivar tag: of the image; default this package's version.
     :ivar replicas: how many pods: one leads, the others take over when it goes. 0 where the operator runs
         elsewhere.
+    :ivar gate_namespaces: the namespaces whose pods may declare the readiness gate
+        ``eurekube.io/callers-know``; ``*`` for all that are watched. The operator may write the status of
+        their pods then.
     :ivar mirrors: whether EurekaMirrors are served: applications registered in Eureka become Services. The
         operator may write Services and EndpointSlices then.
     :ivar mirror_cidrs: with ``mirrors``, the networks whose addresses may be mirrored, at least one.
@@ -144,10 +161,15 @@ class EurekubeOperatorArgs(PodArgs):
     operator_name: str = "eurekube"
     cluster_name: str | None = None
     watch_namespaces: Sequence[str] = ()
+    reserve: Sequence[str] = ()
+    publish: Sequence[str] = ()
+    cross_namespace: Sequence[str] = ()
+    strict_names: bool = False
     user_roles: bool = True
     image: pulumi.Input[str] = DEFAULT_IMAGE
     tag: pulumi.Input[str] | None = None
     replicas: int = 3
+    gate_namespaces: Sequence[str] = ()
     mirrors: bool = False
     mirror_cidrs: Sequence[str] = ()
     cluster_cidrs: Sequence[str] = ()
@@ -192,7 +214,7 @@ class EurekubeOperatorArgs(PodArgs):
 
     @property
     def credentials(self) -> Credentials:
-        """What it has for Eureka.
+        """Return its credentials for Eureka.
 
         :raises ConfigurationError: ``eureka_secret`` is a dictionary with other keys than its arguments.
         """
@@ -201,14 +223,14 @@ class EurekubeOperatorArgs(PodArgs):
 
     @property
     def file_content(self) -> dict[str, Any]:
-        """What stands in the operator's configuration file; empty for none."""
+        """Return the content of the operator's configuration file; empty for none."""
         connections = connections_in_file(connection_args(self.connections), DIRECTORY)
         content = {"targets": target_entries(self.targets), "connections": connections}
         return {key: value for key, value in content.items() if value}
 
     @property
     def file_secrets(self) -> dict[str, pulumi.Input[str]]:
-        """What the file names, by the names of the files."""
+        """Return the secrets that the file names, by the names of the files."""
         return {**self.target_secrets, **connection_secrets(connection_args(self.connections))}
 
     @AsProgramError("EurekubeOperator: ")
@@ -221,6 +243,11 @@ class EurekubeOperatorArgs(PodArgs):
             check_list(name, getattr(self, name), example)
         for name in ("watch_namespaces", "web_namespaces"):
             _check_namespaces(name, getattr(self, name))
+        _check_namespaces("gate_namespaces", [one for one in self.gate_namespaces if one != "*"])
+        if blind := [
+            one for one in self.gate_namespaces if one not in ("*", *(self.watch_namespaces or [one]))
+        ]:
+            raise ConfigurationError(f"gate_namespaces names {blind[0]}, and watch_namespaces does not")
         check_texts("environment", self.environment)
         self.check_pods()
         if not self.eureka_urls:
@@ -239,10 +266,18 @@ class EurekubeOperatorArgs(PodArgs):
                 raise ConfigurationError(f"environment must not set {name}: {why}")
         if isinstance(self.image, str) and self.tag is not None and _names_tag(self.image):
             raise ConfigurationError(f"the image {self.image!r} has a tag or digest already: give no tag")
-        for name in ("create_namespace", "keep_crds", "force_destroy", "mirrors", "user_roles"):
+        for name in (
+            "create_namespace",
+            "keep_crds",
+            "force_destroy",
+            "mirrors",
+            "strict_names",
+            "user_roles",
+        ):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigurationError(f"{name} must be true or false")
         self._check_networks()
+        self._check_names()
         for port in self.egress_ports:
             if not isinstance(port, int) or not 1 <= port <= 65535:
                 raise ConfigurationError(f"egress_ports: {port!r} must be a port from 1 to 65535")
@@ -264,15 +299,24 @@ class EurekubeOperatorArgs(PodArgs):
                 f"environment must not set CONFIG: the {own[0]} are in a file of their own"
             )
 
+    def _check_names(self) -> None:
+        for name in _PAIRS:
+            given = getattr(self, name)
+            wrong = [one for one in given if not isinstance(one, str) or not _PAIR.fullmatch(one)]
+            if wrong:
+                raise ConfigurationError(f"{name}: {wrong[0]!r} must be two names, as in {_LISTS[name]}")
+        for name in (*_PAIRS, "strict_names"):
+            if getattr(self, name) and name.upper() in self.environment:
+                raise ConfigurationError(f"environment must not set {name.upper()}: {name} says it")
+
     def _check_networks(self) -> None:
         if self.mirrors and not self.mirror_cidrs:
             raise ConfigurationError(
                 "mirrors needs mirror_cidrs, the networks of the machines that may be called, e.g."
                 " ['10.20.0.0/16']"
             )
-        for name in ("mirror_cidrs", "cluster_cidrs"):
-            if getattr(self, name) and not self.mirrors:
-                raise ConfigurationError(f"{name} means nothing without mirrors")
+        if self.mirror_cidrs and not self.mirrors:
+            raise ConfigurationError("mirror_cidrs means nothing without mirrors")
         for name in ("mirror_cidrs", "cluster_cidrs", "egress_cidrs"):
             try:
                 networks_of(getattr(self, name))
@@ -297,10 +341,15 @@ class EurekubeOperatorArgsDict(PodArgsDict):
     operator_name: NotRequired[str]
     cluster_name: NotRequired[str | None]
     watch_namespaces: NotRequired[Sequence[str]]
+    reserve: NotRequired[Sequence[str]]
+    publish: NotRequired[Sequence[str]]
+    cross_namespace: NotRequired[Sequence[str]]
+    strict_names: NotRequired[bool]
     user_roles: NotRequired[bool]
     image: NotRequired[pulumi.Input[str]]
     tag: NotRequired[pulumi.Input[str] | None]
     replicas: NotRequired[int]
+    gate_namespaces: NotRequired[Sequence[str]]
     mirrors: NotRequired[bool]
     mirror_cidrs: NotRequired[Sequence[str]]
     cluster_cidrs: NotRequired[Sequence[str]]
@@ -340,7 +389,7 @@ def _check_namespaces(name: str, namespaces: Collection[Any]) -> None:
 
 
 def _names_tag(image: str) -> bool:
-    """Whether the last part has a tag or a digest; what stands before it may have a port."""
+    """Return whether the last part has a tag or a digest; what stands before it may have a port."""
     return "@" in image or ":" in image.rpartition("/")[2]
 
 

@@ -134,7 +134,7 @@ def given(texts: Texts) -> dict[str, pulumi.Input[str]]:
 
 
 def is_later(value: Any) -> bool:
-    """Whether a value is an output, which is known later."""
+    """Return whether a value is an output, which is known later."""
     return isinstance(value, pulumi.Output | Awaitable)
 
 

@@ -16,6 +16,7 @@ from pulumi_kubernetes.rbac.v1.RoleBinding import RoleBinding
 from eurekube_provider.core.model import EMPTY
 from eurekube_provider.kube.rights import (
     CLUSTER,
+    GATE_WORK,
     MIRROR_CLUSTER,
     MIRROR_WORK,
     USER_ROLES,
@@ -44,7 +45,10 @@ class Rights:
 
     def for_work(self) -> list[pulumi.Resource]:
         """All namespaces: one ClusterRole. Listed ones: a Role in each, and what has no namespace."""
-        namespaces = self._args.watch_namespaces
+        namespaces, gated = self._args.watch_namespaces, self._args.gate_namespaces
+        if "*" in gated:
+            gated = namespaces
+        everywhere = GATE_WORK if self._args.gate_namespaces and not gated else ()
         has_mirrors = self._args.mirrors
         work = [*WORK, *(MIRROR_WORK if has_mirrors else ())]
         cluster = [*CLUSTER, *(MIRROR_CLUSTER if has_mirrors else ())]
@@ -52,11 +56,15 @@ class Rights:
             (ClusterRole, ClusterRoleBinding),
             (f"{self._name}-role", f"{self._name}-binding"),
             self._metadata(self._shared),
-            cluster if namespaces else [*work, *cluster],
+            cluster if namespaces else [*work, *everywhere, *cluster],
         )
         for namespace in namespaces:
             names = f"{self._name}-role-{namespace}", f"{self._name}-binding-{namespace}"
             rights += self._bound(_LOCAL, names, self._metadata(self._shared, namespace), work)
+        for namespace in gated:
+            names = f"{self._name}-gate-{namespace}", f"{self._name}-gate-{namespace}"
+            metadata = self._metadata(f"{self._shared}-gate", namespace)
+            rights += self._bound(_LOCAL, names, metadata, GATE_WORK)
         return rights
 
     def for_users(self) -> list[pulumi.Resource]:

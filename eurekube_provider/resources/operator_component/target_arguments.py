@@ -31,7 +31,7 @@ _VOLUME = "targets"
 
 @dataclass(kw_only=True, slots=True)
 class TargetArgs:
-    """What a StackRefresh may have run; docs/guides/triggers.md says what each kind needs.
+    """Arguments of a StackRefresh's target; docs/guides/triggers.md says what each kind needs.
 
     :ivar kind: ``pulumiStack``, ``webhook`` or ``automation``.
     :ivar namespaces: whose StackRefreshes may name it; ``*`` is any.
@@ -81,14 +81,16 @@ def targets_file(content: Content) -> str:
 
 
 def targets_annotation(content: Content) -> dict[str, str]:
-    """What has the pods replaced when the file changes, which is read at their start."""
+    """Return the annotation that has the pods replaced when the file changes, which is read at their
+    start.
+    """
     if not content:
         return {}
     return {CHECKSUM: hashlib.sha256(targets_file(content).encode()).hexdigest()[:16]}
 
 
 def targets_variables(content: Content) -> dict[str, str]:
-    """What names the file to the operator."""
+    """Return the variables that name the file to the operator."""
     return {"CONFIG": f"{DIRECTORY}/{FILE}"} if content else {}
 
 

@@ -1,4 +1,4 @@
-"""What a preview means for discovery, as a reviewer and a machine read it.
+"""The meaning of a preview for discovery, as a reviewer and a machine read it.
 
 The previews in ``summaries`` were printed by a real Pulumi CLI for stacks in a real Eureka and cluster, and
 trimmed: no source positions, no providers. After a change on purpose,
@@ -62,7 +62,7 @@ def previewed(name: str) -> Discovery:
 
 
 def golden(name: str, text: str) -> str:
-    """What is expected."""
+    """Return the expected text."""
     path = FOLDER / name
     if os.environ.get("EUREKUBE_WRITE_GOLDEN"):
         path.write_text(text)
@@ -79,7 +79,7 @@ def test_a_comment_tells_what_would_happen(kind: str, capsys: pytest.CaptureFixt
 
 
 def by_the_native_provider(preview: str) -> str:
-    """What the CLI would have printed of the same stack with the native provider."""
+    """Return the CLI's output for the same stack with the native provider."""
     for ours, native in ((INSTANCE_TYPE, NATIVE_INSTANCE_TYPE), (APPLICATION_TYPE, NATIVE_APPLICATION_TYPE)):
         preview = preview.replace(f"{ours}::", f"{native}::").replace(f'"{ours}"', f'"{native}"')
     document = json.loads(preview)
@@ -160,7 +160,7 @@ OPERATORS = [("eurekube:index:EurekubeOperator", GUARD_TYPE), ("eurekube:index:O
 
 
 def transcript_of_an_operator(operation: str, operator: str, guard: str) -> StepLog:
-    """What the CLI prints where an operator, with what is in it, comes, changes or goes."""
+    """Return the CLI's output where an operator, with its contents, comes, changes or goes."""
     inside = ("kubernetes:apps/v1:Deployment", "kubernetes:eurekube.io/v1alpha1:EurekaSyncer", guard)
     state = {"inputs": {"metadata": {"namespace": "shop", "name": "rating"}}, "outputs": {}}
     steps = []
@@ -188,7 +188,7 @@ def test_an_operator_for_every_language_is_told_as_the_one_of_python(
 
 
 def unknowns(summary: Discovery) -> list[str]:
-    """What it says that it cannot tell."""
+    """Return the things that the summary calls unknown."""
     assert {each.concern for each in summary.warnings} <= {Concern.UNKNOWN}
     return [each.text for each in summary.warnings]
 
@@ -386,6 +386,106 @@ def test_drift_elsewhere_is_drift() -> None:
     assert "No registration and no syncer was changed behind the stack's back; other resources were." in text
     assert "Other resources: 2 update." in text
     assert "changed" not in drift_report(replace(nothing, has_failed=True))
+
+
+def drifted(new: dict[str, Any], old: dict[str, Any] | None = None, operation: str = "update") -> Discovery:
+    """The report on the EurekaApplication ``billing``, of which a refresh finds ``new``."""
+    urn = f"urn:pulumi:dev::shop::{APPLICATION_TYPE}::billing"
+    own = {
+        "application": "BILLING",
+        "port": 8080,
+        "id_base": "billing.dev.shop",
+        "service_url": "http://e",
+        "renewer": "eurekube",
+        "owner": "stack/organization/shop/dev/billing",
+        "incarnation": "0920f666",
+        "instances": {"a": A, "b": B},
+    }
+    before, after = {**own, **(old or {})}, {**own, **new}
+    step = {"op": operation, "urn": urn}
+    for state, given in (("oldState", before), ("newState", after)):
+        step[state] = {"type": APPLICATION_TYPE, "inputs": given, "outputs": given}  # type: ignore[assignment]
+    return summarise_drift(read_transcript(json.dumps({"steps": [step], "changeSummary": {operation: 1}})))
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "new", "concerns", "refused"),
+    [
+        ("0920f666", {}, ["owner"], []),
+        ("0920f666", {"instances": {"a": {"host_name": "192.0.2.9"}}}, [], ["a"]),
+        ("0920f666", {"renewer": "eurekube"}, ["renewer"], ["a"]),
+        ("", {}, [], ["a"]),
+    ],
+    ids=["at its address", "at another one", "renewed by an operator", "only imported"],
+)
+def test_an_application_that_renews_itself_and_came_back_is_not_refused(
+    incarnation: str, new: dict[str, Any], concerns: list[str], refused: list[str]
+) -> None:
+    """A preview tells what the update does: nothing says of what was only imported that it ever was ours."""
+    old = {"instances": {"a": A}, "renewer": "self", "held_by_others": {"a": ""}, "incarnation": incarnation}
+    summary = previewed_application(old, {"instances": {"a": A}, "renewer": "self", **new})
+    assert [each.concern for each in summary.warnings] == concerns
+    assert [each.name for each in summary.refused] == refused
+
+
+TAKEN = {"held_by_others": {"a": "stack/acme/legacy/prod/x"}}
+
+
+@pytest.mark.parametrize(
+    ("new", "details"),
+    [
+        (TAKEN, {"owner": ("stack/organization/shop/dev/billing", "stack/acme/legacy/prod/x")}),
+        (
+            {"held_by_others": {"a": ""}},
+            {"owner": ("stack/organization/shop/dev/billing", "nobody that Eurekube knows")},
+        ),
+        ({"instances": {"a": {**A, "renewer": "theirs"}, "b": B}}, {"renewer": ("eurekube", "theirs")}),
+        ({"seen_incarnation": {"a": "beef"}}, {"incarnation": ("0920f666", "beef")}),
+        ({"still_enforced": {"a": "DOWN"}}, {"enforced status": ("", "DOWN")}),
+        ({"leaving": {"a": True}}, {"leaving": ("", "true")}),
+    ],
+)
+def test_drift_names_whose_an_instance_is_and_who_renews_it(
+    new: dict[str, Any], details: dict[str, tuple[str, str]]
+) -> None:
+    """The instance in its place is the one that is named."""
+    found = drifted(new)
+    (application,) = found.applications
+    assert [(each.name, each.details) for each in application.changes] == [("a", details)]
+    assert "Nothing" not in drift_report(found)
+
+
+def test_drift_that_an_earlier_refresh_has_told_is_told_again() -> None:
+    """No update heals it, and the next refresh finds nothing new."""
+    (application,) = drifted(TAKEN, TAKEN, "same").applications
+    assert [(each.name, list(each.details)) for each in application.changes] == [("a", ["owner"])]
+    assert not drifted({}, operation="same").applications
+
+
+@pytest.mark.parametrize(
+    ("new", "told"),
+    [
+        ({"half_done": True}, "its state differs in half_done"),
+        ({}, "Pulumi finds a difference, and names none"),
+    ],
+)
+def test_a_difference_that_is_of_no_instance_is_told(new: dict[str, Any], told: str) -> None:
+    """A report that says that nothing was changed goes with no exit code that says otherwise."""
+    found = drifted(new)
+    assert [(each.about, each.text) for each in found.warnings] == [("billing", told)]
+    report = drift_report(found)
+    assert "There is a difference" in report
+    assert "Nothing" not in report
+
+
+def test_a_difference_of_what_stands_nowhere_else_is_told() -> None:
+    """A component, or a provider, differs in the state alone."""
+    step = {"op": "update", "urn": "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"}
+    state = {"type": "pulumi:providers:eurekube", "inputs": {}, "outputs": {}}
+    document = {"steps": [{**step, "oldState": state, "newState": state}], "changeSummary": {"update": 1}}
+    found = summarise_drift(read_transcript(json.dumps(document)))
+    assert found.other_changes == {"update": 1}
+    assert "Nothing" not in drift_report(found)
 
 
 @pytest.mark.parametrize(

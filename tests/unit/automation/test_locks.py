@@ -46,7 +46,7 @@ def records(tmp_path: Path) -> ProcessRecords:
 
 
 def lock(pid: int, host: str | None = None, since: datetime | None = None) -> Holder:
-    """What a process writes that took the stack a moment after it was started."""
+    """Return the lock of a process that took the stack a moment after its start."""
     return Holder("me", host or socket.gethostname(), pid, since or datetime.now(UTC))
 
 
@@ -81,7 +81,7 @@ def test_only_a_dead_process_of_ours_left_its_lock(
 def test_a_number_that_came_round_again_is_another_process(
     records: ProcessRecords, process: subprocess.Popen[bytes]
 ) -> None:
-    """What bears the number today was born later than what took the lock; else it may have taken it."""
+    """A process that is younger than the lock did not take it; another one may have."""
     earlier = datetime.now(UTC) - timedelta(hours=1)
     written = records.add(process.pid, earlier)
     text = written.read_text()
@@ -216,7 +216,7 @@ def test_a_lock_in_a_bucket_is_not_removed() -> None:
 
 
 def test_one_run_of_a_stack_at_a_time(tmp_path: Path, records: ProcessRecords) -> None:
-    """Whoever comes second is told who works on it; another stack is no concern."""
+    """The second run reads who works on the stack; another stack is no concern."""
     same = ProcessRecords(tmp_path / "runs", f"{tmp_path}/dev")
     with records.claimed():
         with pytest.raises(Busy, match=str(os.getpid())), same.claimed():

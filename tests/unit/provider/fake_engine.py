@@ -11,6 +11,8 @@ from typing import Any
 import grpc
 from google.protobuf import empty_pb2, struct_pb2
 from pulumi.runtime.proto import (
+    callback_pb2,
+    callback_pb2_grpc,
     engine_pb2,
     engine_pb2_grpc,
     provider_pb2,
@@ -26,8 +28,9 @@ KUBECONFIG = "apiVersion: v1\nkind: Config\n"
 
 
 class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
-    """Makes every resource that it is asked for.
+    """Makes every resource that it is asked for, whatever hooks say before.
 
+    :ivar refused: what the hooks before a creation said against it, by the resource's name.
     :ivar made: the requests, by the resource's name and type.
     :ivar outputs: what each component has registered, by its URN.
     """
@@ -37,6 +40,8 @@ class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
         self._lock = threading.Lock()
         self.made: dict[tuple[str, str], Any] = {}
         self.outputs: dict[str, Any] = {}
+        self.refused: dict[str, str] = {}
+        self._hooks: dict[str, Any] = {}
 
     def SupportsFeature(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC's names
         """All that the SDK asks for."""
@@ -50,6 +55,8 @@ class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
         """It is there, with what a cluster adds to it."""
         with self._lock:
             self.made[request.name, request.type] = request
+        for hook in request.hooks.before_create:
+            self.refused[request.name] = self._called(hook, request)
         above = request.parent.split("::")[2] + "$" if request.parent else ""
         urn = f"urn:pulumi:{self._stack}::shop::{above}{request.type}::{request.name}"
         answer = struct_pb2.Struct()  # type: ignore[attr-defined]
@@ -62,6 +69,27 @@ class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
         id_ = f"{request.name}-id" if request.custom else ""
         return resource_pb2.RegisterResourceResponse(urn=urn, id=id_, object=answer)
 
+    def RegisterResourceHook(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
+        """A name is taken once."""
+        assert request.name not in self._hooks
+        self._hooks[request.name] = request.callback
+        return empty_pb2.Empty()  # type: ignore[attr-defined]
+
+    def _called(self, hook: str, request: Any) -> str:
+        """Return a hook's objection before a resource is made; empty for none."""
+        asked: Any = resource_pb2.ResourceHookRequest(
+            name=request.name, type=request.type, new_inputs=request.object
+        )
+        callback = self._hooks[hook]
+        with grpc.insecure_channel(callback.target) as channel:  # type: ignore[no-untyped-call]
+            answer = callback_pb2_grpc.CallbacksStub(channel).Invoke(
+                callback_pb2.CallbackInvokeRequest(token=callback.token, request=asked.SerializeToString()),
+                timeout=60,
+            )
+        found: Any = resource_pb2.ResourceHookResponse()
+        found.ParseFromString(answer.response)
+        return str(found.error)
+
     def ReadResource(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """It was there before."""
         found = struct_pb2.Struct()  # type: ignore[attr-defined]
@@ -70,7 +98,7 @@ class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
         return resource_pb2.ReadResourceResponse(urn=urn, properties=found)
 
     def RegisterResourceOutputs(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """What a component says of itself."""
+        """A component's own outputs."""
         self.outputs[request.urn] = request.outputs
         return empty_pb2.Empty()  # type: ignore[attr-defined]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 from google.protobuf import json_format
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from eurekube_provider.dev.kubernetes.kubernetes_api import KubernetesApi
 from eurekube_provider.provider.wire import OUTPUT, UNKNOWN_TEXT, sent
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 from eurekube_provider.registrations.values import UNKNOWN
@@ -122,7 +124,7 @@ def test_a_syncer_is_what_the_python_component_is(engine: FakeEngine) -> None:
 
 
 def test_secrets_stay_secrets_and_outputs_keep_what_they_depend_on(engine: FakeEngine) -> None:
-    """Whether the value is one, or all of the map that it stands in."""
+    """A single value and a whole map behave alike."""
     inputs = sent({"eurekaUrls": URLS, "user": "me"})
     inputs.update(
         {
@@ -229,6 +231,31 @@ def test_options_are_the_components(
     assert [alias.spec.type for alias in component.aliases] == ["test:index:Former"]
     assert made.provider.startswith("urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::")
     assert made.protect
+
+
+def test_an_operators_namespace_is_made_only_where_there_is_none(
+    engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the cluster of the program's provider, which is asked before. One that is read asks nobody."""
+    kubernetes = {"kubernetes": "urn:pulumi:dev::shop::pulumi:providers:kubernetes::k8s::some-id"}
+
+    def said(namespace: str, **more: Any) -> dict[str, str]:
+        inputs = sent({"eurekaUrls": URLS, "namespace": namespace, **more})
+        refused: dict[str, str] = engine.construct(OPERATOR, "eurekube", inputs, providers=kubernetes)[
+            1
+        ].refused
+        return refused
+
+    with KubernetesApi() as api:
+        kubeconfig = api.write_kubeconfig(tmp_path / "kubeconfig").read_text()
+        reached = "tests.unit.provider.fake_engine.KUBECONFIG"
+        monkeypatch.setattr(reached, kubeconfig.replace("eurekube-dev", "prod"))
+        assert said("shop") == {"eurekube-namespace": ""}
+        assert said("default", createNamespace=False) == {}
+        (there,) = said("default").values()
+    assert there.startswith("Operator: the namespace default already exists: set createNamespace to false")
+    (away,) = said("shop").values()
+    assert away.startswith("Operator: whether the namespace shop already exists cannot be told: ")
 
 
 def test_an_operator_has_a_guard_that_goes_first(engine: FakeEngine) -> None:

@@ -52,7 +52,6 @@ def test_a_connection_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     other = "http://other:8761/eureka"
     assert configured_connection(configuration, service_url=other).service_urls == (other,)
     assert configured_connection(configuration, name="eu").service_urls == ("http://eu:8761/eureka",)
-    assert configured_connection(configuration, environment={}).password is None
     monkeypatch.setenv("EUREKA_PASSWORD", "another")
     assert configured_connection(Configuration({"url": URL})).password == "another"
 
@@ -75,14 +74,19 @@ def test_a_secret_in_a_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch, t
         ({"url": URL, "user": "u", "token": "t"}, "url", "not both"),
         ({"organization": "a/b"}, "organization", "no slash"),
         ({"offline": "maybe"}, "offline", "true or false"),
+        ({"refreshBeforeUpdate": "maybe"}, "refreshBeforeUpdate", "true or false"),
         ({"abandonedUrls": "{}"}, "abandonedUrls", ""),
+        ({"url": URL, "connections": "[hidden"}, "connections", "connections must be an object"),
+        ({"connections": {"eu": {"url": URL, "pasword": "hidden"}}}, "connections", "password is one"),
+        ({"connections": {"eu": {"url": UNKNOWN, "pasword": "hidden"}}}, "connections", "password is one"),
     ],
 )
-def test_what_cannot_be_used_is_refused(values: dict[str, str], property_: str, told: str) -> None:
+def test_what_cannot_be_used_is_refused(values: dict[str, Any], property_: str, told: str) -> None:
     """By its key, with what would be right."""
     (problem,) = Configuration(values, is_default=False).problems()
     assert problem.property == property_
     assert told in problem.reason
+    assert "hidden" not in problem.reason
 
 
 def test_a_stack_may_have_the_keys_of_this_projects_program() -> None:
@@ -116,6 +120,13 @@ def test_what_is_not_known_within_an_object_is_not_refused() -> None:
         ({"url": "http://me:hidden@eureka:8761/eureka"}, {"url"}),
         ({"url": URL, "connections": {"eu": {"url": UNKNOWN, "token": "hidden"}}}, {"connections"}),
         ({"url": URL, "connections": '{"eu": {"url": "http://me:hidden@eu:8761"}}'}, {"connections"}),
+        ({"url": URL, "connections": {"eu": {"url": URL, "pasword": "hidden"}}}, {"connections"}),
+        (
+            {"url": URL, "connections": {"eu": {"url": URL, "proxy": "http://me:hidden@proxy"}}},
+            {"connections"},
+        ),
+        ({"url": URL, "connections": "[hidden"}, {"connections"}),
+        ({"url": URL, "connections": UNKNOWN}, {"connections"}),
     ],
 )
 def test_what_holds_a_credential_is_a_secret(values: dict[str, Any], hidden: set[str]) -> None:

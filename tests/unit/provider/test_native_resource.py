@@ -1,4 +1,4 @@
-"""What the native provider writes into a state, and which forms of one it reads.
+"""Forms of state that the native provider writes, and those that it reads.
 
 ``tests/states/native/long-form.json`` was written by the native provider when it still wrote everything that
 it knew, twice: programs with the inputs and outputs of their resources, one after its stack was renamed.
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.provider.servicer import ProviderServicer
-from eurekube_provider.provider.wire import received, sent
+from eurekube_provider.provider.wire import UNKNOWN_TEXT, received, sent
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.defaults import (
     NOT_AMONG_INPUTS,
@@ -30,6 +30,7 @@ from eurekube_provider.registrations.names import camel, renamed, snake
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
+from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.dynamic_provider import RegistrationProvider
@@ -48,8 +49,8 @@ Properties = dict[str, Any]
 class Native:
     """The native provider, for one resource of one stack; properties are the schema's."""
 
-    def __init__(self, name: str, stack: str = "dev") -> None:
-        self._named: Properties = {"urn": f"urn:pulumi:{stack}::shop::{TYPE}::{name}", "type": TYPE}
+    def __init__(self, name: str, stack: str = "dev", type_: str = TYPE) -> None:
+        self._named: Properties = {"urn": f"urn:pulumi:{stack}::shop::{type_}::{name}", "type": type_}
         self._servicer = ProviderServicer()
         self._servicer.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"), None)
 
@@ -204,7 +205,7 @@ def test_a_state_says_nothing_twice_that_follows_from_the_rest(eureka: FakeEurek
 
 
 def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
-    """What follows from the inputs is known before anything is made, although they do not have it."""
+    """Values that follow from the inputs are known before the creation, although the inputs lack them."""
     native = Native("billing")
     inputs = native.check({"application": "billing", "hostName": "192.0.2.10", "port": 8080})
     foreseen = native.create(inputs, preview=True)
@@ -218,8 +219,11 @@ def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
     changed = native.check({"application": "billing", "hostName": "192.0.2.11", "port": 8080}, inputs)
     foreseen = native.update(outputs, changed, preview=True)
     assert foreseen["ipAddress"] == "192.0.2.11"
+    # What the update writes anew is unknown before, and what it keeps is known.
+    assert (foreseen["lastUpdated"], foreseen["overriddenStatus"]) == (UNKNOWN_TEXT, UNKNOWN_TEXT)
+    assert foreseen["incarnation"] == outputs["incarnation"]
     after = native.update(outputs, changed)
-    only_eureka = {"status", "lastUpdated", "seenIncarnation"}
+    only_eureka = {"status", "lastUpdated", "overriddenStatus", "seenIncarnation"}
     assert after.keys() - only_eureka == foreseen.keys() - only_eureka
     assert {name: after[name] for name in foreseen.keys() - only_eureka} == {
         name: foreseen[name] for name in foreseen.keys() - only_eureka
@@ -227,7 +231,7 @@ def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
 
 
 def test_drift_is_told_although_the_inputs_are_short(eureka: FakeEureka) -> None:
-    """What somebody changed of what was left out stands among the inputs that a refresh finds."""
+    """A changed default stands among the inputs that a refresh finds."""
     native = Native("billing")
     program = {"application": "billing", "hostName": "192.0.2.10", "port": 8080}
     inputs = native.check(program)
@@ -236,12 +240,12 @@ def test_drift_is_told_although_the_inputs_are_short(eureka: FakeEureka) -> None
     other = {"owner": "cluster/eu/shop/rating", "vip_address": "other"}
     holds(eureka, {**outputs, **renamed(other, camel)})
     found, state = native.read(inputs, outputs)
-    assert (found["vipAddress"], found["owner"]) == ("other", "cluster/eu/shop/rating")
-    assert (state["vipAddress"], state["seenOwner"]) == ("other", "cluster/eu/shop/rating")
-    assert state["owner"] == held.owner
+    for told in (found, state):
+        assert (told["vipAddress"], told["seenOwner"]) == ("other", "cluster/eu/shop/rating")
+        assert told["owner"] == held.owner
     assert found["secureVipAddress"] == "billing"  # which no longer follows from the other
     difference = native.diff(state, found, native.check(program, found))
-    assert {"vipAddress", "owner"} <= set(difference.detailedDiff)
+    assert {"vipAddress", "seenOwner"} <= set(difference.detailedDiff)
 
 
 def test_what_is_a_secret_stays_where_it_is_said_to_be_one(eureka: FakeEureka) -> None:
@@ -302,9 +306,94 @@ def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str
 
 
 def test_the_native_shell_of_the_exploration_sees_the_short_form(eureka: FakeEureka) -> None:
-    """What explores crashes of both providers runs over the form that is written."""
+    """The exploration of crashes of both providers uses the form that is written."""
     inputs = NativeShell("billing", URL, is_application=False).check(
         {}, {"application": "billing", "host_name": "192.0.2.10", "port": 8080}
     )
     assert eureka.asked == []
     assert "vipAddress" not in inputs
+
+
+APPLICATION = "eurekube:index:Application"
+SEVERAL: Properties = {"application": "rating", "port": 8080, "instances": {"a": {"hostName": "192.0.2.1"}}}
+IDS = {"a": "a.rating.dev.shop:rating:8080"}
+
+
+def test_an_application_says_the_id_of_each_instance(eureka: FakeEureka) -> None:
+    """Known in the preview, the same in the state, and what a program gave as an id is one."""
+    native = Native("rating", type_=APPLICATION)
+    inputs = native.check(SEVERAL)
+    assert native.create(inputs, preview=True)["instanceIds"] == IDS
+    outputs = native.create(inputs)
+    assert outputs["instanceIds"] == IDS
+    assert {key[1] for key in eureka.held} == set(IDS.values())
+    more = {"b": {"hostName": "192.0.2.2", "instanceId": "own"}, **SEVERAL["instances"]}
+    changed = native.check({**SEVERAL, "instances": more}, inputs)
+    wanted = {**IDS, "b": "own"}
+    assert native.update(outputs, changed, preview=True)["instanceIds"] == wanted
+    outputs = native.update(outputs, changed)
+    assert outputs["instanceIds"] == wanted
+    assert native.read(changed, outputs)[1]["instanceIds"] == wanted
+    unknown = native.check({**SEVERAL, "instances": UNKNOWN_TEXT})
+    assert native.create(unknown, preview=True)["instanceIds"] == UNKNOWN_TEXT
+    unknown = native.check({**SEVERAL, "port": UNKNOWN_TEXT})
+    assert native.create(unknown, preview=True)["instanceIds"] == {"a": UNKNOWN_TEXT}
+
+
+@pytest.mark.parametrize(
+    ("secret", "hidden"),
+    [
+        ({"application": as_secret("rating")}, {("instance_ids",)}),
+        ({"port": as_secret(8080)}, {("instance_ids",)}),
+        ({"instances": as_secret({"a": {"hostName": "192.0.2.1"}})}, {("instance_ids",)}),
+        ({"instances": {"a": as_secret({"hostName": "192.0.2.1"})}}, {("instance_ids", "a")}),
+        ({"instances": {"a": {"hostName": "192.0.2.1", "port": as_secret(81)}}}, {("instance_ids", "a")}),
+        ({"instances": {"a": {"hostName": as_secret("192.0.2.1")}}}, set()),
+    ],
+)
+def test_ids_that_are_made_of_a_secret_are_secrets(
+    secret: Properties, hidden: set[tuple[str, ...]], eureka: FakeEureka
+) -> None:
+    """All of them, or that of one instance."""
+    native = Native("rating", type_=APPLICATION)
+    inputs = native.check({**SEVERAL, **secret})
+    for outputs in (native.create(inputs, preview=True), native.create(inputs)):
+        found = received(message(outputs)).secrets
+        assert {path for path in found if path[0] == "instance_ids"} == hidden
+    assert eureka.held
+
+
+def test_a_state_without_the_ids_of_instances_gets_them_in_place(eureka: FakeEureka) -> None:
+    """By one update, which changes nothing in Eureka."""
+    native = Native("rating", type_=APPLICATION)
+    inputs = native.check(SEVERAL)
+    outputs = native.create(inputs)
+    assert native.diff(outputs, inputs, native.check(SEVERAL, inputs)).changes == proto.DiffResponse.DIFF_NONE
+    del outputs["instanceIds"]
+    found = native.diff(outputs, inputs, native.check(SEVERAL, inputs))
+    assert (found.changes, list(found.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
+    assert list(found.detailedDiff) == ["instanceIds"]
+    eureka.asked.clear()
+    assert native.update(outputs, inputs)["instanceIds"] == IDS
+    assert not CHANGING.intersection(eureka.asked)
+
+
+@pytest.mark.parametrize("mark", ["halfDone", "stillEnforced", "leaving", "absent", "seenIncarnation"])
+def test_a_preview_shows_no_marks_of_ours(
+    mark: str, eureka: FakeEureka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says in words what an earlier run left; the state has the mark under its name."""
+    native = Native("billing")
+    program = {"application": "billing", "hostName": "192.0.2.10", "port": 8080}
+    inputs = native.check(program)
+    outputs = native.create(inputs)
+    assert eureka.held
+    capsys.readouterr()
+    value = "other" if mark == "seenIncarnation" else True
+    found = native.diff({**outputs, mark: value}, inputs, inputs)
+    assert found.changes == proto.DiffResponse.DIFF_SOME
+    assert (dict(found.detailedDiff), list(found.diffs), found.hasDetailedDiff) == ({}, [], True)
+    assert "stack/organization/shop/dev/billing: " in capsys.readouterr().err
+    if mark != "seenIncarnation":
+        found = native.diff(outputs, inputs, {**inputs, mark: True, "hostName": "192.0.2.11"})
+        assert set(found.detailedDiff) == {"hostName"}

@@ -32,7 +32,7 @@ def test_it_ends_when_its_engine_was_killed() -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Whether there is such a process that has not ended; whoever adopts it may collect it late."""
+    """Return whether such a process runs; its new parent may collect it late."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the native provider answers the engine, on an Eureka that can be made to fail."""
+"""The native provider's answers to the engine, on an Eureka that can be made to fail."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
 from google.protobuf import empty_pb2, json_format
-from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2_grpc, status_pb2
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2_grpc, status_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
-from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.provider.configuration import KEYS
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.provider.wire import received, sent
-from eurekube_provider.registrations import registry_lists
+from eurekube_provider.registrations import registry_lists, resource
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
@@ -63,7 +66,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
 
 @pytest.fixture
 def engine() -> Engine:
-    """What the provider shows its warnings."""
+    """Return the warnings that the engine shows."""
     return Engine()
 
 
@@ -94,7 +97,7 @@ def check(stub: Any, **given: Any) -> Any:
 
 
 def half_made(raised: pytest.ExceptionInfo[Any]) -> Any:
-    """What the engine is told of a resource that was half made; None where it is told nothing."""
+    """Return the engine's state of a half-made resource; None where it has none."""
     for key, value in raised.value.trailing_metadata():
         if key == "grpc-status-details-bin":
             (packed,) = status_pb2.Status.FromString(value).details  # type: ignore[no-untyped-call]
@@ -156,6 +159,23 @@ def test_a_warning_is_shown_at_its_resource(stub: Any, eureka: FakeEureka, engin
     stub.Delete(proto.DeleteRequest(properties=created.properties, **NAMED))
 
 
+def test_progress_is_shown_at_its_resource_for_a_moment(
+    stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine shows it beside the resource, and keeps it among no messages."""
+    monkeypatch.setattr(resource, "SHOWN_EVERY_SECONDS", 0.0)
+    named = _named("rating", "eurekube:index:Application")
+    many = {"application": "rating", "port": 8080, "instances": {"a": {"host_name": "192.0.2.1"}}}
+    inputs = stub.Check(proto.CheckRequest(news=sent(many), **named)).inputs
+    created = stub.Create(proto.CreateRequest(properties=inputs, **named))
+    assert len(eureka.held) == 1
+    stub.Delete(proto.DeleteRequest(properties=created.properties, **named))
+    shown = [one for one in engine.shown if one.ephemeral]
+    assert [one.message for one in shown] == ["1 of 1 changes sent to Eureka"] * 2
+    assert {(one.urn, one.severity) for one in shown} == {(named["urn"], engine_pb2.INFO)}
+    assert all(one.severity == engine_pb2.WARNING for one in engine.shown if not one.ephemeral)
+
+
 def test_a_warning_takes_no_proxy(
     stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +188,7 @@ def test_a_warning_takes_no_proxy(
 
 
 def test_a_preview_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
-    """What only Eureka can tell is unknown in it."""
+    """Values of Eureka are unknown in it."""
     inputs = check(stub)
     foreseen = stub.Create(proto.CreateRequest(properties=inputs, preview=True, **NAMED)).properties
     assert received(foreseen).properties["host_name"] == "192.0.2.10"
@@ -299,7 +319,7 @@ def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> Non
 
 
 def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
-    """What the check of a configuration answers goes into the state."""
+    """The checked configuration goes into the state."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
     written = {"url": "http://me:hidden@eureka:8761/eureka", "token": UNKNOWN, "zone": "zone-a"}
     checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(written)))
@@ -311,15 +331,25 @@ def test_a_credential_in_clear_does_not_stay_so_in_the_state(stub: Any) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    [{"pasword": "pa55"}, {"url": "http://me:pa55/x@eureka:8761/eureka"}, {"proxy": "ftp://a:pa55@b"}],
+    [
+        {"pasword": "pa55"},
+        {"url": "http://me:pa55/x@eureka:8761/eureka"},
+        {"proxy": "ftp://a:pa55@b"},
+        {"connections": "[pa55"},
+        {"connections": {"eu": {"url": URL, "pasword": "pa55"}}},
+        {"connections": {"eu": {"url": URL, "user": "me", "token": "pa55"}}},
+        {"connections": as_secret({"eu": {"url": "pa55"}})},
+    ],
 )
-def test_a_configuration_is_refused_without_its_credentials(stub: Any, written: dict[str, str]) -> None:
-    """Of a property that is named the engine shows the value."""
+def test_a_configuration_is_refused_without_its_credentials(stub: Any, written: dict[str, Any]) -> None:
+    """Of a property that is named the engine shows the value; what is kept of it is a secret."""
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::eu"
     checked = stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent({"url": URL, **written})))
     (failure,) = checked.failures
     assert failure.property == ""
     assert "pa55" not in failure.reason
+    if "connections" in written:
+        assert received(checked.inputs).secrets == {("connections",)}
 
 
 def test_a_programs_own_settings_are_not_kept_with_the_provider(stub: Any) -> None:
@@ -346,6 +376,17 @@ def test_a_connection_that_is_no_text_is_told_in_a_sentence(stub: Any, connectio
     assert sentence(raised) == failure.reason
 
 
+def test_a_file_of_another_machine_is_refused_of_the_connection_that_is_named(stub: Any) -> None:
+    """A connection that no resource names may be for those of another machine."""
+    values = {"url": URL, "connections": {"eu": {"url": URL, "caFile": "/nowhere", "maxAnswerMib": 256}}}
+    urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"
+    assert not stub.CheckConfig(proto.CheckRequest(urn=urn, news=sent(values))).failures
+    stub.Configure(proto.ConfigureRequest(args=sent(values), name="default"))
+    assert not stub.Check(proto.CheckRequest(news=sent(GIVEN), **NAMED)).failures
+    (failure,) = stub.Check(proto.CheckRequest(news=sent({**GIVEN, "connection": "eu"}), **NAMED)).failures
+    assert "the CA file /nowhere does not exist" in failure.reason
+
+
 def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
     """A terminal obeys what is not printable."""
     args = sent({"name": "old", "connection": "e\nu\x1b[1m"})
@@ -357,9 +398,11 @@ def test_an_error_is_one_line_whatever_a_program_names(stub: Any) -> None:
 def test_the_organization_of_a_state_stays(stub: Any) -> None:
     """A stack that comes from the dynamic provider goes on as the owner that it was."""
     olds = sent({**GIVEN, "owner": "stack/acme/shop/dev/billing"})
-    stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, "offline": "true"}), name="default"))
+    configuration = proto.ConfigureRequest(args=sent({"url": URL, "offline": "true"}), name="default")
+    stub.Configure(configuration)
     answer = stub.Check(proto.CheckRequest(olds=olds, news=sent(GIVEN), **NAMED))
     assert received(answer.inputs).properties["owner"] == "stack/acme/shop/dev/billing"
+    stub.Configure(configuration)  # another run: in one, a resource has one owner
     assert received(check(stub)).properties["owner"] == "stack/organization/shop/dev/billing"
 
 
@@ -378,13 +421,25 @@ def test_what_is_imported_asks_to_be_adopted_and_keeps_its_renewer(stub: Any, eu
         "renewer": "self",
         "zone": "a",
     }
-    assert "owner" not in inputs
-    checked = stub.Check(proto.CheckRequest(news=found.inputs, **NAMED))
+    owner = "stack/organization/shop/dev/billing"
+    outputs = received(found.properties).properties
+    assert (inputs["owner"], inputs["seen_owner"]) == (owner, "")
+    assert (outputs["owner"], "service_url" in outputs) == ("", False)
+    assert found.id == "OLD/vm-17:old:8080"
+    # The refresh that follows finds nothing new.
+    refreshed = stub.Read(
+        proto.ReadRequest(id=found.id, properties=found.properties, inputs=found.inputs, **NAMED)
+    )
+    settled = proto.DiffRequest(
+        olds=refreshed.properties, old_inputs=refreshed.inputs, news=found.inputs, **NAMED
+    )
+    assert stub.Diff(settled).changes == proto.DiffResponse.DIFF_NONE
+    checked = stub.Check(proto.CheckRequest(olds=found.inputs, news=found.inputs, **NAMED))
     assert not checked.failures
     difference = stub.Diff(proto.DiffRequest(olds=found.properties, news=checked.inputs, **NAMED))
     assert (difference.changes, list(difference.replaces)) == (proto.DiffResponse.DIFF_SOME, [])
     request = proto.DiffRequest(olds=found.properties, old_inputs=found.inputs, news=checked.inputs, **NAMED)
-    assert set(stub.Diff(request).detailedDiff) == {"owner"}
+    assert set(stub.Diff(request).detailedDiff) == {"seenOwner"}
     # What is not adopted yet is somebody else's, and stays.
     stub.Delete(proto.DeleteRequest(properties=found.properties, **NAMED))
     assert eureka.held == before
@@ -412,9 +467,10 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
             Instance("OLD", f"vm-{number}", f"vm-{number}", f"192.0.2.{number}", Port(80), metadata=metadata)
         )
     before = dict(eureka.held)
-    found = stub.Read(proto.ReadRequest(id="OLD", **named))
+    found = stub.Read(proto.ReadRequest(id=" old ", **named))
+    assert found.id == "OLD"
     assert set(received(found.inputs).properties["instances"]) == {"vm-0", "vm-1"}
-    checked = stub.Check(proto.CheckRequest(news=found.inputs, **named))
+    checked = stub.Check(proto.CheckRequest(olds=found.inputs, news=found.inputs, **named))
     assert not checked.failures
     assert eureka.held == before
     stub.Update(proto.UpdateRequest(olds=found.properties, news=checked.inputs, **named))
@@ -424,6 +480,65 @@ def test_an_application_is_imported_without_what_others_own(stub: Any, eureka: F
         "vm-1": "stack/organization/shop/dev/old",
         "vm-2": "cluster/a/b/c",
     }
+
+
+@pytest.mark.parametrize("id_", ["OLD/vm-0", "OLD/old.dev.shop", "/", " "])
+def test_one_instance_is_no_application(stub: Any, eureka: FakeEureka, id_: str) -> None:
+    """Its import would take the whole application: the id of an instance is refused, and says what it is."""
+    kind = "eurekube:index:Application"
+    eureka.register(Instance("OLD", "vm-0", "vm-0", "192.0.2.1", Port(80)))
+    with pytest.raises(grpc.RpcError, match="must be the name of an application") as raised:
+        stub.Read(proto.ReadRequest(id=id_, urn=f"urn:pulumi:dev::shop::{kind}::old", type=kind))
+    assert "is an Instance" in sentence(raised)
+
+
+@pytest.mark.parametrize("owner", ["", "cluster/eu/shop/rating", "stack/organization/shop/dev/billing"])
+def test_what_a_program_gets_says_whose_it_is(stub: Any, eureka: FakeEureka, owner: str) -> None:
+    """Also after a refresh, when it may belong to another one: nothing of it is the stack's."""
+    metadata = {"eurekube.owner": owner, "tier": "1"} if owner else {"tier": "1"}
+    eureka.register(Instance("OLD", "vm-17", "vm-17", "192.0.2.17", Port(80), metadata=metadata))
+    got = stub.Read(proto.ReadRequest(id="old/vm-17", properties=sent({}), **NAMED))
+    told = received(got.properties).properties
+    assert (got.id, told["owner"], told["host_name"]) == ("OLD/vm-17", owner, "vm-17")
+    assert told["metadata"] == {"tier": "1"}
+    eureka.register(Instance("OLD", "vm-17", "vm-17", "192.0.2.18", Port(80)))
+    # The engine keeps no inputs of it.
+    again = stub.Read(proto.ReadRequest(id=got.id, properties=got.properties, **NAMED))
+    told = received(again.properties).properties
+    assert told["ip_address"] == "192.0.2.18"
+    if not told.get("service_url"):
+        assert (again.id, told["owner"]) == ("OLD/vm-17", "")
+    eureka.held.clear()
+    assert stub.Read(proto.ReadRequest(id=got.id, **NAMED)).id == ""
+
+
+@pytest.mark.parametrize(
+    ("owners", "owner", "others"),
+    [
+        (["", ""], "", {}),
+        (["stack/organization/shop/dev/old"] * 2, "stack/organization/shop/dev/old", {}),
+        (["stack/organization/shop/dev/x"] * 2, "stack/organization/shop/dev/x", {}),
+        (["", "stack/organization/shop/dev/x"], "", {"vm-1": "stack/organization/shop/dev/x"}),
+        (["", "stack/organization/shop/dev/old"], "stack/organization/shop/dev/old", {"vm-0": ""}),
+    ],
+)
+def test_an_application_that_a_program_gets_says_whose_each_is(
+    stub: Any, eureka: FakeEureka, owners: list[str], owner: str, others: dict[str, str]
+) -> None:
+    """One owner of all, or of none; the stack's own where something is the stack's."""
+    kind = "eurekube:index:Application"
+    named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
+    for at, name in enumerate(owners):
+        metadata = {"eurekube.owner": name} if name else {}
+        eureka.register(Instance("OLD", f"vm-{at}", "vm", "192.0.2.1", Port(at + 1), metadata=metadata))
+    found = stub.Read(proto.ReadRequest(id="old", **named))
+    told = received(found.properties).properties
+    assert (found.id, told["owner"], told["held_by_others"]) == ("OLD", owner, others)
+    again = stub.Read(
+        proto.ReadRequest(id=found.id, properties=found.properties, inputs=found.inputs, **named)
+    )
+    request = proto.DiffRequest(olds=again.properties, old_inputs=again.inputs, news=found.inputs, **named)
+    assert stub.Diff(request).changes == proto.DiffResponse.DIFF_NONE
 
 
 @pytest.mark.parametrize(
@@ -534,7 +649,7 @@ def test_cancel_ends_a_drain_that_waits(stub: Any, eureka: FakeEureka) -> None:
 
 
 def test_cancel_is_heard_while_every_thread_drains(stub: Any, eureka: FakeEureka) -> None:
-    """What waits for a thread, or comes later, takes nothing out of service any more."""
+    """A waiting or later drain takes nothing out of service any more."""
     states = []
     for number in range(CALLS + 2):
         inputs = check(stub, drain_seconds=600, instance_id=f"vm-{number}", host_name=f"192.0.2.{number}")
@@ -597,3 +712,485 @@ def test_a_gateway_that_answers_404_is_not_taken_at_its_word(
     monkeypatch.setattr(eureka, "list_instances", is_refused(RegistryDenied))
     assert stub.Read(proto.ReadRequest(id="x", properties=state, **NAMED)).id == ""
     stub.Delete(proto.DeleteRequest(properties=state, **NAMED))
+
+
+def _named(name: str, kind: str = TYPE) -> dict[str, Any]:
+    return {"urn": f"urn:pulumi:dev::shop::{kind}::{name}", "type": kind}
+
+
+def test_two_resources_of_a_program_at_one_address_are_refused(stub: Any, eureka: FakeEureka) -> None:
+    """Without asking anybody; what had the address before goes on with a warning, and so does what moves."""
+
+    def checked(name: str, olds: Any = None, **given: Any) -> Any:
+        news = sent({**GIVEN, **given})
+        return stub.Check(proto.CheckRequest(olds=olds or sent({}), news=news, **_named(name)))
+
+    first = checked("billing")
+    assert not first.failures
+    assert not checked("billing", first.inputs).failures
+    (refused,) = checked("invoices").failures
+    assert refused.property == "hostName"
+    assert "192.0.2.10: the resource 'billing' of this program registers the same" in refused.reason
+    assert "another hostName or port" in refused.reason
+    (hidden,) = checked("invoices", host_name=as_secret("192.0.2.10")).failures
+    assert "192.0.2.10" not in hidden.reason
+    assert not checked("invoices", port=9090).failures
+    assert not checked("invoices", application="invoices").failures
+    many = {"application": "billing", "port": 8080, "instances": {"a": {"hostName": "192.0.2.10"}}}
+    request = proto.CheckRequest(news=sent(many), **_named("rating", "eurekube:index:Application"))
+    (refused,) = stub.Check(request).failures
+    assert refused.property == "instances.a.hostName"
+    assert eureka.asked == ["read"]  # of the update alone
+    # What moved away leaves its address to others.
+    assert not checked("billing", first.inputs, host_name="192.0.2.11").failures
+    assert not checked("orders").failures
+
+
+def test_two_resources_that_stand_at_one_address_go_on(stub: Any, eureka: FakeEureka, engine: Engine) -> None:
+    """An earlier release allowed it."""
+    both = [stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named(name))) for name in ("a", "b")]
+    again = [
+        stub.Check(proto.CheckRequest(olds=each.inputs, news=sent(GIVEN), **_named(name)))
+        for name, each in zip(("a", "b"), both, strict=True)
+    ]
+    assert [len(each.failures) for each in (*both, *again)] == [0, 1, 0, 0]
+    told = (
+        "the resource 'a' of this program registers the same application at this address and port (this one"
+    )
+    assert f"{told} was registered there before, and stays)" in engine.shown[-1].message
+    assert eureka.held == {}
+
+
+def test_what_stands_goes_on_beside_a_new_resource_that_is_checked_first(stub: Any, engine: Engine) -> None:
+    """The engine checks in an order of its own; the sentence is true in each."""
+    standing = stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named("old"))).inputs
+    stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"))
+    assert not stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named("new"))).failures
+    again = proto.CheckRequest(olds=standing, news=sent(GIVEN), **_named("old"))
+    assert not stub.Check(again).failures
+    told = (
+        "the resource 'new' of this program registers the same application at this address and port (this one"
+    )
+    assert f"{told} was registered there before, and stays)" in engine.shown[-1].message
+
+
+def test_who_shares_an_address_is_told_by_up_and_refresh(
+    stub: Any, eureka: FakeEureka, engine: Engine
+) -> None:
+    """It may have come at the same time, or since; an instance that is out of service is called by nobody."""
+    inputs = check(stub)
+    made = stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    engine.shown.clear()
+    ((key, ours),) = eureka.held.items()
+    stack = "stack/organization/other/dev/billing"
+    theirs = replace(ours, instance_id="theirs", metadata={**ours.metadata, "eurekube.owner": stack})
+    eureka.held[theirs.key] = theirs
+    stub.Check(proto.CheckRequest(olds=inputs, news=sent(GIVEN), **NAMED))
+    read = proto.ReadRequest(id=made.id, properties=made.properties, inputs=inputs, **NAMED)
+    assert stub.Read(read).properties == made.properties
+    told = [each.message for each in engine.shown]
+    assert len(told) == 2
+    for each in told:
+        assert "callers of BILLING find 192.0.2.10:8080 twice, since theirs is registered there" in each
+        assert f"belongs to {stack}" in each
+        assert "another hostName or port" in each
+    engine.shown.clear()
+    eureka.held[theirs.key] = replace(theirs, status=Status.OUT_OF_SERVICE)
+    stub.Read(read)
+    del eureka.held[theirs.key]
+    stub.Read(read)
+    assert engine.shown == []
+    # One of the same stack, which no program has any more, is found by a refresh.
+    eureka.held[theirs.key] = replace(theirs, metadata=ours.metadata)
+    stub.Check(proto.CheckRequest(olds=inputs, news=sent(GIVEN), **NAMED))
+    assert engine.shown == []
+    stub.Read(read)
+    assert len(engine.shown) == 1
+    assert key in eureka.held
+
+
+def test_the_error_of_an_address_that_is_taken_names_it_and_the_ways_out(
+    stub: Any, eureka: FakeEureka
+) -> None:
+    """Of another stack, and of an application that registered itself."""
+    inputs = check(stub)
+    stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    ((key, ours),) = eureka.held.items()
+    del eureka.held[key]
+    stack = "stack/organization/other/dev/billing"
+    for metadata, whose, more in (
+        ({"eurekube.owner": stack}, f"belongs to {stack}", ""),
+        ({}, "registered itself", ' and renewer="self"'),
+    ):
+        theirs = replace(ours, instance_id="theirs", metadata=metadata)
+        eureka.held = {theirs.key: theirs}
+        with pytest.raises(grpc.RpcError) as raised:
+            stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+        told = sentence(raised)
+        assert f"BILLING theirs at 192.0.2.10:8080 {whose}" in told
+        assert f'instanceId="theirs" and onConflict="adopt"{more}' in told
+        assert list(eureka.held) == [theirs.key]
+
+
+def configure(stub: Any, *, is_newer_engine: bool = True, **values: Any) -> None:
+    """Configure the provider as an engine does that knows refreshes before an update, or does not."""
+    stub.Handshake(proto.ProviderHandshakeRequest(supports_refresh_before_update=is_newer_engine))
+    stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, **values}), name="default"))
+
+
+def denied(_: Callable[[], Any]) -> Any:
+    """The password was changed."""
+    raise RegistryDenied("401", status_code=401)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_newer_engine", "asks"),
+    [
+        ({"refreshBeforeUpdate": True}, True, True),
+        ({"refreshBeforeUpdate": "true"}, True, True),
+        ({"refreshBeforeUpdate": True}, False, False),
+        ({"refreshBeforeUpdate": True, "offline": True}, True, False),
+        ({"refreshBeforeUpdate": False}, True, False),
+        ({}, True, False),
+    ],
+)
+def test_a_refresh_before_an_update_is_asked_for_where_it_is_configured(
+    stub: Any, eureka: FakeEureka, values: dict[str, Any], is_newer_engine: bool, asks: bool
+) -> None:
+    """By each answer with a state, a half-made one included; not of what a program only gets."""
+    configure(stub, is_newer_engine=is_newer_engine, **values)
+    inputs = check(stub)
+    made = stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    ((key, _),) = eureka.held.items()
+    state = {"olds": made.properties, "news": inputs, "id": made.id}
+    updated = stub.Update(proto.UpdateRequest(**state, **NAMED))
+    read = stub.Read(proto.ReadRequest(id=made.id, properties=made.properties, inputs=inputs, **NAMED))
+    eureka.fails = {"register": [lost], "deregister": [away] * 5}
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Update(proto.UpdateRequest(**{**state, "news": check(stub, zone="b")}, **NAMED))
+    answers = [made, updated, read, half_made(raised)]
+    assert [each.refresh_before_update for each in answers] == [asks] * 4
+    eureka.fails = {}
+    assert not stub.Read(proto.ReadRequest(id="/".join(key), **NAMED)).refresh_before_update
+
+
+@pytest.mark.parametrize("fails", [away, denied])
+def test_a_refresh_that_came_unasked_for_takes_the_state_as_it_is(
+    stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch, fails: Any
+) -> None:
+    """Where Eureka cannot be read, with a warning; what must have read it gets an error."""
+    configure(stub, refreshBeforeUpdate=True)
+    inputs = check(stub, metadata={"tier": as_secret("hidden-tier")})
+    made = stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    request = proto.ReadRequest(id=made.id, properties=made.properties, inputs=inputs, **NAMED)
+    eureka.held.clear()
+    eureka.fails = {"read": [fails] * 10}
+    engine.shown.clear()
+    found = stub.Read(request)
+    assert (found.id, found.properties, found.inputs) == (made.id, made.properties, inputs)
+    assert found.refresh_before_update
+    (warned,) = engine.shown
+    assert "was not compared with Eureka, so that the state is taken as it is" in warned.message
+    assert warned.urn == NAMED["urn"]
+    for said in ("true", "1", "yes"):
+        monkeypatch.setenv("EUREKUBE_MUST_READ", said)
+        with pytest.raises(grpc.RpcError):
+            stub.Read(request)
+    monkeypatch.setenv("EUREKUBE_MUST_READ", "false")
+    assert stub.Read(request).id == made.id
+    monkeypatch.delenv("EUREKUBE_MUST_READ")
+    configure(stub)
+    with pytest.raises(grpc.RpcError):
+        stub.Read(request)
+    eureka.fails = {}
+    assert stub.Read(request).id == ""
+
+
+def test_a_refresh_that_came_unasked_for_asks_nobody_offline(
+    stub: Any, eureka: FakeEureka, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preview runs where no server can be reached; a check for drift asks all the same."""
+    configure(stub, refreshBeforeUpdate=True)
+    inputs = check(stub)
+    made = stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
+    request = proto.ReadRequest(id=made.id, properties=made.properties, inputs=inputs, **NAMED)
+    eureka.held.clear()
+    monkeypatch.setenv("EUREKUBE_OFFLINE", "1")
+    asked = len(eureka.asked)
+    found = stub.Read(request)
+    assert (found.id, found.properties, len(eureka.asked)) == (made.id, made.properties, asked)
+    assert "EUREKUBE_OFFLINE says that nobody is asked" in engine.shown[-1].message
+    monkeypatch.setenv("EUREKUBE_MUST_READ", "1")
+    assert stub.Read(request).id == ""
+
+
+def listed(stub: Any, **asked: Any) -> tuple[list[str], str]:
+    """The ids that one page has, and how to go on."""
+    query = sent(asked.pop("query", {}))
+    answers = list(stub.List(proto.ListRequest(**{"token": TYPE, "query": query, **asked})))
+    more = [each.continuation.continuation_token for each in answers if each.HasField("continuation")]
+    assert len(more) < 2
+    return [each.result.id for each in answers if each.HasField("result")], "".join(more)
+
+
+def hold(eureka: FakeEureka, *ids: str, owner: str = "") -> None:
+    """Have Eureka hold instances of others."""
+    metadata = {"eurekube.owner": owner} if owner else {}
+    for number, id_ in enumerate(ids):
+        application, _, instance_id = id_.partition("/")
+        address = f"192.0.2.{100 + number}"
+        held = Instance(application, instance_id, address, address, Port(8080), metadata=metadata)
+        eureka.held[held.key] = held
+
+
+def test_a_list_comes_in_pages(stub: Any, eureka: FakeEureka) -> None:
+    """Each goes on after the last id of the one before, whatever came and went; the limit is of all."""
+    ids = [f"BILLING/vm-{number}" for number in range(5)]
+    hold(eureka, *ids, "RATING/vm-1")
+    assert listed(stub) == ([*ids, "RATING/vm-1"], "")
+    first, more = listed(stub, page_size=2)
+    assert first == ids[:2]
+    del eureka.held["BILLING", "vm-0"]
+    second, more = listed(stub, page_size=2, continuation_token=more)
+    assert second == ids[2:4]
+    assert listed(stub, page_size=2, continuation_token=more) == ([ids[4], "RATING/vm-1"], "")
+    first, more = listed(stub, page_size=2, limit=3)
+    assert listed(stub, page_size=2, limit=3, continuation_token=more) == ([ids[3]], "")
+    assert listed(stub, limit=3) == (ids[1:4], "")
+    assert listed(stub, token="eurekube:index:Application", page_size=1)[0] == ["BILLING"]
+
+
+@pytest.mark.parametrize("token", ["x", "2", "2 ", " x", "-1 x", "\u00b2 x", "9" * 5000 + " x"])
+def test_a_token_of_another_provider_continues_no_list(stub: Any, eureka: FakeEureka, token: str) -> None:
+    """It is refused in a sentence, whatever it is."""
+    hold(eureka, "BILLING/vm-1")
+    with pytest.raises(grpc.RpcError) as raised:
+        listed(stub, continuation_token=token)
+    assert "continues no list of this provider: begin anew" in sentence(raised)
+
+
+def test_a_list_is_asked_for_an_application_and_an_owner(stub: Any, eureka: FakeEureka) -> None:
+    """By what the schema says; of what is not known yet nothing is listed."""
+    hold(eureka, "BILLING/vm-1", "RATING/vm-1")
+    hold(eureka, "BILLING/vm-2", owner="stack/organization/other/dev/billing")
+    owned = {"owner": "stack/organization/other/dev/billing"}
+    assert listed(stub, query={"application": "billing"})[0] == ["BILLING/vm-1", "BILLING/vm-2"]
+    assert listed(stub, query={"application": "billing", **owned})[0] == ["BILLING/vm-2"]
+    assert listed(stub, query={"owner": ""})[0] == ["BILLING/vm-1", "RATING/vm-1"]
+    assert listed(stub, token="eurekube:index:Application", query=owned)[0] == ["BILLING"]
+    (answer,) = stub.List(proto.ListRequest(token=TYPE, query=sent({"application": UNKNOWN})))
+    assert answer.HasField("computed")
+    for asked in ({"query": {"aplication": "x"}}, {"token": "eurekube:index:Syncer"}):
+        with pytest.raises(grpc.RpcError) as raised:
+            listed(stub, **asked)
+        assert "application is one" in sentence(raised) or "nothing lists" in sentence(raised)
+
+
+STATELESS: dict[str, Any] = {"urn": f"urn:pulumi:dev::default::{TYPE}::Instance", "type": TYPE}
+"""What everybody's registration is called who runs ``pulumi do --stateless``."""
+
+
+def do(stub: Any, **values: Any) -> None:
+    """Configure the provider as that command does."""
+    urn = "urn:pulumi:dev::default::pulumi:providers:eurekube::"
+    stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, **values}), urn=urn, name=""))
+
+
+def all_are_refused(told: str, *acts: Callable[[], object]) -> None:
+    """Each act ends with an error that says this."""
+    for act in acts:
+        with pytest.raises(grpc.RpcError) as raised:
+            act()
+        assert told in sentence(raised)
+
+
+def do_create(stub: Any, **given: Any) -> Any:
+    """Check and create without a state."""
+    inputs = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **STATELESS))
+    assert not inputs.failures
+    return stub.Create(proto.CreateRequest(properties=inputs.inputs, **STATELESS))
+
+
+def do_read(stub: Any, id_: str) -> dict[str, Any]:
+    """Return a read's answer, as the engine hands it on."""
+    found = stub.Read(proto.ReadRequest(id=id_, **STATELESS))
+    return {"id": found.id, "inputs": found.inputs, "properties": found.properties}
+
+
+def do_patch(stub: Any, id_: str, **given: Any) -> Any:
+    """Read, check and update without a state."""
+    found = do_read(stub, id_)
+    news: Any = proto.CheckRequest(news=found["inputs"]).news
+    news.update(given)
+    checked = stub.Check(proto.CheckRequest(olds=found["inputs"], news=news, **STATELESS)).inputs
+    request = {"id": id_, "olds": found["properties"], "old_inputs": found["inputs"], "news": checked}
+    return stub.Update(proto.UpdateRequest(**request, **STATELESS))
+
+
+def do_delete(stub: Any, id_: str) -> None:
+    """Read and delete without a state."""
+    found = do_read(stub, id_)
+    stub.Delete(proto.DeleteRequest(id=found["id"], properties=found["properties"], **STATELESS))
+
+
+def test_without_a_state_only_a_named_owner_changes_anything(stub: Any, eureka: FakeEureka) -> None:
+    """Reading and listing need none; what to do instead is said."""
+    do(stub)
+    hold(eureka, "BILLING/vm-1")
+    assert do_read(stub, "BILLING/vm-1")["id"] == "BILLING/vm-1"
+    assert listed(stub)[0] == ["BILLING/vm-1"]
+    before = dict(eureka.held)
+    all_are_refused(
+        "leave out --stateless, and a stack owns it, or set doOwner",
+        lambda: do_create(stub, instanceId="vm-2"),
+        lambda: do_patch(stub, "BILLING/vm-1", zone="b"),
+        lambda: do_delete(stub, "BILLING/vm-1"),
+    )
+    assert eureka.held == before
+
+
+def test_without_a_state_an_owner_changes_what_is_its_own(stub: Any, eureka: FakeEureka) -> None:
+    """Each registration by itself: another one of the same owner stays as it is."""
+    do(stub, doOwner="alice")
+    made = [do_create(stub, instanceId=f"vm-{number}", hostName=f"192.0.2.{number}") for number in (1, 2)]
+    assert [each.id for each in made] == ["BILLING/vm-1", "BILLING/vm-2"]
+    owner = "stack/organization/pulumi:do/alice/BILLING/vm-1"
+    assert eureka.held["BILLING", "vm-1"].owner == owner
+    untouched = eureka.held["BILLING", "vm-2"]
+    do_patch(stub, "BILLING/vm-1", zone="b", metadata={"tier": "1"})
+    patched = eureka.held["BILLING", "vm-1"]
+    assert (patched.metadata["zone"], patched.metadata["tier"], patched.owner) == ("b", "1", owner)
+    assert patched.host_name == "192.0.2.1"
+    RUN_RESOURCES.__init__()  # type: ignore[misc]  # each command is a process of its own
+    do_delete(stub, "BILLING/vm-1")
+    assert eureka.held == {untouched.key: untouched}
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        "",
+        "cluster/prod/shop/rating",
+        "stack/organization/shop/dev/billing",
+        "stack/organization/default/dev/Instance",
+        "stack/organization/pulumi:do/bob/BILLING/vm-1",
+        "stack/organization/pulumi:do/alice/BILLING/vm-2",
+    ],
+)
+def test_without_a_state_nothing_of_others_is_changed(stub: Any, eureka: FakeEureka, owner: str) -> None:
+    """The engine's inputs, adoption included, give no right; nor is it created over."""
+    do(stub, doOwner="alice")
+    hold(eureka, "BILLING/vm-1", owner=owner)
+    before = dict(eureka.held)
+    all_are_refused(
+        "left as it is",
+        lambda: do_patch(stub, "BILLING/vm-1", zone="b", onConflict="adopt"),
+        lambda: do_delete(stub, "BILLING/vm-1"),
+        lambda: do_create(stub, instanceId="vm-1", onConflict="adopt", renewer="self"),
+    )
+    assert eureka.held == before
+
+
+def test_without_a_state_a_read_that_was_somebody_elses_gives_no_right(stub: Any, eureka: FakeEureka) -> None:
+    """It was this owner's when it was read, and is another one's when it is to be removed."""
+    do(stub, doOwner="alice")
+    do_create(stub, instanceId="vm-1")
+    found = do_read(stub, "BILLING/vm-1")
+    hold(eureka, "BILLING/vm-1", owner="cluster/prod/shop/rating")
+    before = dict(eureka.held)
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Delete(proto.DeleteRequest(id=found["id"], properties=found["properties"], **STATELESS))
+    assert "belongs to cluster/prod/shop/rating, not to" in sentence(raised)
+    assert eureka.held == before
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"doOwner": "al/ice"}, "doOwner must be"),
+        ({"organization": "acme/shop"}, "organization must have no slash"),
+        ({"instanceId": None}, "instanceId must be given"),
+        ({"type": "eurekube:index:Application"}, "use eurekube:index:Instance for each"),
+    ],
+)
+def test_without_a_state_what_could_not_be_told_apart_is_refused(
+    stub: Any, eureka: FakeEureka, given: dict[str, Any], told: str
+) -> None:
+    """An owner that is no name, an id that all would have, and many registrations at once."""
+    do(stub, **{"doOwner": "alice", **{name: given[name] for name in given if name in KEYS}})
+    type_ = given.get("type", TYPE)
+    named = {"urn": STATELESS["urn"].replace(TYPE, type_), "type": type_}
+    written = {**GIVEN, "instanceId": given.get("instanceId", "vm-1")}
+    if type_ != TYPE:
+        written = {"application": "billing", "port": 8080, "instances": {"a": {"hostName": "192.0.2.1"}}}
+
+    def create() -> None:
+        checked = stub.Check(proto.CheckRequest(news=sent(written), **named))
+        stub.Create(proto.CreateRequest(properties=checked.inputs, **named))
+
+    with pytest.raises(grpc.RpcError) as raised:
+        create()
+    assert told in sentence(raised)
+    assert eureka.held == {}
+
+
+def test_without_a_state_a_patch_keeps_the_place(stub: Any, eureka: FakeEureka) -> None:
+    """Another id is another registration, which a patch does not make."""
+    do(stub, doOwner="alice")
+    do_create(stub, instanceId="vm-1")
+    before = dict(eureka.held)
+    with pytest.raises(grpc.RpcError) as raised:
+        do_patch(stub, "BILLING/vm-1", instanceId="vm-2")
+    assert "keeps application and instanceId" in sentence(raised)
+    assert eureka.held == before
+
+
+def test_without_a_state_names_may_be_written_in_any_way(stub: Any, eureka: FakeEureka) -> None:
+    """In lower case and with spaces around them: who registered it can patch and remove it."""
+    do(stub, doOwner="alice")
+    do_create(stub, application=" billing ", instanceId=" vm-1 ")
+    assert eureka.held["BILLING", "vm-1"].owner == "stack/organization/pulumi:do/alice/BILLING/vm-1"
+    do_patch(stub, "billing/vm-1", zone="b")
+    assert eureka.held["BILLING", "vm-1"].metadata["zone"] == "b"
+    RUN_RESOURCES.__init__()  # type: ignore[misc]  # each command is a process of its own
+    do_delete(stub, " Billing/vm-1 ")
+    assert eureka.held == {}
+
+
+def test_without_a_state_a_patch_keeps_what_is_out_of_service(stub: Any, eureka: FakeEureka) -> None:
+    """The status that its owner enforced stays until a patch names another one."""
+    do(stub, doOwner="alice")
+    do_create(stub, instanceId="vm-1", status="OUT_OF_SERVICE")
+    do_patch(stub, "BILLING/vm-1", zone="b")
+    patched = eureka.held["BILLING", "vm-1"]
+    assert (patched.status, patched.metadata["zone"]) == (Status.OUT_OF_SERVICE, "b")
+    do_patch(stub, "BILLING/vm-1", status="UP")
+    assert eureka.held["BILLING", "vm-1"].status is Status.UP
+
+
+def test_without_a_state_another_connection_is_refused(
+    stub: Any, eureka: FakeEureka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A patch would register it there once more, and no deletion would find it."""
+    other, url = FakeEureka(), "http://other:8761/eureka"
+    monkeypatch.setattr(PEERS, "of", FakeServers({URL: eureka, url: other}))
+    do(stub, doOwner="alice", connections={"other": {"url": url}})
+    do_create(stub, instanceId="vm-1")
+    before = dict(eureka.held)
+    all_are_refused(
+        "nothing remembers a connection",
+        partial(do_patch, stub, "BILLING/vm-1", connection="other"),
+        partial(do_create, stub, instanceId="vm-2", connection="other"),
+    )
+    assert (eureka.held, other.held) == (before, {})
+
+
+def test_the_stack_that_everybody_has_registers_nothing(stub: Any, eureka: FakeEureka) -> None:
+    """Outside of a project: two people's would have one owner and one id, and take each other's place."""
+    named = {**NAMED, "urn": NAMED["urn"].replace("::shop::", "::default-global-project::")}
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.Check(proto.CheckRequest(news=sent(GIVEN), **named))
+    assert "run it in a project, or set organization to a name of your own" in sentence(raised)
+    configure(stub, organization="alice")
+    assert not stub.Check(proto.CheckRequest(news=sent(GIVEN), **named)).failures
+    assert eureka.held == {}

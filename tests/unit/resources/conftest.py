@@ -14,5 +14,9 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield loop
+    pending = asyncio.all_tasks(loop)  # outputs that nobody waited for
+    for task in pending:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
     loop.close()
     asyncio.set_event_loop(None)

@@ -32,7 +32,7 @@ def spec(**container: Any) -> dict[str, Any]:
 def transformed(
     transform: DrainBeforeStop, given: Any, kind: str = "kubernetes:apps/v1:Deployment"
 ) -> pulumi.ResourceTransformResult | None:
-    """What becomes of a resource with this spec."""
+    """Return the transformed resource of this spec."""
     props = {"apiVersion": "apps/v1", "kind": kind.rpartition(":")[2], "spec": given}
     return transform(
         pulumi.ResourceTransformArgs(
@@ -64,6 +64,16 @@ def test_workloads_drain(kind: str) -> None:
     assert made["minReadySeconds"] == 60
     assert pod["terminationGracePeriodSeconds"] == 90
     assert pod["containers"][0]["lifecycle"] == {"preStop": {"sleep": {"seconds": 60}}}
+
+
+def test_pods_wait_for_callers_where_that_is_asked_for() -> None:
+    """By the readiness gate, in place of minReadySeconds."""
+    result = transformed(DrainBeforeStop(SHORT, readiness_gate=True), spec(), "kubernetes:apps/v1:Deployment")
+    assert result is not None
+    made: Any = result.props["spec"]
+    assert "minReadySeconds" not in made
+    gates = made["template"]["spec"]["readinessGates"]
+    assert gates == [{"conditionType": "eurekube.io/callers-know"}]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +118,7 @@ def test_what_is_not_known_yet_hides_nothing_else(loop: asyncio.AbstractEventLoo
 
 
 def test_a_deadline_is_kept_or_raised_when_it_is_known(loop: asyncio.AbstractEventLoop) -> None:
-    """What another resource computes may be too short, or be compared with what is not known yet."""
+    """Another resource's value may be too short, or be unknown yet."""
 
     def deadline(**more: Any) -> Any:
         result = transformed(DrainBeforeStop(SHORT), {**spec(), **more})

@@ -69,7 +69,7 @@ def test_the_pickled_provider_is_frozen(provider: type[InstanceProvider | Applic
 def test_every_python_reads_what_another_wrote(
     provider: type[InstanceProvider | ApplicationProvider], protocol: int
 ) -> None:
-    """Whoever moves on to a newer Python, or back, keeps the stack."""
+    """A stack goes on under a newer Python, or an older one."""
     written = bytes((0x80, protocol)) + PICKLED[provider]
     assert type(pickle.loads(written)) is provider  # noqa: S301 - our own bytes
 
@@ -130,7 +130,7 @@ def test_public_names_are_there() -> None:
 
 
 def test_both_forms_of_the_arguments_are_the_same() -> None:
-    """Whoever writes a dictionary can write all that the class takes, and every argument is a property."""
+    """A dictionary takes all of the class's arguments, and every argument is a property."""
     names = {field.name for field in fields(EurekaInstanceArgs)}
     assert names == set(EurekaInstanceArgsDict.__annotations__)
     assert names == set(INPUTS) - {"service_url", "owner"}
@@ -161,7 +161,7 @@ def test_every_property_goes_to_eureka_and_comes_back(described: Property) -> No
 
 
 def test_every_property_is_an_output() -> None:
-    """What Eureka holds can be used by other resources."""
+    """Other resources can use Eureka's values."""
     declared = set(EurekaInstance.__annotations__)
     assert set() == {*INPUTS, *OUTPUTS} - declared - {"status_is_enforced", "seen_incarnation"}
     assert {*MEMBER_INPUTS, *MEMBER_OUTPUTS} == set(EurekaApplication.__annotations__)
@@ -225,7 +225,7 @@ loop.run_until_complete(look())
 
 @pytest.mark.parametrize("operation", ["preview", "update"])
 def test_what_is_not_in_the_state_is_an_output_all_the_same(operation: str) -> None:
-    """Whether nobody wrote it, or it was written or turned out to be its default; also in a preview."""
+    """An unwritten property and a default are outputs, also in a preview."""
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM, operation],
         env={**os.environ, "EUREKA_URL": "http://eureka:8761/eureka"},

@@ -27,7 +27,7 @@ def test_stacks_that_look_alike_stay_apart(one: str, other: str) -> None:
 
 @given(st.text(min_size=1, max_size=100), st.text(min_size=1, max_size=100))
 def test_every_stack_has_a_label_that_kubernetes_takes(project: str, stack: str) -> None:
-    """Whatever Pulumi allows in a name."""
+    """Any name that Pulumi allows has one."""
     assert LABEL_VALUE.fullmatch(stack_label(project, stack))
 
 

@@ -1,4 +1,4 @@
-"""What a lookup answers, as Pulumi takes it."""
+"""Lookups' results in Pulumi's form."""
 
 from __future__ import annotations
 

@@ -23,6 +23,8 @@ FULL: dict[str, Any] = {
     "allow": ["SHOP-REVIEW"],
     "eureka": "eu-west",
     "service_name": "vm-{application}",
+    "service_labels": {"app": "review"},
+    "service_annotations": {"example.com/team": "stars"},
     "headless": True,
     "attach_to": "review",
     "port": 8080,
@@ -33,6 +35,7 @@ FULL: dict[str, Any] = {
     "zones": {"dc1": "eu-1a"},
     "include_other_clusters": True,
     "hold_seconds": 60,
+    "max_services": 30,
     "paused": True,
 }
 

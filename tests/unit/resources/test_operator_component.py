@@ -83,6 +83,12 @@ def test_ports_of_eureka() -> None:
             "watch_namespaces must be a list, not generator",
         ),
         ({"watch_namespaces": {"shop": None}}, "watch_namespaces must be a list, not dict"),
+        ({"gate_namespaces": "shop"}, "gate_namespaces must be a list, not str: write it as ['shop']"),
+        ({"gate_namespaces": ["*", "Shop"]}, "gate_namespaces: 'Shop' must be a namespace's name"),
+        (
+            {"gate_namespaces": ["shop"], "watch_namespaces": ["team"]},
+            "gate_namespaces names shop, and watch_namespaces does not",
+        ),
         ({"watch_namespaces": [""]}, "watch_namespaces: '' must be a namespace's name"),
         ({"watch_namespaces": [1]}, "watch_namespaces: 1 must be a namespace's name"),
         (
@@ -279,18 +285,18 @@ def test_what_may_stand_together(given: dict[str, Any]) -> None:
     ],
 )
 def test_what_can_be_used(given: dict[str, Any]) -> None:
-    """Whatever can be read twice is a list."""
+    """Anything that can be read twice is a list."""
     args(**given).check()
 
 
 @pytest.mark.usefixtures("loop")
 def test_what_is_known_later_may_be_text() -> None:
-    """Which the engine tells once the program has ended."""
+    """The engine knows it once the program has ended."""
     args(environment={"RESYNC_SECONDS": "30", "LOG_LEVEL": pulumi.Output.secret("DEBUG")}).check()
 
 
 def test_both_forms_of_the_arguments_are_the_same() -> None:
-    """Whoever writes a dictionary can write all that the class takes, and gets the same."""
+    """A dictionary takes all of the class's arguments, with the same result."""
     assert {one.name for one in fields(EurekubeOperatorArgs)} == set(EurekubeOperatorArgsDict.__annotations__)
     keys = {one.name for one in fields(EurekaSecretArgs)}
     assert (

@@ -11,10 +11,12 @@ import pulumi
 import pytest
 
 from eurekube_provider import EurekaMirror, EurekaSyncer, EurekubeOperator
+from eurekube_provider.resources import program
 from eurekube_provider.resources.program import (
     ProgramError,
     check_component_aliases,
     leave_quietly_when_interrupted,
+    program_connection,
 )
 
 
@@ -76,3 +78,34 @@ def test_other_aliases_of_a_component_are_the_engines_business() -> None:
     renamed = pulumi.ResourceOptions(aliases=["urn:pulumi:dev::shop::eurekube:index:Syncer::former"])
     check_component_aliases("eurekube:index:Syncer", "it", renamed)
     check_component_aliases("eurekube:index:EurekaSyncer", "it", None)
+
+
+@pytest.mark.parametrize(
+    ("connections", "told"),
+    [
+        ("[pa55", "eurekube:connections must be an object"),
+        ('{"eu": {"url": "http://eu:8761/eureka", "pasword": "pa55"}}', "password is one"),
+    ],
+)
+def test_a_connection_that_no_resource_names_is_refused_as_well(
+    connections: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the program has made anything."""
+    values = {"eurekube:url": "http://eureka:8761/eureka", "eurekube:connections": connections}
+    monkeypatch.setattr(program, "get_config", values.get)
+    with pytest.raises(ProgramError) as raised:
+        program_connection()
+    assert told in str(raised.value)
+    assert "pa55" not in str(raised.value)
+
+
+def test_a_file_of_another_machine_is_refused_of_the_connection_that_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A laptop that registers at the default Eureka alone needs no authority of another one."""
+    connections = '{"eu": {"url": "https://eu:8761/eureka", "caFile": "/nowhere", "maxAnswerMib": 256}}'
+    values = {"eurekube:url": "http://eureka:8761/eureka", "eurekube:connections": connections}
+    monkeypatch.setattr(program, "get_config", values.get)
+    assert program_connection().service_urls == ("http://eureka:8761/eureka",)
+    with pytest.raises(ProgramError, match="the CA file /nowhere does not exist"):
+        program_connection("eu")

@@ -1,4 +1,4 @@
-"""What a program tells the check of secrets, and what the check leaves of it."""
+"""A program's report to the check of secrets, and the part that the check leaves."""
 
 from __future__ import annotations
 

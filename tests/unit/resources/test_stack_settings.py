@@ -1,4 +1,4 @@
-"""What the program of this project is told by its stack's configuration."""
+"""Settings of this project's program in its stack's configuration."""
 
 from __future__ import annotations
 

@@ -29,18 +29,25 @@ FULL: dict[str, Any] = {
     "secure_port": 8443,
     "advertise": "Auto",
     "nodes": 5,
+    "address": "198.51.100.7",
     "metadata": {"team": "stars"},
     "metadata_from_labels": ["version"],
     "metadata_from_pod_labels": ["pod-template-hash"],
+    "metadata_from_ports": {"management.port": "management"},
+    "metadata_from_annotations": {"team": "example.com/team"},
     "home_page_path": "/",
     "status_page_path": "/info",
     "health_check_path": "/health",
+    "health_check_port": "management",
     "renewal_interval_seconds": 10,
     "duration_seconds": 30,
     "policy": "Sync",
     "paused": False,
     "not_ready": "Remove",
     "on_termination": "OutOfService",
+    "remove_dead_self_registered": False,
+    "callers_seconds": "Computed",
+    "when_eureka_is_away": "Wait",
     "eureka": "eu-west",
 }
 
@@ -62,7 +69,8 @@ def test_every_argument_has_its_field_and_every_field_its_argument() -> None:
     schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     assert set(spec) == set(schema)
     assert set(spec["selector"]) == set(schema["selector"]["properties"])
-    assert set(spec["lease"]) == set(schema["lease"]["properties"])
+    for group in ("lease", "readinessGate"):
+        assert set(spec[group]) == set(schema[group]["properties"])
     syncer = Syncer.from_object({"metadata": {"namespace": "team", "name": "x"}, "spec": spec})
     assert (syncer.port, syncer.secure_port, syncer.eureka) == ("http", 8443, "eu-west")
 

@@ -38,7 +38,7 @@ read_all = functools.partial(yaml.load_all, Loader=Loader)
 
 @dataclass(frozen=True)
 class Done:
-    """What a command printed, and how it ended."""
+    """A command's output and exit code."""
 
     returncode: int
     stdout: str
@@ -431,7 +431,7 @@ def test_no_secret_is_made_where_somebody_else_makes_it_all() -> None:
 
 
 def test_the_operator_knows_the_stacks_named_connections(tmp_path: Path) -> None:
-    """What the stack registers there is renewed by it; credentials are in a Secret that the pods find."""
+    """The operator renews the stack's registrations there; the pods find the credentials in a Secret."""
     named = {"eu-1": {"url": "http://eu:8761/eureka", "user": "bridge", "password": "s3cret"}}
     config = (f"eurekube:connections={json.dumps(named)}", 'eurekube:operator={"networkPolicy": true}')
     objects = rendered(*config)[0]
@@ -477,7 +477,7 @@ def test_an_operator_with_a_file_or_a_secret_of_somebody_else_gets_no_connection
 
 
 def test_secrets_are_hidden_unless_asked_for() -> None:
-    """What is rendered ends up in logs."""
+    """A rendered program ends up in logs."""
     done = run("render", "--kubernetes", EUREKA_USER="bridge", EUREKA_PASSWORD="s3cret")
     assert "'[secret]'" in done.stdout
     assert "s3cret" not in done.stdout + done.stderr
@@ -655,7 +655,7 @@ def test_scalars_of_a_stack_are_read_as_pulumi_reads_them(tmp_path: Path) -> Non
 
 
 def test_registrations_are_checked_and_complete() -> None:
-    """What would be registered, with every default."""
+    """The output has each registration, with every default."""
     _, registrations = rendered()
     assert list(registrations) == ["billing"]
     expected = {
@@ -670,7 +670,7 @@ def test_registrations_are_checked_and_complete() -> None:
 
 
 def test_syncers_are_written_as_the_stack_says() -> None:
-    """Whatever a syncer has can be set in the stack's configuration, and nothing else is written."""
+    """The stack's configuration can set every field of a syncer, and nothing else is written."""
     entry = {
         "name": "cart",
         "namespace": "shop",

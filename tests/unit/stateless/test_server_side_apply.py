@@ -44,7 +44,8 @@ class Api(KubeAccess):
             return dict(body)
         if self.labels is None:
             raise KubernetesError("not found", status_code=404)
-        return {"metadata": {"name": "shop", "labels": self.labels}}
+        named = {"name": "shop", "labels": self.labels}
+        return {"apiVersion": "v1", "kind": "Namespace", "metadata": named}
 
 
 NAMESPACE: dict[str, Any] = {

@@ -1,0 +1,85 @@
+"""Eureka's list, page by page, for ``pulumi do ... list``: ids that can be read and imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.wording import nearest
+from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANCE_KIND
+from eurekube_provider.provider.protocol import provider_pb2 as proto
+from eurekube_provider.registrations.values import UNKNOWN
+
+LIST_INPUTS: Mapping[str, Mapping[str, str]] = {
+    INSTANCE_KIND.token: {
+        "application": "Only the instances of this application, in any case.",
+        "owner": "Only what this owner has registered, as Eureka names it.",
+    },
+    APPLICATION_KIND.token: {
+        "owner": "Only applications of which this owner has registered an instance, as Eureka names it.",
+    },
+}
+"""By a resource's type what may be asked of a list, and what that means."""
+
+_COUNT = re.compile("[0-9]{1,18}")
+
+
+def is_unknown(query: Mapping[str, Any]) -> bool:
+    """Return whether something is asked that is not known yet."""
+    return UNKNOWN in query.values()
+
+
+def ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> list[str]:
+    """The ids of a type that a query finds, in their order.
+
+    :raises ConfigurationError: there is no such type to list, or it cannot be asked so.
+    """
+    known = LIST_INPUTS.get(token)
+    if known is None:
+        raise ConfigurationError(f"nothing lists {token!r} (there are {', '.join(LIST_INPUTS)})")
+    for name in query:
+        if name not in known:
+            raise ConfigurationError(
+                f"a list of {token} cannot be asked for {name!r}; {nearest(name, known)}"
+            )
+    application, owner = (query.get(name) for name in ("application", "owner"))
+    found = [
+        each
+        for each in listed
+        if (application is None or each.application == str(application).upper())
+        and (owner is None or (each.owner or "") == owner)
+    ]
+    if token == APPLICATION_KIND.token:
+        return sorted({each.application for each in found})
+    return sorted("/".join(each.key) for each in found)
+
+
+def page(found: list[str], limit: int, page_size: int, continuation: str) -> list[Any]:
+    """The answers for one page, the last of which names the next one where there is more.
+
+    A token has how many were told, since each page is asked for with the limit of all, and the last one of
+    them: what comes or goes meanwhile moves no page.
+
+    :param limit: the most of all pages; below 1 no limit. So it is with ``page_size``, of one.
+    :raises ConfigurationError: the token is none of ours.
+    """
+    told, _, last = continuation.partition(" ")
+    if continuation and not (_COUNT.fullmatch(told) and last):
+        raise ConfigurationError(f"{continuation!r} continues no list of this provider: begin anew")
+    before = int(told or 0)
+    left = [id_ for id_ in found if id_ > last]
+    if limit > 0:
+        left = left[: max(limit - before, 0)]
+    shown = left[:page_size] if page_size > 0 else left
+    answers = [
+        proto.ListResponse(result=proto.ListResponse.Result(id=id_, name=id_.rpartition("/")[2]))
+        for id_ in shown
+    ]
+    if len(shown) < len(left):
+        token = f"{before + len(shown)} {shown[-1]}"
+        more = proto.ListResponse.Continuation(continuation_token=token)
+        answers.append(proto.ListResponse(continuation=more))
+    return answers
