@@ -22,7 +22,7 @@ class AvoidedPeers:
         self._until: dict[str, float] = {}
 
     def holds(self, peer: Peer) -> bool:
-        """Whether a server is avoided now."""
+        """Return whether a server is avoided now."""
         with self._lock:
             return self._until.get(peer.url, 0.0) > time.monotonic()
 

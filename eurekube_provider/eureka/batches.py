@@ -28,6 +28,7 @@ from eurekube_provider.eureka.notes import Notes, Order, now_ms, yielding_timest
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.successors import held_back_by_application, refusal
 from eurekube_provider.eureka.uncached_reads import UncachedReads
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ Held = Mapping[Key, Instance | None]
 _CANCEL_ATTEMPTS = 3
 
 
-def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance | None]:
+def read_many(peers: Peers, peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance | None]:
     """Read many instances from one server as it holds them now, past its caches, and renew them.
 
     Only for what is ours to renew: whatever else is read so lives for as long as it is looked at. Everybody
@@ -47,7 +48,7 @@ def read_many(peer: Peer, instances: Sequence[Instance]) -> dict[Key, Instance |
     held: dict[Key, Instance | None] = {}
     for chunk in batch.chunks(instances):
         items = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
-        for instance, answer in zip(chunk, peer.batch(items), strict=True):
+        for instance, answer in zip(chunk, peers.batch(peer, items), strict=True):
             if answer.status_code == 404:
                 held[instance.key] = None
             else:
@@ -61,7 +62,7 @@ def renew_and_read(peers: Peers, instances: Sequence[Instance]) -> UncachedReads
 
     :raises RegistryError: no server answered.
     """
-    return UncachedReads(*peers.everywhere(lambda peer: read_many(peer, instances)))
+    return UncachedReads(*peers.everywhere(lambda peer: read_many(peers, peer, instances)))
 
 
 def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:
@@ -75,8 +76,8 @@ def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures
 
     What may stand there is read first, with several servers also what was never seen: what another client
     registered at one of them a moment ago, or behind a split, gives way to nothing on those that it has not
-    reached. What was never seen is registered so that it gives way to what may stand there after all, and
-    what does stand there is read then.
+    reached. What was never seen, or was written a moment ago, is registered so that it gives way to what may
+    stand there after all, and what does stand there is read then.
 
     :param orders: no key is there twice.
     :returns: what was not done, and why.
@@ -87,17 +88,28 @@ def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures
         raise LeadershipLost(f"{len(orders)} changes: not begun, since another replica may lead by now")
     leaving = [order for order in orders if order.change.action is Action.DEREGISTER]
     wanted = [order for order in orders if order.change.action is not Action.DEREGISTER]
-    new = {order.key for order in wanted if notes.is_new(order.key)}
+    over = _giving_way(notes, wanted)
+    new = {order.key for order in wanted if order.key not in over and notes.is_new(order.key)}
     are_several = len(peers.peers) > 1
-    looked_at = [order.change.instance for order in orders if are_several or order.key not in new]
+    looked_at = [
+        order.change.instance
+        for order in orders
+        if order.key not in over and (are_several or order.key not in new)
+    ]
     reads = renew_and_read(peers, looked_at) if looked_at else UncachedReads({}, {})
     held = {order.key: reads.newest(order.key) for order in orders}
     failures = _conflicts(notes, orders, held)
-    new = {key for key in new if held[key] is None}
-    fresh = [order for order in wanted if order.key in new]
-    known = [order for order in wanted if order.key not in new and order.key not in failures]
+    stamp = yielding_timestamp()
+    yielding = over | {
+        order.key: replace(order.change.instance, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY)
+        for order in wanted
+        if order.key in new and held[order.key] is None
+    }
+    known = [order for order in wanted if order.key not in yielding and order.key not in failures]
     if wanted:
-        failures |= _register(peers, notes, fresh, _replicas(notes, known, held), reads)
+        given_way = [order for order in wanted if order.key in yielding]
+        replicas = _replicas(notes, known, held)
+        failures |= _register(peers, notes, given_way, yielding, replicas, reads)
     going = [order.change.instance for order in leaving if order.key not in failures]
     there = [one for one in going if held[one.key] is not None]
     if there:
@@ -107,6 +119,18 @@ def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures
             notes.leaving(one)
             notes.gone(one)
     return failures
+
+
+def _giving_way(notes: Notes, orders: Sequence[Order]) -> dict[Key, Instance]:
+    """Return what is to be sent over what is known to stand there, newer than that by a millisecond."""
+    sent: dict[Key, Instance] = {}
+    for order in orders:
+        have = notes.known_under(order)
+        if have is not None:
+            update = rules.next_write(notes.wanted_over(order.change.instance, have), have, now_ms=0)
+            if update is not None:
+                sent[order.key] = replace(update, unknown_fields=EMPTY)
+    return sent
 
 
 def _conflicts(notes: Notes, orders: Sequence[Order], held: Held) -> Failures:
@@ -133,30 +157,36 @@ def _replicas(notes: Notes, orders: Sequence[Order], held: Held) -> list[Instanc
 
 
 def _register(
-    peers: Peers, notes: Notes, fresh: Sequence[Order], replicas: Sequence[Instance], reads: UncachedReads
+    peers: Peers,
+    notes: Notes,
+    orders: Sequence[Order],
+    yielding: Mapping[Key, Instance],
+    replicas: Sequence[Instance],
+    reads: UncachedReads,
 ) -> Failures:
-    """Register what was never seen, giving way, and ``replicas`` where ``reads`` does not show them."""
-    stamp = yielding_timestamp()
-    yielding = [
-        replace(order.change.instance, last_dirty_timestamp_ms=stamp, unknown_fields=EMPTY) for order in fresh
-    ]
+    """Register what gives way, and ``replicas`` where ``reads`` does not show them.
+
+    :param orders: of what gives way.
+    """
+    sent = [*yielding.values(), *replicas]
     is_noted = threading.Event()
-    failures, held = _send(peers, notes, [*yielding, *replicas], reads, is_noted, shows_newer=bool(yielding))
-    failures |= _conflicts(notes, fresh, held)
+    failures, held = _send(peers, notes, sent, reads, is_noted, shows_newer=bool(yielding))
+    failures |= _conflicts(notes, orders, held)
     # Ours, and not as wanted: to be written anew.
     wrong = [
         order
-        for order in fresh
+        for order in orders
         if order.key not in failures and order.key in held
-        if held[order.key].last_dirty_timestamp_ms != stamp
+        if held[order.key].last_dirty_timestamp_ms != yielding[order.key].last_dirty_timestamp_ms
     ]
     unsettled = failures.keys() | {order.key for order in wrong}
-    for one in (*yielding, *replicas):
+    for one in sent:
         if one.key not in unsettled:
-            notes.registered(one)
+            # As a server says: a person may have set a status over it meanwhile.
+            notes.registered(held[one.key] if one.key in yielding and one.key in held else one)
     is_noted.set()
     if wrong:
-        failures |= _register(peers, notes, (), _replicas(notes, wrong, held), UncachedReads({}, {}))
+        failures |= _register(peers, notes, (), {}, _replicas(notes, wrong, held), UncachedReads({}, {}))
     return failures
 
 
@@ -187,7 +217,7 @@ def _send(
     lacking = [one for one in sent if not stands(one)]
     try:
         answers, _ = peers.everywhere(
-            lambda peer: _register_on(peer, notes, lacking, is_due, shows_newer=shows_newer),
+            lambda peer: _register_on(peers, peer, notes, lacking, is_due, shows_newer=shows_newer),
             asks_avoided=True,
         )
     except LeadershipLost:
@@ -206,6 +236,7 @@ def _send(
 
 
 def _register_on(
+    peers: Peers,
     peer: Peer,
     notes: Notes,
     instances: Sequence[Instance],
@@ -226,13 +257,15 @@ def _register_on(
         if shows_newer:
             reads_back[0] = batch.heartbeat(chunk[0], batch.OLDEST_TIMESTAMP_MS)
         try:
-            answers = peer.batch([*map(batch.register, chunk), *reads_back])[len(chunk) :]
+            answers = peers.batch(peer, [*map(batch.register, chunk), *reads_back])[len(chunk) :]
         except RegistryUnreachable:
             notes.table.unanswered_many(chunk)
             raise
+        notes.table.took(peer.url, chunk)
+        notes.sent(peer.url, len(chunk))
         if shows_newer and answers[0].status_code != 404 and answers[0].instance is None:
             # A server that does not say what it holds (syncWhenTimestampDiffers off).
-            held = read_many(peer, chunk)
+            held = read_many(peers, peer, chunk)
             answers = [batch.ItemResponse(200 if held[one.key] else 404, held[one.key]) for one in chunk]
         for instance, answer in zip(chunk, answers, strict=True):
             if answer.status_code == 404:
@@ -249,6 +282,7 @@ def _register_on(
 
 def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures:
     """Remove from every server, and read whether it is gone."""
+    stays = held_back_by_application(peers, notes.table, leaving)
     for instance in leaving:
         notes.leaving(instance)
     is_noted = threading.Event()
@@ -256,11 +290,16 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
     def is_due(one: Instance) -> bool:
         return not is_noted.is_set() or not notes.table.holds(one.key)
 
+    def at(peer: Peer, items: Sequence[Instance]) -> list[Instance]:
+        """Return what is to leave a server: one that gave no answer a moment ago is asked all the same."""
+        said = {name: held.get(peer.url) for name, held in stays.items()}
+        return [one for one in items if isinstance(said.get(one.application), RegistryUnreachable | None)]
+
     left = leaving
     for _ in range(_CANCEL_ATTEMPTS):
         items = left
         held, silent = peers.everywhere(
-            lambda peer: _cancel_on(peer, items, is_due),  # noqa: B023 - used at once
+            lambda peer: _cancel_on(peers, peer, notes, at(peer, items), is_due),  # noqa: B023 - used at once
             asks_avoided=True,
         )
         left = [instance for instance in left if any(instance.key in keys for keys in held.values())]
@@ -277,14 +316,24 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
         )
         for one in left
     }
+    for one in leaving:
+        stays_at = refusal(stays.get(one.application, {}))
+        if stays_at is not None:
+            failures[one.key] = stays_at
     for instance in leaving:
         if instance.key not in failures:
-            notes.gone(instance)
+            notes.gone(instance, is_read_back=len(peers.peers) == 1)
     is_noted.set()
     return failures
 
 
-def _cancel_on(peer: Peer, instances: Sequence[Instance], is_due: Callable[[Instance], bool]) -> set[Key]:
+def _cancel_on(
+    peers: Peers,
+    peer: Peer,
+    notes: Notes,
+    instances: Sequence[Instance],
+    is_due: Callable[[Instance], bool],
+) -> set[Key]:
     """Remove from one server, and read; what it holds all the same, and nobody else has registered since.
 
     :param is_due: asked before each batch whether something is still to be removed.
@@ -292,7 +341,8 @@ def _cancel_on(peer: Peer, instances: Sequence[Instance], is_due: Callable[[Inst
     held: set[Key] = set()
     for chunk in _chunks(instances, is_due):
         reads_back = [batch.heartbeat(instance, batch.OLDEST_TIMESTAMP_MS) for instance in chunk]
-        answers = peer.batch([*map(batch.cancel, chunk), *reads_back])[len(chunk) :]
+        answers = peers.batch(peer, [*map(batch.cancel, chunk), *reads_back])[len(chunk) :]
+        notes.sent(peer.url, len(chunk))
         for instance, answer in zip(chunk, answers, strict=True):
             found = None if answer.status_code == 404 else answer.instance or peer.read(*instance.key)
             if found is not None and rules.came_back(found, instance):

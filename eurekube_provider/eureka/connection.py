@@ -11,10 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
+from eurekube_provider.core.registry import EUREKA, Capabilities
 from eurekube_provider.eureka import windows
+
+MAX_ANSWER_MIB, MOST_MIB = windows.LARGEST_ANSWER // 2**20, 4096
+"""The default of ``max_answer_mib``, and the largest one."""
 
 Known = Callable[[str], str | None]
 """Looks up what is said under a name such as ``ca-file``; None where nothing is."""
@@ -46,6 +51,9 @@ class Connection:
         the key may lie in the certificate's file.
     :param proxy: URL of a proxy; None for HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment.
     :param mode: how many changes at once are sent.
+    :param read_timeout_seconds: how long a server may be silent, and how long its whole answer may take; a
+        large one more, in proportion to what has come (:mod:`~eurekube_provider.runtime.bounded_http`).
+    :param max_answer_mib: the largest answer that is read, in MiB, also once it is decompressed.
     """
 
     service_urls: tuple[str, ...]
@@ -61,6 +69,14 @@ class Connection:
     connect_timeout_seconds: float = windows.CONNECT_TIMEOUT
     read_timeout_seconds: float = windows.READ_TIMEOUT
 
+    capabilities: ClassVar[Capabilities] = EUREKA
+    max_answer_mib: int = MAX_ANSWER_MIB
+
+    @property
+    def max_answer_bytes(self) -> int:
+        """The largest answer that is read."""
+        return self.max_answer_mib * 2**20
+
     @classmethod
     def parse(
         cls,
@@ -75,6 +91,7 @@ class Connection:
         proxy: str | None = None,
         zone: str | None = None,
         mode: str | None = None,
+        max_answer_mib: int | str | None = None,
     ) -> Connection:
         """Build a connection from what people write, e.g. Spring's ``defaultZone``.
 
@@ -83,8 +100,10 @@ class Connection:
             stands.
         :param zone: servers of this zone are asked first.
         :param mode: the value of a :class:`BatchMode`; None for ``auto``.
+        :param max_answer_mib: None for 128.
         :raises ConfigurationError: no URL, a URL that is none, two different credentials, a token beside
-            them, no such file, a zone that no server stands in, a proxy that is none, no such mode.
+            them, no such file, a zone that no server stands in, a proxy that is none, no such mode, a size
+            that is none.
         """
         texts = service_urls.split(",") if isinstance(service_urls, str) else list(service_urls)
         urls: dict[str, str] = {}
@@ -133,11 +152,13 @@ class Connection:
             user=user or None,
             password=password,
             token=token or None,
+            proxy=proxy or None,
+            mode=BatchMode(mode or BatchMode.AUTO),
+            max_answer_mib=_mebibytes(max_answer_mib or MAX_ANSWER_MIB),
+            # Last: some are told of all else, and not of a file that is on another machine.
             ca_file=_file("CA file", ca_file),
             client_certificate=_file("client certificate", client_certificate),
             client_key=_file("client key", client_key),
-            proxy=proxy or None,
-            mode=BatchMode(mode or BatchMode.AUTO),
         )
 
     @classmethod
@@ -163,6 +184,7 @@ NAMES = (
     "proxy",
     "zone",
     "mode",
+    "max-answer-mib",
 )
 """What :meth:`Connection.configured` asks for."""
 
@@ -170,7 +192,7 @@ NAMES = (
 def from_environment(
     name: str, environment: Mapping[str, str] = os.environ, prefix: str = "EUREKA_"
 ) -> str | None:
-    """What the environment says under one of :data:`NAMES`: ``EUREKA_CA_FILE`` ...
+    """Return the setting of the environment under one of :data:`NAMES`: ``EUREKA_CA_FILE`` ...
 
     :raises ConfigurationError: the file with the password or token cannot be read.
     """
@@ -198,7 +220,7 @@ def read_secret(path: str, where: str) -> str:
         secret = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise ConfigurationError(f"{where}: {path} cannot be read ({reason})") from None
+        raise FileUnreadable(f"{where}: {path} cannot be read ({reason})") from None
     if not secret:
         raise ConfigurationError(f"{where}: {path} is empty: write the secret into it, on one line")
     if len(secret.splitlines()) > 1:
@@ -244,7 +266,9 @@ def _split_zone(text: str) -> tuple[str, str]:
 
 
 def _is_proxy(url: str) -> bool:
-    """Whether a text is the URL of a proxy that can be asked; one without a scheme is taken for http."""
+    """Return whether a text is the URL of a proxy that can be asked; one without a scheme is taken for
+    http.
+    """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -252,15 +276,24 @@ def _is_proxy(url: str) -> bool:
         return False
 
 
+def _mebibytes(given: int | str) -> int:
+    text = str(given).strip()
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_MIB):
+        raise ConfigurationError(
+            f"Eureka's max-answer-mib {text!r} must be a number of MiB from 1 to {MOST_MIB}"
+        )
+    return int(text)
+
+
 def _file(what: str, path: str | Path | None) -> Path | None:
     """A file that must be there if it is named.
 
-    :raises ConfigurationError: it is not.
+    :raises FileUnreadable: it is not.
     """
     if not path:
         return None
     if not Path(path).is_file():
-        raise ConfigurationError(f"the {what} {path} does not exist")
+        raise FileUnreadable(f"the {what} {path} does not exist")
     return Path(path)
 
 
@@ -269,6 +302,11 @@ def _unusable(*urls: str) -> ConfigurationError:
 
     A sign that was not percent-encoded ends the password early, so that none of the URL's parts is safe.
     """
+    if any(url.startswith(("zookeeper://", "zookeepers://")) for url in urls):
+        return ConfigurationError(
+            "a zookeeper:// URL leads to a ZooKeeper, where only syncers register: stacks, imports, mirrors,"
+            " drain and undrain are for Eureka; name the ZooKeeper as a connection of the operator"
+        )
     which = "an Eureka URL" if any("@" in url for url in urls) else f"the Eureka URL {urls[0]!r}"
     return ConfigurationError(
         f"{which} cannot be used: it must look like http://host:8761/eureka or https://host/eureka, without"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import Cluster, place_mark
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
-from eurekube_provider.core.registry import Condition, Figures, RegistryListener
+from eurekube_provider.core.registry import Condition, Figures, Reading, RegistryListener
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
@@ -26,16 +27,13 @@ from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.stacks import Stacks
 from eurekube_provider.eureka.rules import Ownership, is_of_stack
 from eurekube_provider.eureka.self_preservation import RenewalShare
-from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.eureka.uncached_reads import Refused, read_each
 from eurekube_provider.eureka.writer import Writer
 
 _log = logging.getLogger(__name__)
 
 APPLY_THREADS = 8
 """How many changes of one kind are under way at once."""
-
-FEWEST_TO_WARN_OF = 20
-"""In smaller registries a share says little."""
 
 
 class EurekaRegistry:
@@ -156,6 +154,10 @@ class EurekaRegistry:
         """Return who has instances, or has some that callers find by this name."""
         return set(self.table.owners_called(called)) if called else self.table.owners()
 
+    def clusters(self) -> set[str]:
+        """Return the names of the clusters whose syncers have instances."""
+        return self.table.clusters()
+
     def up(self, *, owner: str = "", cluster: str = "") -> int:
         """Return how many instances of an owner, or of a cluster's syncers, are UP."""
         return self.table.up(owner=owner, cluster=cluster)
@@ -163,6 +165,20 @@ class EurekaRegistry:
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan on behalf of ``owner``, alone or with others' that wait as well."""
         return self._coalescer.apply(plan, owner, leases=max(self._expected, len(self.renewals)))
+
+    def read_everywhere(self, keys: Iterable[Key]) -> Reading:
+        """Read what each server that answers holds at this moment.
+
+        :raises RegistryError: no server answers.
+        """
+        wanted = list(keys)
+        refused: Refused = {}  # one that is refused for good keeps no other one unread
+        answers, _ = self.peers.everywhere(
+            lambda peer: read_each(peer, wanted, refused),
+            asks_avoided=True,
+            grace_seconds=windows.READING_GRACE,
+        )
+        return Reading(answers)
 
     def keep(self, instance: Instance) -> None:
         """Renew what stands there already."""
@@ -196,7 +212,9 @@ class EurekaRegistry:
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """Return what metrics tell; in full, also what the servers' front pages show."""
-        share, counts, started = self._share, self.renewals.counts, self.restarts.started_by_url
+        held, counts, started = len(self.renewals), self.renewals.counts, self.restarts.started_by_url
+        # The list is up to half a minute old, and lacks what was registered since.
+        share = replace(self._share, held=held, registered=max(self._share.registered, held))
         pages = {peer.url: self._front_pages.latest(peer.url) for peer in self.peers.peers if in_full}
         return Figures(
             servers=[
@@ -205,7 +223,7 @@ class EurekaRegistry:
             ],
             read_at=self.reachability.read_at,
             registered=share.registered,
-            held=len(self.renewals),
+            held=held,
             share=share.share,
             warning=share.warning,
             renewals_last_minute=share.renewals_last_minute,
@@ -235,15 +253,24 @@ class EurekaRegistry:
         self.stacks.stand_by()
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
-        """Read what another replica may have registered so shortly before that no list shows it yet."""
+        """Read what another replica may have registered so shortly before that no list shows it yet.
+
+        Whoever owns what nobody knew of is told: it may be in the way of whoever asks.
+        """
         if not known_too and not self.reachability.lags:
             return
         asked = [key for key in keys if known_too or self.table.is_new(key)]
         for key, found in read_each(self.peers, asked).items():
             if found is None:
-                self.table.gone(key)
+                self.renewals.remove(key)
+                if place_mark(key[0], self._ownership.cluster.name) in key[1]:
+                    self.table.gone(key)
+                else:
+                    self.table.unseen(key)
             else:
+                is_news = not self.table.holds(key)
                 self.table.found(found)
+                self.table.tell([found.owner] if is_news else ())
 
     def _read(self, registered: int) -> None:
         """Tell whoever follows of a reading, and say so once when our part in the registry is a danger.
@@ -254,7 +281,7 @@ class EurekaRegistry:
         count, before = len(self.renewals), self._share.warning
         servers = len(self.peers.peers) if self.peers.uses_batches(count) else 1
         self._share = share = RenewalShare(count, registered, self.renewals.counts.last_minute / servers)
-        if share.warning and not before and registered >= FEWEST_TO_WARN_OF:
+        if share.warning and not before:
             _log.warning("a large part of Eureka depends on this operator", extra={"hint": share.warning})
         for was_read in self._followers:
             was_read()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.plan import Change, whose
+from eurekube_provider.core.plan import Action, Change, whose
+from eurekube_provider.core.self_registered import is_unrenewed
 from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.table import Table
 
@@ -26,19 +28,24 @@ class Order:
 
     def may_have(self, have: Instance) -> bool:
         """Return whether the owner has it, or still the one from whom the plan takes it over."""
-        change = self.change
-        is_adopted = change.adopts and change.actual is not None and have.owner == change.actual.owner
-        return have.owner == self.owner or is_adopted
+        change, actual = self.change, self.change.actual
+        if have.owner == self.owner:
+            return True
+        if not change.adopts or actual is None or have.owner != actual.owner:
+            return False
+        return change.action is not Action.DEREGISTER or is_unrenewed(have, actual)
 
 
 class Notes:
     """The notes of a stack's run or of a command: they renew nothing, and no list tells them what is new.
 
     A registry, which renews and reads lists, adds that.
+
+    :param sent: called where a server, by its URL, answered to so many registrations or removals more.
     """
 
-    def __init__(self, table: Table) -> None:
-        self.table = table
+    def __init__(self, table: Table, sent: Callable[[str, int], None] = lambda _, __: None) -> None:
+        self.table, self.sent = table, sent
 
     def registered(self, instance: Instance) -> None:
         """``instance`` stands in Eureka as it is here."""
@@ -51,8 +58,11 @@ class Notes:
         """An uncached read found ``instance`` under another owner: it is not ours any more."""
         self.table.found(instance)
 
-    def gone(self, instance: Instance) -> None:
-        """``instance`` was removed from each server that could be asked, or none holds it."""
+    def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002 - a registry asks
+        """``instance`` was removed from each server that could be asked, or none holds it.
+
+        :param is_read_back: whether a server that is alone said afterwards that it holds it no more.
+        """
         self.table.removed(instance)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:  # noqa: ARG002 - a registry knows
@@ -71,6 +81,10 @@ class Notes:
     def is_new(self, key: Key) -> bool:  # noqa: ARG002 - who reads no list knows of none
         """Return whether nothing stands or stood lately under a key; False too where what is known is old."""
         return False
+
+    def known_under(self, order: Order) -> Instance | None:  # noqa: ARG002 - who renews nothing is never sure
+        """Return what an update is written over without a read before, see :func:`.rules.may_give_way`."""
+        return None
 
     def wanted_over(self, want: Instance, have: Instance | None) -> Instance:
         """Return what was planned for something else than what stands there, as it is wanted over that."""

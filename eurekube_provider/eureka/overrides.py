@@ -6,9 +6,10 @@ What is set here is an override: it stands over what the instance's owner says, 
 from __future__ import annotations
 
 import difflib
+import itertools
 import time
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Key, Status
@@ -16,7 +17,7 @@ from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
-from eurekube_provider.eureka.uncached_reads import read_each, read_everywhere
+from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_each, read_everywhere
 from eurekube_provider.eureka.writer import Writer
 
 _ASKED_AT_ONCE = 20
@@ -50,13 +51,38 @@ class StatusByServer:
         return not any(self.statuses.values())
 
 
-def instances_named(peers: Peers, word: str) -> list[Instance]:
-    """The instances of an application, in any case, or the one with this id, in whatever application.
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The instances that a word names.
 
-    Those of an application are the ones that a server lists, of which each is read by itself: one that is
-    gone is left out, one that came within the last half a minute may be missing. An id is found at once.
+    :ivar held: those that a server holds, as they are now; as listed where only servers may hold one that do
+        not answer.
+    :ivar beyond: those that no request can name, or of which a server refuses to say anything; as listed.
+    :ivar unseen: those that a list shows as UP, and that no server holds by the uncached read. A list is
+        older than that; but what it still shows when it is younger is there, under whatever id.
+    """
 
-    What no request can name is as it was listed: see :func:`can_be_asked_for`.
+    held: tuple[Instance, ...] = ()
+    beyond: tuple[Instance, ...] = ()
+    unseen: tuple[Instance, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.held or self.beyond or self.unseen)
+
+    def __iter__(self) -> Iterator[Instance]:
+        """Each of them, in the order of their names."""
+        return iter(sorted((*self.held, *self.beyond, *self.unseen), key=lambda one: one.key))
+
+    def only(self, is_meant: Callable[[Instance], bool]) -> Named:
+        """Return those that are meant."""
+        return Named(*(tuple(filter(is_meant, some)) for some in (self.held, self.beyond, self.unseen)))
+
+
+def instances_named(peers: Peers, word: str) -> Named:
+    """Find the instances of an application, in any case, or the one with this id, in whatever application.
+
+    Those of an application are the ones that a server lists, of which each is read by itself: one that came
+    within the last half a minute may be missing. An id is found at once.
 
     :raises RegistryRejected: there is none; names what comes near.
     :raises RegistryError: no server answers.
@@ -64,11 +90,11 @@ def instances_named(peers: Peers, word: str) -> list[Instance]:
     listed, _ = peers.list_everywhere()
     found = [one for one in listed if one.application == word.upper()]
     found = found or [one for one in listed if one.instance_id == word]
-    if not found:
+    named = read_named(peers, found)
+    if not named and not path_problem(word):
         one = peers.find(word)
-        found = [one] if one is not None else []
-    found = _that_stand(peers, found)
-    if not found:
+        named = Named((one,) if one is not None else ())
+    if not named:
         applications = sorted({one.application for one in listed} - {word.upper()})
         near = difflib.get_close_matches(word.upper(), applications, n=1)
         near = near or difflib.get_close_matches(
@@ -79,27 +105,51 @@ def instances_named(peers: Peers, word: str) -> list[Instance]:
             f"Eureka has neither an application nor an instance {word}; {hint}"
             " (what came within the last half a minute may not be listed yet, and is found by its id)"
         )
-    return sorted(found, key=lambda one: one.key)
+    return named
 
 
-def _that_stand(peers: Peers, listed: Sequence[Instance]) -> list[Instance]:
-    """What is held still, as it is now; what only servers may hold that do not answer, as it was listed."""
-    named = [one for one in listed if can_be_asked_for(one)]
-    if not named:
-        return list(listed)
-    reads = read_everywhere(peers, [one.key for one in named])
-    read = ((one, reads.newest(one.key)) for one in named)
-    stand = [found or one for one, found in read if found is not None or reads.failures]
-    return [*stand, *(one for one in listed if not can_be_asked_for(one))]
+def read_named(peers: Peers, listed: Sequence[Instance]) -> Named:
+    """Read what was listed past the servers' caches.
+
+    :raises RegistryError: no server answers.
+    """
+    asked = [one for one in listed if can_be_asked_for(one)]
+    refused: Refused = {}
+    reads = read_everywhere(peers, [one.key for one in asked], refused) if asked else UncachedReads({}, {})
+    held: list[Instance] = []
+    beyond = [one for one in listed if not can_be_asked_for(one)]
+    unseen: list[Instance] = []
+    for one in asked:
+        found = reads.newest(one.key)
+        if found is None and one.key in refused:
+            beyond.append(replace(one, unreadable=f"{refused[one.key]}"))
+        elif found is not None or reads.failures:
+            held.append(found or one)
+        elif one.status is Status.UP:
+            unseen.append(one)
+    return Named(*(tuple(sorted(some, key=lambda one: one.key)) for some in (held, beyond, unseen)))
 
 
 def can_be_asked_for(instance: Instance) -> bool:
-    """Whether a request can name it: a server lets it register, and refuses its id in every URL."""
-    return not path_problem(instance.instance_id)
+    """Return whether a request can name it: a server lets it register, and refuses its id in every URL."""
+    return not any(map(path_problem, instance.key))
+
+
+def still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Instance]:
+    """Return those of instances that a server lists, and does not say in its delta to have been deregistered.
+
+    :raises RegistryError: no server answers.
+    """
+    listed, _ = peers.list_everywhere()
+    keys = {one.key for one in listed}
+    deltas, _ = peers.each(lambda peer: peer.changes_unless(b""))
+    told = (found[1].gone for found in deltas.values() if found is not None and found[1] is not None)
+    gone = set(itertools.chain.from_iterable(told))
+    return [one for one in instances if one.key in keys - gone]
 
 
 def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bool:
-    """Whether callers find an instance of the application on every server that answers.
+    """Return whether callers find an instance of the application on every server that answers.
 
     A server's list names the others. Whether they are UP is read one by one: what a list says of them may
     have been true half a minute ago.
@@ -116,7 +166,7 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
     others.sort(key=lambda one: one.status is not Status.UP)  # it is soon found out where one is UP
     found_up: set[str] = set()
     for some in batch.chunks(others, _ASKED_AT_ONCE):
-        reads = read_everywhere(peers, [one.key for one in some])
+        reads = read_everywhere(peers, [one.key for one in some], Refused())
         for url, held in reads.by_url.items():
             if any(one is not None and one.status is Status.UP for one in held.values()):
                 found_up.add(url)
@@ -135,7 +185,9 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     return read_statuses(peers, instances)
 
 
-def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
+def put_back(
+    peers: Peers, instances: Sequence[Instance], *, also_registered_out: bool = False
+) -> list[StatusByServer]:
     """Clear each one's override on every server, and read what came of it.
 
     Who says DOWN meanwhile shows as DOWN over an override, and stays so; anything else is UP at once.
@@ -145,9 +197,11 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     status that it gave, after it was cleared. So with several servers it is read, and cleared again, until
     neither has come back for :data:`.windows.REPLICATED`, for at most :data:`.windows.LONGEST_STATUS_POLL`.
 
+    :param also_registered_out: put those into service as well that registered themselves as OUT_OF_SERVICE:
+        UP is set over that, and cleared. An UP that a process which died left there is cleared the next time.
     :raises RegistryError: no server can be asked.
     """
-    cleared = [one for one in instances if _clear(peers, one)]
+    cleared = [one for one in instances if _clear(peers, one, registered_too=also_registered_out)]
     now = time.monotonic()
     settled_at, end = now + windows.REPLICATED, now + windows.LONGEST_STATUS_POLL
     while cleared and len(peers.peers) > 1 and now < min(settled_at, end):
@@ -159,13 +213,20 @@ def put_back(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     return read_statuses(peers, instances)
 
 
-def _clear(peers: Peers, instance: Instance, *, again: bool = False) -> bool:
+def _clear(peers: Peers, instance: Instance, *, again: bool = False, registered_too: bool = False) -> bool:
     """Clear the override on every server; whether there was one.
 
     :param again: it was cleared before, so that OUT_OF_SERVICE without an override is what is left of it.
+    :param registered_too: clear also what it registered itself with.
     """
     held = [found for found in peers.read_everywhere(*instance.key)[0].values() if found]
-    out = [one for one in held if one.is_overridden or (again and one.status is Status.OUT_OF_SERVICE)]
+    out = [
+        one
+        for one in held
+        if one.is_overridden
+        or (registered_too and one.registered_out_of_service)
+        or (again and one.status is Status.OUT_OF_SERVICE)
+    ]
     if not out or any(found.is_leaving for found in held):
         return False
     # The one that holds when the override is gone, as far as that is known.

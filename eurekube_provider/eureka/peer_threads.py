@@ -19,7 +19,7 @@ _inside = threading.local()
 
 
 def is_inside() -> bool:
-    """Whether the calling thread is one of an executor: it must wait for no other work of one."""
+    """Return whether the calling thread is one of an executor: it must wait for no other work of one."""
     return getattr(_inside, "yes", False)
 
 

@@ -11,7 +11,7 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -27,10 +27,12 @@ from eurekube_provider.eureka.avoided_peers import AvoidedPeers
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.fan_out import FanOut
 from eurekube_provider.eureka.peer_threads import PeerExecutor, is_inside
+from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.rules import may_be_copied
+from eurekube_provider.eureka.shared_batches import SharedBatches
 from eurekube_provider.eureka.table import Table
-from eurekube_provider.eureka.topology import Topology
+from eurekube_provider.eureka.topology import Topology, twins
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class Peers:
         self._waits_for_all = waits_for_all or len(self.peers) == 1
         self._executors = [PeerExecutor(f"peers-{number}") for number in range(len(self.peers))]
         self._avoided = AvoidedPeers(self.peers)
+        self._shared = SharedBatches(self.peers[0]) if len(self.peers) == 1 else None
         self.topology = Topology(connection.service_urls, self.each)
         self.table = Table(urls=[peer.url for peer in self.peers])
         """The records of their keys: their answers, and all that they were sent."""
@@ -114,6 +117,7 @@ class Peers:
         def ask(peer: Peer) -> bool | None:
             if peer.renew(instance):
                 self.table.accepted(peer.url, [instance])
+                self.table.seen(peer.url, [instance.key])
                 self.table.lacks_no_more(peer.url, instance.key)
                 holders.append(peer)
                 return True
@@ -125,27 +129,38 @@ class Peers:
         self.first(ask, is_found=lambda answer: answer is not False, begin=begin)
         for peer in lacking if holders else ():
             if self.table.lacks(peer.url, instance) and self.may_write():
-                self._tell_cut_off(peer, instance, holders[0])
+                self.tell_cut_off(peer, instance, holders[0])
         return bool(holders)
 
-    def _tell_cut_off(self, peer: Peer, instance: Instance, holder: Peer) -> None:
-        """Tell a server of an instance what no other one tells it. Raises nothing."""
+    def tell_cut_off(self, peer: Peer, instance: Instance, holder: Peer | None = None) -> bool:
+        """Tell a server of an instance what no other one tells it. Raises nothing.
+
+        :param holder: who holds it; by default whichever other server answers that it does.
+        :returns: whether it was told.
+        """
         try:
-            held, lacking = holder.read(*instance.key), peer.read(*instance.key)
+            if holder is not None:
+                held = holder.read(*instance.key)
+            else:
+                others = [other for other in self.in_order() if other is not peer]
+                held = next(filter(None, (other.read(*instance.key) for other in others)), None)
+            lacking = peer.read(*instance.key)
             if held is None or held.owner != instance.owner or not may_be_copied(held, lacking):
-                return
+                return False
             peer.register(held)
         except (RegistryError, LeadershipLost):
-            return  # its next turn finds the same
+            return False  # its next turn finds the same
         self.table.lacks_no_more(peer.url, instance.key)
         _log.warning(
             "an Eureka server was told what no other one has told it",
             extra={"url": peer.url, "instance": instance.instance_id},
         )
+        return True
 
     def _is_removed_beside(self, instance: Instance, begin: int) -> bool:
-        """Whether a server that accepted its renewal lately, and is not the one to be asked next, holds it no
-        more. The next one may have missed the removal, and would tell the others to register it again.
+        """Return whether a server that accepted its renewal lately, and is not the one to be asked next,
+        holds it no more. The next one may have missed the removal, and would tell the others to register it
+        again.
         """
         for peer in self.in_order(begin)[1:]:
             if not self.table.accepted_lately(peer.url, instance) or self._avoided.holds(peer):
@@ -172,7 +187,7 @@ class Peers:
         return self.first(lambda peer: peer.list_instances(), slow_seconds=math.inf)
 
     def list_everywhere(self) -> tuple[list[Instance], dict[str, RegistryError]]:
-        """What any server lists, each instance once, as it was written last.
+        """Return the instances that any server lists, each once, as it was written last.
 
         :returns: the list, and the servers that are missing in it, by URL.
         :raises RegistryError: no server answered.
@@ -180,12 +195,17 @@ class Peers:
         lists, failures = self.everywhere(lambda peer: peer.list_instances())
         return merged(lists.values()), failures
 
+    def named_twice(self) -> dict[str, str]:
+        """Return the URLs that lead to a server which another one leads to as well, and that other one."""
+        said = self.each(lambda peer: peer.status().identity)[0] if len(self.peers) > 1 else {}
+        return twins({peer.url: said.get(peer.url) for peer in self.peers})
+
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
         """List the registry as ``read`` lists it, from the first server that answers."""
         return self.first(read, slow_seconds=math.inf)
 
     def uses_batches(self, leases: int) -> bool:
-        """Whether so many Eureka leases are handled in batches.
+        """Return whether so many Eureka leases are handled in batches.
 
         What a batch does is not forwarded, so that it must reach every server: see
         :class:`~eurekube_provider.eureka.topology.Topology`.
@@ -195,6 +215,10 @@ class Peers:
         if leases < BATCHES_FROM_LEASES:
             return False
         return self.topology.allows_batches()
+
+    def batch(self, peer: Peer, items: Sequence[bytes]) -> Sequence[ItemResponse]:
+        """Have a server carry out items, see :meth:`.Peer.batch`; one that is alone perhaps with others'."""
+        return self._shared.send(items) if self._shared is not None else peer.batch(items)
 
     def read_everywhere(
         self, application: str, instance_id: str
@@ -264,13 +288,17 @@ class Peers:
         return RegistryUnreachable(f"{peer.url} {why}, and was not waited for", url=peer.url)
 
     def everywhere(
-        self, ask: Callable[[Peer], _T], *, asks_avoided: bool = False
+        self,
+        ask: Callable[[Peer], _T],
+        *,
+        asks_avoided: bool = False,
+        grace_seconds: float | None = None,
     ) -> tuple[dict[str, _T], dict[str, RegistryError]]:
         """Ask every server, of which at least one must answer; see :meth:`each`.
 
         :raises RegistryError: no server answered.
         """
-        answers, failures = self.each(ask, asks_avoided=asks_avoided)
+        answers, failures = self.each(ask, asks_avoided=asks_avoided, grace_seconds=grace_seconds)
         if not answers:
             raise next(iter(failures.values()))
         return answers, failures

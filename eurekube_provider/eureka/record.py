@@ -66,6 +66,20 @@ class Dropped:
     lacking: Set[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Spreading:
+    """A registration of ours that not every server was seen to hold yet.
+
+    :ivar at: when the first server took it.
+    :ivar seen: the servers that took it, or were seen to hold it, by URL.
+    :ivar is_leaving: whether its removal has begun: it replaces nothing.
+    """
+
+    at: float
+    seen: Set[str] = frozenset()
+    is_leaving: bool = False
+
+
 @dataclass(slots=True)
 class Record:
     """All that is known of one key.
@@ -84,8 +98,11 @@ class Record:
     :ivar looks: when each server is looked at for it, by URL: it was removed, or may come late.
     :ivar accepted_at: when each server last accepted its renewal, by URL; of stacks' registrations only.
     :ivar lacking_since: since when each server answers renewals that it does not hold it, by URL.
+    :ivar spreading: where it was seen since it came UP; None where that is every server, or long ago.
     :ivar dropped: a stack's registration that is not renewed, since it was removed.
     :ivar left_at: when a server said that it was deregistered or evicted, and does not stand again.
+    :ivar evicted_at: when one of several servers said that it evicted it, and does not hold it again. It held
+        it: that none holds it any more is then no absence of what was never there.
     :ivar asked_at: when somebody last asked the servers whether it left.
     :ivar waits_at: when somebody last wanted to, and had to wait.
     """
@@ -103,54 +120,51 @@ class Record:
     looks: dict[str, Look] | None = None
     accepted_at: dict[str, float] | None = None
     lacking_since: dict[str, float] | None = None
+    spreading: Spreading | None = None
     dropped: Dropped | None = None
     left_at: float | None = None
+    evicted_at: float | None = None
     asked_at: float | None = None
     waits_at: float | None = None
 
     def expire(self, now: float) -> bool:
         """Forget what is too old to say anything; returns whether anything is left that will expire."""
-        if self.touched_at is not None and now - self.touched_at >= windows.UNLISTED:
-            self.touched_at = None
+        for name, seconds in _KEPT_SECONDS.items():
+            at = getattr(self, name)
+            if at is not None and now - at >= seconds:
+                setattr(self, name, None)
         if self.sent is not None and not self.sent.may_come(now):
             self.sent = None
         if self.status_sent is not None and not self.status_sent.may_come(now):
             self.status_sent = None
-        if self.overridden_at is not None and now - self.overridden_at >= windows.STATUS_TOLD_AGAIN:
-            self.overridden_at = None
         if self.accepted_at is not None:
             self.accepted_at = _lately(self.accepted_at, now)
         if self.lacking_since is not None:
             self.lacking_since = _lately(self.lacking_since, now)
+        if self.spreading is not None and now - self.spreading.at >= windows.SUCCESSORS_TOLD:
+            self.spreading = None
         # For as long as a list shows it: what nobody renews may stand at a server that spares it.
         if self.dropped is not None and self.held is None and now - self.dropped.at >= windows.MEMORY_LOST:
             self.dropped = None
-        if self.left_at is not None and now - self.left_at > windows.PROOF_KEPT:
-            self.left_at = None
-        if self.asked_at is not None and now - self.asked_at > windows.PROOF_KEPT:
-            self.asked_at = None
-        if self.waits_at is not None and now - self.waits_at >= windows.PROOF_TURN:
-            self.waits_at = None
-        return not all(one is None for one in self._expiring())
+        return any(getattr(self, name) is not None for name in _EXPIRING)
 
     def is_blank(self) -> bool:
         """Return whether nothing is known."""
-        known = (self.held, self.lost, self.lost_override, self.looks, *self._expiring())
-        return all(one is None for one in known) and not self.former_owners
+        names = (*_EXPIRING, "held", "lost", "lost_override", "looks")
+        return not self.former_owners and all(getattr(self, name) is None for name in names)
 
-    def _expiring(self) -> tuple[object, ...]:
-        return (
-            self.touched_at,
-            self.sent,
-            self.status_sent,
-            self.overridden_at,
-            self.accepted_at,
-            self.lacking_since,
-            self.dropped,
-            self.left_at,
-            self.asked_at,
-            self.waits_at,
-        )
+
+_KEPT_SECONDS = {
+    "touched_at": windows.UNLISTED,
+    "overridden_at": windows.STATUS_TOLD_AGAIN,
+    "left_at": windows.PROOF_KEPT,
+    "evicted_at": windows.PROOF_KEPT,
+    "asked_at": windows.PROOF_KEPT,
+    "waits_at": windows.PROOF_TURN,
+}
+"""For how long each time of a record says something."""
+
+_EXPIRING = (*_KEPT_SECONDS, "sent", "status_sent", "accepted_at", "lacking_since", "spreading", "dropped")
 
 
 def _lately(answers: dict[str, float], now: float) -> dict[str, float] | None:

@@ -13,7 +13,8 @@ It tells that one only, so that this OUT_OF_SERVICE stands at some servers, and 
 A server also sends what changed within half a second in an order of its own: a registration takes the place
 of the one before it, and so goes ahead of what was taken off between the two. Its peer then holds the last
 contents with the status that was asked for before. Their timestamps are the same, so that no renewal finds
-that the two servers differ.
+that the two servers differ. Where the registration is told with that status, all servers have it, and
+lists are not believed against what was written for a minute and a half: the owner writes it anew.
 
 Where a pod of the same name follows within that half second, the last one's OUT_OF_SERVICE may so come over
 its registration, and go to every server. What stands everywhere just after ours was set, or removed, is taken
@@ -35,7 +36,7 @@ Source: ReplicationTaskProcessor and AcceptorExecutor of Netflix/eureka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -137,6 +138,24 @@ def next_write(
     )
 
 
+def may_give_way(record: Record, now: float) -> bool:
+    """Return whether what stands there is known well enough to write over it without another read.
+
+    What is sent then is newer than that by a millisecond, and gives way to what somebody else wrote since:
+    a server keeps the newer of two. So nothing of ours may be under way, and no status may stand over the
+    instance's own, which a registration does not carry along.
+
+    Source: AbstractInstanceRegistry.register of Netflix/eureka.
+    """
+    held, at = record.held, record.touched_at
+    if held is None or not record.is_firm or at is None or now - at >= windows.UNLISTED:
+        return False
+    in_doubt = (record.sent, record.status_sent, record.overridden_at, record.lost, record.lost_override)
+    return all(one is None for one in (*in_doubt, record.looks)) and not (
+        held.is_overridden or record.former_owners
+    )
+
+
 def wanted_over(want: Instance, have: Instance | None, lost_override: Status) -> Instance:
     """Return what was planned for something else than what stands there, as it is wanted over that.
 
@@ -188,6 +207,11 @@ def has_left(record: Record, now: float) -> bool:
     return record.left_at is not None and now - record.left_at <= windows.PROOF_KEPT
 
 
+def was_evicted(record: Record, now: float) -> bool:
+    """Return whether one of several servers said not too long ago that it evicted it, and so held it."""
+    return record.evicted_at is not None and now - record.evicted_at <= windows.PROOF_KEPT
+
+
 def is_cut_off(record: Record, url: str, instance: Instance, now: float) -> bool:
     """Return whether a server has lacked a syncer's instance for so long that no other one tells it."""
     since = (record.lacking_since or {}).get(url)
@@ -200,6 +224,40 @@ def may_be_copied(held: Instance, lacking: Instance | None) -> bool:
     :param lacking: what stands at the server that is cut off after all.
     """
     return not held.is_overridden and (lacking is None or not lacking.is_overridden)
+
+
+def unseen_successors(
+    records: Iterable[Record], url: str, leaving: Collection[Instance], since: float, now: float
+) -> list[Instance]:
+    """Return the instances that replace others of their application, and that a server was not seen to hold.
+
+    None where the server holds another one, as far as is known, and none where nothing replaces them: it
+    loses its last one then, as is wanted. An instance that registered itself, on a machine, is no such one:
+    it would get the calls of all that leave. A stack's run knows what it has registered; nobody else may tell
+    a server of that, which may have been told to remove it.
+
+    :param records: those of the application.
+    :param leaving: what is about to be removed there, of one application.
+    :param since: when the first of those was registered, as far as that was lately: what is older stands
+        wherever they do.
+    :returns: the longest ago first: a server that has not that one is told nothing by the others.
+    """
+    keys = {one.key for one in leaving}
+    are_stacks = any(map(is_of_stack, leaving))
+    unseen = list[tuple[float, Instance]]()
+    for record in records:
+        held, spreading = record.held, record.spreading
+        if held is None or held.owner is None or held.status is not Status.UP or record.key in keys:
+            continue
+        if spreading is not None and spreading.is_leaving:
+            continue
+        if spreading is None or url in spreading.seen or spreading.at <= since:
+            return []
+        if now - spreading.at >= windows.SUCCESSORS_TOLD:
+            return []
+        if are_stacks or not is_of_stack(held):
+            unseen.append((spreading.at, held))
+    return [held for _, held in sorted(unseen, key=lambda one: one[0])]
 
 
 def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str, ...]:
@@ -224,6 +282,25 @@ def overtaken(held: Mapping[str, Instance | None], ours: Instance) -> tuple[str,
         url
         for url, one in plain.items()
         if one.written_at_ms <= ours.written_at_ms and one.status is not ours.status
+    )
+
+
+def is_overtaken_everywhere(held: Mapping[str, Instance | None], ours: Instance) -> bool:
+    """Return whether all that hold what we wrote last have another status, which nobody set over it.
+
+    :param held: by the servers that answered.
+    """
+    there = [one for one in held.values() if one is not None]
+    return (
+        bool(there)
+        and not ours.is_overridden
+        and all(
+            one.owner == ours.owner
+            and not one.is_overridden
+            and one.written_at_ms == ours.written_at_ms
+            and one.status is not ours.status
+            for one in there
+        )
     )
 
 
@@ -289,6 +366,11 @@ class Ownership:
         """Return whether a syncer of this cluster owns it."""
         is_named_so = self.cluster.syncer_of(instance.owner) is not None
         return is_named_so and not self.is_of_another_cluster(instance)
+
+    def is_of_this_cluster(self, instance: Instance) -> bool:
+        """Return whether a syncer of this cluster owns it, by whatever name of the cluster."""
+        uid = instance.metadata.get(CLUSTER_UID_KEY)
+        return self.is_syncers(instance) or self.cluster.is_called_otherwise(instance.owner, uid)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
         """Return whether a syncer of another cluster of our name owns it: both began when neither had any."""

@@ -13,6 +13,9 @@ RENEWALS_A_MINUTE = 2
 LARGEST_HARMLESS_SHARE = 0.15
 """Whoever holds more of a registry than this takes it into self-preservation by stopping."""
 
+FEWEST_TO_WARN_OF = 20
+"""In smaller registries a share says little."""
+
 # Numbers come in the server's locale: 1,234 or 1.234 or with a space between.
 _THRESHOLD = re.compile(r"Renews threshold</td>\s*<td[^>]*>([^<]+)<", re.IGNORECASE)
 _LAST_MINUTE = re.compile(r"Renews \(last min\)</td>\s*<td[^>]*>([^<]+)<", re.IGNORECASE)
@@ -20,7 +23,7 @@ _LAST_MINUTE = re.compile(r"Renews \(last min\)</td>\s*<td[^>]*>([^<]+)<", re.IG
 
 @dataclass(frozen=True, slots=True)
 class FrontPage:
-    """What a server's front page shows.
+    """A server's front page.
 
     :param threshold: renewals a minute below which it stops forgetting instances.
     :param last_minute: renewals that it got.
@@ -31,7 +34,9 @@ class FrontPage:
 
     @property
     def is_endangered(self) -> bool:
-        """Whether the server is in self-preservation, or would be with the next renewal that is missing."""
+        """Return whether the server is in self-preservation, or would be with the next renewal that is
+        missing.
+        """
         return self.last_minute <= self.threshold
 
 
@@ -49,7 +54,7 @@ class RenewalShare:
 
     @property
     def renewals_expected(self) -> int:
-        """What a server expects of what we hold, a minute."""
+        """Return the renewals a minute that a server expects of our instances."""
         return RENEWALS_A_MINUTE * self.held
 
     @property
@@ -59,8 +64,8 @@ class RenewalShare:
 
     @property
     def warning(self) -> str:
-        """What a person should know; empty where there is nothing."""
-        if self.share <= LARGEST_HARMLESS_SHARE:
+        """Return a warning for a person; empty where there is none."""
+        if self.share <= LARGEST_HARMLESS_SHARE or self.registered < FEWEST_TO_WARN_OF:
             return ""
         return (
             f"this operator renews {self.held} of {self.registered} instances ({self.share:.0%}): should it"

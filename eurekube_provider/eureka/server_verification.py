@@ -1,4 +1,4 @@
-"""Which servers are no Eureka, so that a 404 of theirs does not say that nothing is registered.
+"""Servers that are no Eureka, so that a 404 of theirs does not prove an absence.
 
 A gateway that lost its route, or another server at a wrong URL, answers 404 to everything, as an Eureka does
 for an instance that it does not hold. Its list tells one from the other. It is asked for once, and only where
@@ -21,18 +21,13 @@ from eurekube_provider.eureka.protocol.peer import Peer
 _verified: WeakSet[Peer] = WeakSet()
 
 
-def unverified(peers: Peers) -> dict[str, RegistryError]:
-    """Why a server is not taken at its word, by URL: it is no Eureka, or gives no answer."""
-    return peers.each(_verify)[1]
-
-
 def require_a_verified_server(what: str, peers: Peers) -> dict[str, RegistryError]:
     """Why each other server is not taken at its word, where at least one must be an Eureka.
 
     :param what: what was tried, for the error.
     :raises RegistryUnreachable: none is one.
     """
-    found = unverified(peers)
+    found = peers.each(_verify)[1]  # what is no Eureka, or gives no answer
     if len(found) < len(peers.peers):
         return found
     error = next(iter(found.values()))

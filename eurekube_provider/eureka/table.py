@@ -20,7 +20,7 @@ from eurekube_provider.core.identity import cluster_of
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.registry import RegistryListener
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.record import Dropped, Look, Record, Sent
+from eurekube_provider.eureka.record import Dropped, Look, Record, Sent, Spreading
 from eurekube_provider.eureka.rules import Listed
 from eurekube_provider.runtime.clock import elapsed_seconds
 
@@ -47,6 +47,7 @@ class Table:
         self._records: dict[Key, Record] = {}
         self._expiring: dict[Key, Record] = {}
         self._looked_for: dict[Key, Record] = {}  # those that have looks, the longest ago first
+        self._spreading: dict[Key, Record] = {}  # those that not every server was seen to hold
         self._purge_from = FEWEST_TO_PURGE
         self._count = 0
         self._by_application: dict[str, Counter[Key]] = defaultdict(Counter)
@@ -56,6 +57,7 @@ class Table:
         # Kept up to date, since the brake asks at each reconcile how many of all are UP.
         self._up_by_owner: Counter[str] = Counter()
         self._up_by_cluster: Counter[str] = Counter()
+        self._by_cluster: Counter[str] = Counter()
         self._by_name: dict[str, Counter[str]] = defaultdict(Counter)
 
     def tell(self, owners: Iterable[str | None]) -> None:
@@ -63,6 +65,14 @@ class Table:
         for owner in set(owners):
             if owner and self.listener is not None:
                 self.listener.owner_changed(owner)
+
+    def tell_of(self, instances: Collection[Instance]) -> None:
+        """Tell whose these are, and who has others in an application of which one registered itself."""
+        self.tell({one.owner for one in instances} | self._owners_beside(instances))
+
+    def _owners_beside(self, instances: Iterable[Instance]) -> set[str | None]:
+        names = {one.application for one in instances if one.owner is None}
+        return {one.owner for name in names for one in self.application(name)}
 
     def found(self, instance: Instance, *, former: str | None = None) -> None:
         """Keep an instance that an uncached read found.
@@ -90,8 +100,17 @@ class Table:
         with self._changing(key) as record:
             self._leaves(record, is_forgotten=is_forgotten)
 
-    def removed(self, instance: Instance) -> None:
-        """Hold no more what was removed, and have every server looked at for it, as it may still come."""
+    def unseen(self, key: Key) -> None:
+        """No server that answers holds it: what any list says of it next is believed."""
+        with self._changing(key) as record:
+            self._drop(record)
+            record.touched_at = None
+
+    def removed(self, instance: Instance, *, is_certain: bool = False) -> None:
+        """Hold no more what was removed, and have every server looked at for it, as it may still come.
+
+        :param is_certain: whether it may only come by a write of ours that got no answer.
+        """
         with self._changing(instance.key) as record:
             newest, former = rules.newest_sent(record, instance, self.clock()), record.former_owners
             record.former_owners = frozenset()
@@ -100,7 +119,8 @@ class Table:
             if instance.is_leaving and len(self._urls) > 1:
                 record.overridden_at = self.clock()  # an OUT_OF_SERVICE of ours that may come late
             self._leaves(record)
-            self._look(record, newest, former, is_removed=True)
+            if not is_certain or record.sent or record.status_sent or record.looks:
+                self._look(record, newest, former, is_removed=True)
 
     def forgot(self, instance: Instance) -> None:
         """Remember for its owner what no server holds any more, and nobody removed."""
@@ -227,18 +247,82 @@ class Table:
             if record is not None and record.lacking_since:
                 record.lacking_since.pop(url, None)
 
+    def took(self, url: str, instances: Iterable[Instance]) -> None:
+        """Note that a server took the registrations of these, of which others may not know yet."""
+        if len(self._urls) < 2:
+            return
+        now = self.clock()
+        with self._lock:
+            for one in instances:
+                record = self._record(one.key)
+                is_up_before = record.held is not None and record.held.status is Status.UP
+                if record.spreading is None and (one.status is not Status.UP or is_up_before):
+                    continue
+                spreading = record.spreading or Spreading(now)
+                record.spreading = replace(spreading, seen=spreading.seen | {url}, is_leaving=False)
+                self._spreading[record.key] = record
+                self._seen_by_all(record)
+                self._expires(record)
+
+    def seen(self, url: str, keys: Iterable[Key]) -> None:
+        """Note that a server was seen to hold these."""
+        if not self._spreading:
+            return
+        with self._lock:
+            for key in keys:
+                record = self._spreading.get(key)
+                if record is not None and record.spreading is not None:
+                    spreading = record.spreading
+                    record.spreading = replace(spreading, seen=spreading.seen | {url})
+                    self._seen_by_all(record)
+
+    def _seen_by_all(self, record: Record) -> None:
+        if record.spreading is not None and record.spreading.seen >= set(self._urls):
+            record.spreading = None
+        if record.spreading is None:
+            self._spreading.pop(record.key, None)
+
+    def unseen_successors(self, leaving: Collection[Instance]) -> dict[str, list[Instance]]:
+        """Return what each server was not seen to hold of what replaces these, by URL; see :mod:`.rules`.
+
+        :param leaving: of one application. They replace nothing from now on.
+        """
+        if not self._spreading:
+            return {}
+        with self._lock:
+            now, name = self.clock(), next(iter(leaving)).application
+            if not any(application == name for application, _ in self._spreading):
+                return {}
+            theirs = [record.spreading for one in leaving if (record := self._records.get(one.key))]
+            since = min((-math.inf if one is None else one.at for one in theirs), default=-math.inf)
+            for one in leaving:
+                if (record := self._spreading.get(one.key)) is not None and record.spreading is not None:
+                    record.spreading = replace(record.spreading, is_leaving=True)
+            found = dict[str, list[Instance]]()
+            for url in self._urls:
+                records = (self._records[key] for key in self._by_application.get(name, ()))
+                if unseen := rules.unseen_successors(records, url, leaving, since, now):
+                    found[url] = unseen
+            return found
+
     def left(self, keys: Iterable[Key]) -> None:
         """Note that a server says that these were deregistered or evicted, and do not stand again."""
         for key in keys:
             with self._changing(key) as record:
                 record.left_at = self.clock()
 
+    def evicted(self, keys: Iterable[Key]) -> None:
+        """Note that one of several servers says that it evicted these: others may have their renewals."""
+        for key in keys:
+            with self._changing(key) as record:
+                record.evicted_at = self.clock()
+
     def forget_who_left(self) -> None:
         """Forget of what stands again that it ever left, and that it was asked for."""
         with self._lock:
             for record in self._expiring.values():
                 if record.held is not None:
-                    record.left_at = record.asked_at = record.waits_at = None
+                    record.left_at = record.evicted_at = record.asked_at = record.waits_at = None
 
     def may_ask(self, keys: Iterable[Key], most: int) -> list[Key]:
         """Choose the keys that servers may be asked for now, the longest ago first, and note that they are.
@@ -297,12 +381,13 @@ class Table:
         """Put our mark on instances whose OUT_OF_SERVICE may be one of ours that came late."""
         with self._lock:
             now = self.clock()
-            return [rules.as_ours(one) if self._may_be_ours(one, now) else one for one in held]
+            return [
+                rules.as_ours(one) if rules.passes_for_a_persons(one) and self._may_be_ours(one, now) else one
+                for one in held
+            ]
 
     def _may_be_ours(self, held: Instance, now: float) -> bool:
         """Return whether what passes for a person's OUT_OF_SERVICE may be ours; the lock is held."""
-        if not rules.passes_for_a_persons(held):
-            return False
         record = self._records.get(held.key)
         return record is not None and rules.is_out_by_us(record, now)
 
@@ -363,6 +448,11 @@ class Table:
         with self._lock:
             return set(self._by_owner)
 
+    def clusters(self) -> set[str]:
+        """Return the names of the clusters whose syncers have an instance."""
+        with self._lock:
+            return set(self._by_cluster)
+
     def count(self, owner: str) -> int:
         """Return how many instances an owner has."""
         with self._lock:
@@ -374,7 +464,10 @@ class Table:
             return self._up_by_owner[owner] if owner else self._up_by_cluster[cluster]
 
     def owners_called(self, name: str) -> list[str]:
-        """The owners of instances that callers find under a name: an application's or a VIP address."""
+        """Return the owners of instances that callers find under a name: an application's or a VIP address.
+
+        An empty one is of what nobody of ours registered.
+        """
         with self._lock:
             return list(self._by_name.get(name.lower(), ()))
 
@@ -384,17 +477,17 @@ class Table:
     def merge(
         self, listed: Iterable[Instance], *, is_complete: bool = True, is_forgotten: bool = False
     ) -> tuple[list[Instance], list[Key]]:
-        """Take a list of the whole registry.
+        """Take a list of the whole registry; the owners beside what registered itself and left are told.
 
         :param is_complete: whether what it lacks is there no more, as far as a list can tell.
         :param is_forgotten: whether servers may have lost what it lacks, see :meth:`gone`.
         :returns: the news: instances that were not known, or otherwise, and are believed as listed; and the
             doubts: keys of which older firm knowledge and the list say different things.
         """
-        # Thousands at each reading, most of them as before: nothing is called for those.
-        suggested = {(instance.application, instance.instance_id): instance for instance in listed}
+        suggested = {instance.key: instance for instance in listed}
         news: list[Instance] = []
         doubts: list[Key] = []
+        left: list[Instance] = []
         with self._lock:
             self._purge(self.clock())
             for key, instance in suggested.items():
@@ -416,8 +509,10 @@ class Table:
                 if said is Listed.DOUBT:
                     doubts.append(record.key)
                 elif said is Listed.NEWS:
+                    left += [record.held] if record.held is not None else []
                     self._drop(record, is_forgotten=is_forgotten)
                     self._tidy(record)
+        self.tell(self._owners_beside(left))
         return news, doubts
 
     def _held(self, keys: Iterable[Key]) -> list[Instance]:
@@ -448,7 +543,7 @@ class Table:
         record.is_firm, record.touched_at = True, self.clock()
 
     def _leaves(self, record: Record, *, is_forgotten: bool = False) -> None:
-        record.touched_at = self.clock()
+        record.touched_at, record.spreading = self.clock(), None
         self._drop(record, is_forgotten=is_forgotten)
 
     def _look(
@@ -501,6 +596,7 @@ class Table:
         for record in [record for record in self._expiring.values() if not record.expire(now)]:
             del self._expiring[record.key]
             self._tidy(record)
+        self._spreading = {key: one for key, one in self._spreading.items() if one.spreading is not None}
         self._purge_from = max(FEWEST_TO_PURGE, 2 * len(self._expiring))
 
     def _hold(self, record: Record, instance: Instance | None) -> None:
@@ -525,15 +621,17 @@ class Table:
             return
         self._count += by
         _add_to(self._by_application, instance.application, key, by)
-        owner = instance.owner
+        owner = instance.owner or ""
+        for name in instance.names:
+            _add_to(self._by_name, name, owner, by)
         if not owner:
             return
         _add_to(self._by_owner, owner, key, by)
-        for name in instance.names:
-            _add_to(self._by_name, name, owner, by)
+        cluster = cluster_of(owner)
+        if cluster is not None:
+            _add(self._by_cluster, cluster, by)
         if instance.status is Status.UP and counts(instance):
             _add(self._up_by_owner, owner, by)
-            cluster = cluster_of(owner)
             if cluster is not None:
                 _add(self._up_by_cluster, cluster, by)
 

@@ -1,4 +1,6 @@
-"""Which servers forward to which: whether a batch, which no server forwards, can reach every one of them."""
+"""Servers and the peers to which they forward: whether a batch, which no server forwards, can reach every one
+of them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ class Topology:
         self._works: bool | None = None  # None: nobody has asked yet, or no server has answered
 
     def allows_batches(self) -> bool:
-        """Whether batches reach every server."""
+        """Return whether batches reach every server."""
         # Another thread that asks meanwhile gets the old answer; where there is none, it waits.
         if time.monotonic() >= self._believed_until and self._asking.acquire(blocking=self._works is None):
             try:
@@ -86,6 +88,17 @@ class Topology:
                     " eureka.instance.hostname is not what its service URL says"
                 )
         return None if named else NOBODY_ANSWERS
+
+
+def twins(identities: Mapping[str, tuple[str, ...] | None]) -> dict[str, str]:
+    """Return the URLs that lead to a server which another one leads to as well, and that other one.
+
+    :param identities: what the server at each URL says of itself, see
+        :class:`~eurekube_provider.eureka.protocol.server_status.ServerStatus`.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    found = {url: first.setdefault(identity, url) for url, identity in identities.items() if identity}
+    return {url: other for url, other in found.items() if url != other}
 
 
 def _without_credentials(url: str) -> str:

@@ -1,4 +1,4 @@
-"""What the servers hold of given instances at this moment, each read by itself.
+"""Reads of given instances at the servers, each by itself and past the caches.
 
 A list is answered from a cache, and whoever asks for one that nobody else asks for leaves a copy of the whole
 registry in the server for good. The read of one instance is answered by no cache, leaves nothing behind and
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Key, newest
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -21,10 +21,13 @@ from eurekube_provider.eureka.protocol.peer import Peer
 READS_AT_ONCE = 8
 """To one server; its connections are pooled."""
 
+Refused = dict[Key, RegistryRejected]
+"""Of which instances a server says nothing for good, e.g. under an id that it refuses in a URL, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class UncachedReads:
-    """What the servers hold of the instances that were asked for.
+    """The servers' answers about the instances that were asked for.
 
     :ivar by_url: by server and key, None where it holds nothing.
     :ivar failures: the servers that did not answer.
@@ -48,14 +51,16 @@ class UncachedReads:
         return UncachedReads(by_url, {**self.failures, **other.failures})
 
 
-def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | None]:
+def read_each(
+    peer: Peer | Peers, keys: Iterable[Key], refused: Refused | None = None
+) -> dict[Key, Instance | None]:
     """Read instances as one server holds them now; of several, the first that answers and holds one.
 
+    :param refused: is given those that are refused, which count as not held: none of them stops another.
+        Without it, one that is refused fails all.
     :raises RegistryError: the first that failed; no other is begun after it.
     """
     wanted = list(dict.fromkeys(keys))
-    if len(wanted) < 2:
-        return {key: peer.read(*key) for key in wanted}
     failures: list[RegistryError] = []
 
     def read(key: Key) -> Instance | None:
@@ -64,9 +69,14 @@ def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | N
         try:
             return peer.read(*key)
         except RegistryError as error:
+            if refused is not None and isinstance(error, RegistryRejected):
+                refused[key] = error
+                return None
             failures.append(error)
             raise
 
+    if len(wanted) < 2:
+        return {key: read(key) for key in wanted}
     pool = ThreadPoolExecutor(min(READS_AT_ONCE, len(wanted)), thread_name_prefix="reads")
     try:
         return dict(zip(wanted, pool.map(read, wanted), strict=True))
@@ -74,10 +84,11 @@ def read_each(peer: Peer | Peers, keys: Iterable[Key]) -> dict[Key, Instance | N
         pool.shutdown(cancel_futures=True)
 
 
-def read_everywhere(peers: Peers, keys: Iterable[Key]) -> UncachedReads:
+def read_everywhere(peers: Peers, keys: Iterable[Key], refused: Refused | None = None) -> UncachedReads:
     """Read instances as every server holds them now.
 
+    :param refused: is given those that a server refused, as in :func:`read_each`.
     :raises RegistryError: no server answered.
     """
     wanted = list(keys)
-    return UncachedReads(*peers.everywhere(lambda peer: read_each(peer, wanted)))
+    return UncachedReads(*peers.everywhere(lambda peer: read_each(peer, wanted, refused)))

@@ -39,6 +39,14 @@ LACKING = 20.0
 """Whoever holds an instance tells a server that was restarted of it with the next renewal; what such a server
 lacks for longer, nobody else tells it."""
 
+SUCCESSORS_TOLD = 90.0
+"""For as long after their registration the last instance of an application stays at a server that has not
+been seen to hold what replaces it: who renews has told a server by then that no other one tells."""
+
+SUCCESSORS_GRACE = 2.0
+"""How long a server is waited for that is asked for what replaces its last instance, and told of it: up to
+four requests, where another one answers without any."""
+
 # What lists and deltas show.
 
 LIST_LAG = 35.0
@@ -75,6 +83,13 @@ LONGEST_READING = 600.0
 CONNECT_TIMEOUT, READ_TIMEOUT = 2.0, 5.0
 """How long a server may take to accept a connection, and to answer, by default."""
 
+LARGEST_ANSWER = 128 * 2**20
+"""The largest answer that is read, in bytes, also once it is decompressed, by default: a list of some 150,000
+instances. The largest registry that is known in public has 90,000."""
+
+LARGEST_PLAIN_ANSWER = 4 * 2**20
+"""Likewise of an answer that is no list and no batch: one instance, or what a server says of itself."""
+
 SHORT_TIMEOUT = 0.5
 """How long one server is waited for where another one can be asked, which takes a millisecond."""
 
@@ -86,6 +101,9 @@ AVOIDED = 10.0
 
 GRACE = 0.5
 """How long the rest of the servers are waited for once one has answered, or as long again as that took."""
+
+READING_GRACE = 3.0
+"""How long they are waited for by who asks for many instances, and believes what those say that answer."""
 
 SHORT_GRACE = 0.1
 """How long they are waited for where an answer takes milliseconds, and a late one is asked for again: those
@@ -103,6 +121,11 @@ READ_AGAIN = 0.2
 RESTART_CHECK = 2.0
 """How often who renews asks each server since when it runs, and after how long a reading that failed is tried
 again: a server that lost its memory need not wait."""
+
+AWAY_CHECK = 0.5
+"""After how long a reading is tried again while no server answers: whatever one forgot that starts again is
+not called until it is registered, and a connection that is refused costs nothing. One that refuses our
+password costs a server a hash of it, for each of the two requests of a reading."""
 
 MEMORY_LOST = 120.0
 """How long after a server's restart a missing registration is put down to its lost memory: instances register

@@ -12,6 +12,8 @@ Each read has one purpose:
   nothing is read, but where several servers answer at one URL. A server answers a removal by whether it held
   the instance; what a renewal that was on its way brings back comes a second later, and whoever removes looks
   for it then (:mod:`.registry.repair`, :mod:`.removal_checks`).
+- Before the last instance of an application leaves a server, that is asked for what replaces it
+  (:mod:`.successors`), unless it was seen there.
 - What is registered under an id that was never seen gives way to what may stand there after all. One server
   is asked for it afterwards, several are before, and not again where all of them answer that it is free.
 - A status that a program enforces is read back: another server than the one that was told may still hold the
@@ -22,10 +24,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from eurekube_provider.core.enforcement import being_lifted, status_to_send
@@ -42,6 +45,7 @@ from eurekube_provider.eureka import batches, rules, windows
 from eurekube_provider.eureka.notes import Notes, Order, next_timestamp, now_ms, yielding_timestamp
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer, register_or_restore
+from eurekube_provider.eureka.successors import HeldBack, held_back_by_application, refusal
 
 _log = logging.getLogger(__name__)
 
@@ -66,11 +70,23 @@ class Writer:
     Each method raises :class:`LeadershipLost` where ``peers`` may not write any more.
 
     :param notes: by default those of a run or a command, in the table of ``peers``.
+    :param sent: called by those, see :class:`.Notes`.
     """
 
-    def __init__(self, peers: Peers, notes: Notes | None = None) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        notes: Notes | None = None,
+        *,
+        sent: Callable[[str, int], None] = lambda _, __: None,
+    ) -> None:
         self.peers = peers
-        self.notes = notes or Notes(peers.table)
+        self.notes = notes or Notes(peers.table, sent)
+
+    @property
+    def is_alone(self) -> bool:
+        """Return whether one server, as far as is known, holds all, and has nobody to tell."""
+        return len(self.peers.peers) == 1 and self.notes.servers_behind == 1
 
     def apply(
         self,
@@ -132,7 +148,9 @@ class Writer:
         self, orders: Sequence[Order], executor: Executor | None, *, is_fresh: bool
     ) -> list[ChangeError | None]:
         """Carry out changes of one kind by single requests; returns an error or None for each."""
-        step = partial(self._step, is_fresh=is_fresh)
+        leaving = [one.change.instance for one in orders if one.change.action is Action.DEREGISTER]
+        held = held_back_by_application(self.peers, self.notes.table, leaving)
+        step = partial(self._step, held=held, is_fresh=is_fresh)
         ended = list(executor.map(step, orders) if executor and len(orders) > 1 else map(step, orders))
         errors: list[ChangeError | None] = []
         for error in ended:
@@ -141,14 +159,16 @@ class Writer:
             errors.append(error)
         return errors
 
-    def _step(self, order: Order, *, is_fresh: bool) -> ChangeError | LeadershipLost | None:
+    def _step(
+        self, order: Order, *, held: Mapping[str, HeldBack], is_fresh: bool
+    ) -> ChangeError | LeadershipLost | None:
         """Carry out one change; returns the error instead of raising it."""
         action = order.change.action
         if not self.peers.may_write():  # what waits for its turn ends at once, and asks nothing
             return LeadershipLost(f"{action}: not begun, since another replica may lead by now")
         try:
             if action is Action.DEREGISTER:
-                self._deregister(order, is_fresh=is_fresh)
+                self._deregister(order, held.get(order.change.instance.application, {}), is_fresh=is_fresh)
             elif action is Action.ENFORCE:
                 self._enforce(order.change)
             elif action is Action.REGISTER and self._is_new(order):
@@ -157,6 +177,7 @@ class Writer:
                 self._write_over(order, order.change.actual if is_fresh else self._read(order))
         except (RegistryError, OwnershipConflict, LeadershipLost) as error:
             return error
+        self.notes.sent("", 1)
         return None
 
     def _is_new(self, order: Order) -> bool:
@@ -218,7 +239,7 @@ class Writer:
         if len(self.peers.peers) == 1:
             self.register(have)
 
-    def _deregister(self, order: Order, *, is_fresh: bool) -> None:
+    def _deregister(self, order: Order, held_back: HeldBack, *, is_fresh: bool) -> None:
         instance, have = order.change.instance, order.change.actual
         if not is_fresh:
             seen, _ = self.peers.everywhere(lambda peer: peer.read(*order.key))
@@ -229,10 +250,10 @@ class Writer:
                     self.notes.require_ours(held, order)
         self.notes.leaving(instance)
         if have is not None:  # else a removal could only hit whoever registers it at this moment
-            self.remove(instance)
+            self.remove(instance, held_back)
         self.notes.gone(have or instance)
 
-    def remove(self, instance: Instance) -> None:
+    def remove(self, instance: Instance, held_back: HeldBack = MappingProxyType({})) -> None:
         """Remove ``instance`` from every server that can be reached.
 
         A server that does not hold it answers 404 and tells none of its peers, so that asking one of them is
@@ -242,13 +263,18 @@ class Writer:
         Where several answer at one URL, the next one may show it for as long as it was not told, to whoever
         is about to register in its place: it is removed until none does.
 
-        :raises RegistryError: no server could be asked.
+        :param held_back: the servers where it stays for now, by URL.
+        :raises RegistryError: no server could be asked, or one that answers must keep it for now.
         """
         tries = MOST_TRIES if len(self.peers.peers) == 1 else 1
+
+        def ask(peer: Peer) -> None:
+            if held_back and peer.url in held_back:
+                raise held_back[peer.url]
+            any(peer.deregister(*instance.key) for _ in range(tries))
+
         for attempt in range(REMOVAL_ATTEMPTS):
-            _, failures = self.peers.everywhere(
-                lambda peer: any(peer.deregister(*instance.key) for _ in range(tries))
-            )
+            _, failures = self.peers.everywhere(ask)
             if self.notes.servers_behind <= len(self.peers.peers):
                 break
             held = self.peers.read(*instance.key)
@@ -267,6 +293,9 @@ class Writer:
                 "not removed at a server that does not answer, or refuses",
                 extra={"url": url, "instance": instance.instance_id, "error": str(error)},
             )
+        stays = refusal(held_back)
+        if stays is not None:
+            raise stays
         refused = {url: error for url, error in failures.items() if error.status_code is not None}
         held_at = self.peers.read_everywhere(*instance.key)[0] if refused else {}
         for url, error in refused.items():  # it answers, and shows what it did not remove
@@ -295,7 +324,13 @@ class Writer:
         An override that ``instance`` carries is written only to a server that does not hold the instance: one
         that was restarted would take it for UP, whatever a person had said to its peers.
         """
-        self.peers.first(self._noting(instance, lambda peer: register_or_restore(peer, instance)))
+
+        def ask(peer: Peer) -> None:
+            register_or_restore(peer, instance)
+            if len(self.peers.peers) > 1:
+                self.notes.table.took(peer.url, [instance])
+
+        self.peers.first(self._noting(instance, ask))
 
     def _replace_everywhere(self, instance: Instance) -> None:
         """Register it at each server that holds another incarnation in its place.
@@ -365,9 +400,16 @@ class Writer:
         return self.peers.first(self._noting(sent, ask), is_found=bool)
 
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
-        """Remove the status that was set over the instance's own at the first server that holds it."""
+        """Remove the status that was set over the instance's own, at each server that holds it.
+
+        One that the others do not reach keeps it otherwise. It is told later, with the next renewal, what the
+        instance is by then: its status would stand over that, without our mark.
+
+        :returns: False where no server holds the instance.
+        """
         self.notes.table.overriding(instance)
-        return self.peers.first(lambda peer: peer.clear_status(instance, status), is_found=bool)
+        held, _ = self.peers.everywhere(lambda peer: peer.clear_status(instance, status))
+        return any(held.values())
 
     def _take_off(self, instance: Instance, have: Instance, status: Status) -> bool:
         """Have ``status`` stand where another one was set over it, or came with the registration."""

@@ -1,1 +1,1 @@
-"""What a stack registers, without Pulumi: properties, connections and the life of a registration."""
+"""Registrations of a stack, without Pulumi: properties, connections and the life of a registration."""

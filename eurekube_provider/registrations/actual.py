@@ -1,40 +1,43 @@
-"""What Eureka holds of a resource's registrations at this moment, read past its caches."""
+"""A resource's registrations in Eureka at this moment, read past its caches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.errors import RegistryError, RegistryRejected
 from eurekube_provider.core.identity import MEMBER_KEY, SELF_RENEWED
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.eureka.batches import renew_and_read
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
+from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_everywhere
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.registry_lists import LISTS
 
 
 @dataclass(frozen=True, slots=True)
 class ActualState:
-    """What Eureka holds of a resource.
+    """A resource's registrations in Eureka.
 
     :ivar ours: everything that is registered for one of the owners, by place.
     :ivar others: what somebody else has in a place of ours.
     :ivar unsure: servers that did not answer, and why; what nobody holds may be there.
+    :ivar refused: what is listed as ours and a server refuses to read, as under an id with a slash, and why.
+        No stack registers that: whoever did wrote our owner there.
     """
 
     ours: dict[Key, Instance]
     others: dict[Key, Instance]
     unsure: dict[str, RegistryError]
+    refused: dict[Key, RegistryRejected] = field(default_factory=dict)
 
     @property
     def everything(self) -> dict[Key, Instance]:
-        """What stands in the places of the resource, whoever's it is."""
+        """Return the instances in the places of the resource, of any owner."""
         return self.ours | self.others
 
     def surplus(self, wanted: DesiredState) -> list[Instance]:
-        """What is ours, and was registered by an earlier call that is not asked for any more."""
+        """Return our instances of an earlier call that are not asked for any more."""
         keys = wanted.keys
         return [each for key, each in self.ours.items() if key not in keys]
 
@@ -70,17 +73,21 @@ def read_actual(
     def is_ours(each: Instance) -> bool:
         return each.owner in owners or (desired.incarnation is not None and desired.is_its(each))
 
-    suggested = (each.key for each in listed if is_ours(each) and MEMBER_KEY in each.metadata)
-    places = list(dict.fromkeys((*own, *also, *(suggested if desired.has_members else ()))))
-    reads = None
+    places = dict.fromkeys((*own, *also))
+    members = [each for each in listed if is_ours(each) and MEMBER_KEY in each.metadata]
+    suggested = [each.key for each in members if each.key not in places] if desired.has_members else []
+    reads, refused = None, Refused()
     if len(places) == 1 and not everywhere and not desired.has_members:
-        found = peers.read(*places[0])
+        (place,) = places
+        found = peers.read(*place)
         # Where its mark names another status than it has, another server may hold that one.
         if found is None or not found.enforced or found.is_enforced:
-            reads = UncachedReads({"": {places[0]: found}}, {})
+            reads = UncachedReads({"": {place: found}}, {})
     if reads is None:
-        reads = _read(peers, places, _renewed(desired, owners, listed) if writes else [])
-    held = {key: newest for key in places if (newest := reads.newest(key)) is not None}
+        reads = _read(peers, list(places), _renewed(desired, owners, listed) if writes else [])
+    if suggested:
+        reads = reads.joined(read_everywhere(peers, suggested, refused))
+    held = {key: newest for key in (*places, *suggested) if (newest := reads.newest(key)) is not None}
     return ActualState(
         ours={
             key: found
@@ -90,6 +97,7 @@ def read_actual(
         },
         others={key: found for key, found in held.items() if not is_ours(found)},
         unsure=reads.failures,
+        refused={key: error for key, error in refused.items() if key not in held},
     )
 
 

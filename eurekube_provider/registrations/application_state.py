@@ -12,6 +12,7 @@ from eurekube_provider.registrations.desired import DesiredState, Registration, 
 from eurekube_provider.registrations.difference import (
     StateDifference,
     at_other_servers,
+    findings,
     is_still_enforced,
     is_unfinished,
 )
@@ -64,21 +65,25 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     statuses: dict[str, str] = {}
     found_before = properties.get("statuses") or {}
     others: dict[str, str] = {}
-    seen_incarnation: dict[str, str] = {}
-    is_marked = is_enforced = False
+    seen_incarnations: dict[str, str] = {}
+    leaving: dict[str, bool] = {}
+    enforced: dict[str, str] = {}
     for key, each in desired.registrations.items():
         place = each.instance.key
         actual = held.ours.get(place) or held.others.get(place)
         if actual is None:
             continue
-        is_marked = is_marked or actual.is_leaving
+        if actual.is_leaving:
+            leaving[key] = True
         asked = each.asked_status or each.status
-        is_enforced = is_enforced or is_still_enforced(actual, asked and asked.value)
+        if is_still_enforced(actual, asked and asked.value):
+            enforced[key] = actual.enforced
         actual = unmarked(actual)
         if actual.owner != desired.owner:
             others[key] = actual.owner or ""
-        elif not desired.is_its(actual):
-            seen_incarnation = {SEEN_INCARNATION: actual.incarnation}
+        is_other = actual.incarnation != (desired.incarnation or "")
+        if is_other and (actual.incarnation or actual.owner == desired.owner):
+            seen_incarnations[key] = actual.incarnation
         # What an earlier refresh found stands among the inputs by now, and is somebody else's all the same.
         if actual.status is not (each.status or Status.UP) or found_before.get(key) == actual.status.value:
             statuses[key] = actual.status.value
@@ -95,21 +100,18 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
             key = f"{key} {extra.instance_id}"
         instances[key] = fitted(properties, key, _full(extra, with_status=False))
     kept |= {name: properties[name] for name in ("created", INCARNATION) if properties.get(name)}
-    if is_marked:
-        kept[LEAVING] = True
-    if is_enforced:
-        kept[STILL_ENFORCED] = True
+    found = {SEEN_INCARNATION: seen_incarnations, LEAVING: leaving, STILL_ENFORCED: enforced}
     told = {"instances": instances, "statuses": statuses, "held_by_others": others}
-    return {**kept, **told, **seen_incarnation}
+    return {**kept, **told, **{name: by_key for name, by_key in found.items() if by_key}}
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:
     """The inputs as if the program had asked for what Eureka holds, so that a preview shows drift."""
-    return {key: outs[key] for key in MEMBER_INPUTS if key in outs}
+    return {**{key: outs[key] for key in MEMBER_INPUTS if key in outs}, **findings(outs)}
 
 
 def id_of(desired: DesiredState, properties: Mapping[str, Any]) -> str:
-    """What Pulumi calls the resource."""
+    """Return Pulumi's id of the resource."""
     return f"{desired.application}/{properties[ID_BASE]}"
 
 

@@ -98,7 +98,7 @@ CANCELLATION = Cancellation()
 
 
 def _caller_is_there() -> Callable[[], bool]:
-    """Whether the engine still waits for the answer to the call that this thread serves.
+    """Return whether the engine still waits for the answer to the call that this thread serves.
 
     The SDK hands gRPC's context to none of a provider's methods; it is found among its own callers' locals.
     """

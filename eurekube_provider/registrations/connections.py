@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
+from eurekube_provider.core.quoting import HIDDEN
 from eurekube_provider.core.wording import nearest
 from eurekube_provider.eureka.connection import (
     NAMES,
@@ -23,12 +24,17 @@ from eurekube_provider.eureka.connection import (
     from_environment,
     split_credentials,
 )
+from eurekube_provider.registrations.properties import contains_unknown
+from eurekube_provider.registrations.values import UNKNOWN
 
 NAMESPACE = "eurekube"
 """The namespace of the configuration keys, whatever the project's name: ``eurekube:url``."""
 
 OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
 """The environment's word for ``eurekube:offline``: with it a preview asks no server."""
+
+MUST_READ_VARIABLE = "EUREKUBE_MUST_READ"
+"""The environment's word for a refresh that fails where Eureka cannot be read, whoever asked for it."""
 
 DEFAULT_OPERATOR_NAME = "eurekube"
 """Who renews a registration where neither it nor ``eurekube:operatorName`` names somebody."""
@@ -38,6 +44,15 @@ DEFAULT_CONNECTION = "default"
 
 FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in NAMES}
 """What a connection consists of, in camelCase, and the same as :meth:`Connection.configured` calls it."""
+
+_NOWHERE = "http://eureka.invalid/eureka"
+"""Stands for the URL of a connection that has none, so that the rest of it is checked."""
+
+_SIZE = "maxAnswerMib"
+"""The field that may be a number."""
+
+_SHORTEST = 4
+"""A shorter text stands everywhere by chance."""
 
 _CAMEL = {known: field for field, known in FIELDS.items()}
 
@@ -50,16 +65,18 @@ of it once and kept there, unless a file has its secret, which may be another on
 """
 
 
+def must_read() -> bool:
+    """Return whether each refresh fails where Eureka cannot be read, as any word but a no has it."""
+    return os.environ.get(MUST_READ_VARIABLE, "").lower() not in ("", "false", "0")
+
+
 def _environment(setting: Setting) -> Mapping[str, str]:
     found: Mapping[str, str] = getattr(setting, "environment", os.environ)
     return found
 
 
 def configured_connection(
-    setting: Setting,
-    environment: Mapping[str, str] | None = None,
-    service_url: str | None = None,
-    name: str = DEFAULT_CONNECTION,
+    setting: Setting, *, service_url: str | None = None, name: str = DEFAULT_CONNECTION
 ) -> Connection:
     """The connection that the configuration and the environment describe.
 
@@ -72,8 +89,6 @@ def configured_connection(
     """
     if not isinstance(name, str):  # a program may hand over whatever its language lets it write
         raise ConfigurationError("connection must be a text: the name of a connection")
-    if environment is not None:
-        return _configured(setting, environment, service_url, name)
     environment = _environment(setting)
     made: dict[Any, Connection] | None = getattr(setting, "connections_made", None)
     if made is None or any(f"{_prefix(name)}{secret.upper()}_FILE" in environment for secret in SECRETS):
@@ -87,6 +102,13 @@ def _configured(
     setting: Setting, environment: Mapping[str, str], service_url: str | None, name: str
 ) -> Connection:
     written = setting if name == DEFAULT_CONNECTION else _settings_of_entry(setting, environment, name)
+    return _made_of(written, environment, service_url, name)
+
+
+def _made_of(
+    written: Setting, environment: Mapping[str, str], service_url: str | None, name: str
+) -> Connection:
+    """Make a connection of its own fields."""
     prefix = _prefix(name)
     said: dict[str, str | None] = {}
 
@@ -107,6 +129,55 @@ def _configured(
     if service_url:
         said |= {"url": service_url, "zone": None}  # the state's URLs are in order already
     return Connection.configured(known)
+
+
+def connection_problems(setting: Setting, connections: Any = None) -> list[str]:
+    """Return what is wrong with each named connection, whether or not a resource names it.
+
+    One sentence a connection, which begins with ``eurekube:connections`` and repeats no credential. A
+    connection without a URL is none: its credentials are for the URLs of a state. A file that is not on this
+    machine is none: :func:`configured_connection` refuses it where a resource names the connection.
+
+    :param connections: those that are checked in place of the configured ones; a value in them may be
+        :data:`~eurekube_provider.registrations.values.UNKNOWN`.
+    """
+    where = f"{NAMESPACE}:connections"
+    try:
+        named = _object(connections or setting("connections") or "{}", where)
+    except ConfigurationError as error:
+        return [str(error)]
+    environment = _environment(setting)
+    problems = []
+    for name in sorted(named):
+        try:
+            entry = _entry_of(named, name)
+            if contains_unknown(entry):
+                continue
+            has_url = entry.get("url") or from_environment("url", environment, _prefix(name))
+            _made_of(entry.get, environment, None if has_url else _NOWHERE, name)
+        except FileUnreadable:
+            continue
+        except ConfigurationError as error:
+            told = _without_values(str(error), named[name])
+            problems.append(told if told.startswith(where) else f"{where}.{name}: {told}")
+    return problems
+
+
+def may_hold_credentials(connections: Any) -> bool:
+    """Return whether ``eurekube:connections`` has more than URLs without credentials and known fields.
+
+    What cannot be read, or has a name that no field has, may be a credential.
+    """
+    try:
+        named = _object(connections or "{}", "")
+        entries = [_entry_of(named, name) for name in named]
+    except ConfigurationError:
+        return True
+    return any(
+        FIELDS[field] in SECRETS or field == "proxy" or (isinstance(value, str) and "@" in value)
+        for entry in entries
+        for field, value in entry.items()
+    )
 
 
 def connection_of_state(setting: Setting, service_urls: Iterable[str], name: str) -> Connection:
@@ -182,7 +253,7 @@ def connection_names(setting: Setting) -> list[str]:
 
 
 def _has_url(setting: Setting, name: str) -> bool:
-    """Whether the configuration or the environment says where a connection leads."""
+    """Return whether the configuration or the environment says where a connection leads."""
     if from_environment("url", _environment(setting), _prefix(name)):
         return True
     if name == DEFAULT_CONNECTION:
@@ -192,7 +263,7 @@ def _has_url(setting: Setting, name: str) -> bool:
 
 
 def _is_there(setting: Setting, name: str) -> bool:
-    """Whether there is a connection of this name."""
+    """Return whether there is a connection of this name."""
     if name == DEFAULT_CONNECTION or from_environment("url", _environment(setting), _prefix(name)):
         return True
     return name in _object(setting("connections") or "{}", f"{NAMESPACE}:connections")
@@ -210,24 +281,51 @@ def _settings_of_entry(setting: Setting, environment: Mapping[str, str], name: s
     """The settings of one entry of ``eurekube:connections``; no message repeats a value of it."""
     where = f"{NAMESPACE}:connections"
     connections = _object(setting("connections") or "{}", where)
-    if DEFAULT_CONNECTION in connections:
-        raise ConfigurationError(
-            f"{where}: {DEFAULT_CONNECTION!r} is the name of {NAMESPACE}:url and the keys beside it; call"
-            " this connection otherwise"
-        )
+    _refuse_default(connections)
     if name not in connections and not from_environment("url", environment, _prefix(name)):
         known = ", ".join([DEFAULT_CONNECTION, *sorted(connections)])
         raise ConfigurationError(
             f"there is no connection {name!r} (there are {known}): pulumi config set --path"
             f" {where}.{name}.url http://eureka.example.com:8761/eureka"
         )
-    entry = _object(connections.get(name) or {}, f"{where}.{name}")
+    return _entry_of(connections, name).get
+
+
+def _refuse_default(connections: Mapping[str, Any]) -> None:
+    if DEFAULT_CONNECTION in connections:
+        raise ConfigurationError(
+            f"{NAMESPACE}:connections: {DEFAULT_CONNECTION!r} is the name of {NAMESPACE}:url and the keys"
+            " beside it; call this connection otherwise"
+        )
+
+
+def _entry_of(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """One entry of ``eurekube:connections``, whose fields are there; a value may be unknown."""
+    where = f"{NAMESPACE}:connections.{name}"
+    if name == DEFAULT_CONNECTION:
+        _refuse_default(connections)
+    written = connections.get(name) or {}
+    if written is UNKNOWN:
+        return {"url": UNKNOWN}
+    entry = _object(written, where)
+    size = entry.get(_SIZE)
+    if isinstance(size, int | float) and not isinstance(size, bool) and size % 1 == 0:
+        entry[_SIZE] = str(int(size))  # Pulumi's CLI makes a number of it
     for field, value in entry.items():
         if field not in FIELDS:
-            raise ConfigurationError(f"{where}.{name}: there is no field {field!r}; {nearest(field, FIELDS)}")
-        if not isinstance(value, str):
-            raise ConfigurationError(f"{where}.{name}.{field} must be a text")
-    return entry.get
+            raise ConfigurationError(f"{where}: there is no field {field!r}; {nearest(field, FIELDS)}")
+        if not isinstance(value, str) and value is not UNKNOWN:
+            raise ConfigurationError(f"{where}.{field} must be a text: write it in quotes")
+    return entry
+
+
+def _without_values(told: str, entry: Any) -> str:
+    """A sentence without what an entry has, which may be a credential in the wrong place, but for places."""
+    values = entry.values() if isinstance(entry, Mapping) else ()
+    for value in values:
+        if isinstance(value, str) and len(value.strip()) >= _SHORTEST and "/" not in value:
+            told = told.replace(value, HIDDEN)
+    return told
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
@@ -237,15 +335,15 @@ def _object(value: Any, where: str) -> dict[str, Any]:
             value = json.loads(value)
         except ValueError:
             value = None
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise ConfigurationError(
             f"{where} must be an object: pulumi config set --path {NAMESPACE}:connections.eu.url http://..."
         )
-    return value
+    return dict(value)
 
 
 def _prefix(name: str) -> str:
-    """What the environment variables of a connection begin with: EUREKA_, or EUREKA_EU_1_ for ``eu-1``."""
+    """Return the prefix of a connection's environment variables: EUREKA_, or EUREKA_EU_1_ for ``eu-1``."""
     if name == DEFAULT_CONNECTION:
         return "EUREKA_"
     return f"EUREKA_{re.sub('[^A-Za-z0-9]', '_', name).upper()}_"

@@ -1,4 +1,4 @@
-"""What of an EurekaInstance follows from the rest, so that its state need not hold it.
+"""Properties of an EurekaInstance that follow from the others, so that its state need not hold them.
 
 Pulumi's engine writes the whole state anew at every step of every resource, and what that costs goes by the
 number of properties. The forms, and what each costs: docs/decisions/0018-a-state-says-nothing-twice.md.

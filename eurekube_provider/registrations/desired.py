@@ -1,4 +1,4 @@
-"""What a stack asks for: the registrations of one resource, read from its properties or its state.
+"""The desired state of a stack: the registrations of one resource, read from its properties or its state.
 
 An EurekaInstance is an EurekaApplication with one registration, but for what tells the members of an
 application from each other.
@@ -6,12 +6,18 @@ application from each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from eurekube_provider.core.enforcement import InstancePolicy
-from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, MEMBER_KEY, are_of_one_stack
+from eurekube_provider.core.identity import (
+    ENFORCED_KEY,
+    INCARNATION_KEY,
+    MEMBER_KEY,
+    SELF_RENEWED,
+    are_of_one_stack,
+)
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status
 from eurekube_provider.registrations.defaults import completed
 from eurekube_provider.registrations.instance_fields import instance_of
@@ -22,6 +28,38 @@ from eurekube_provider.registrations.values import OnConflict
 _MANAGEMENT = tuple(each for each in PROPERTIES if each.scope is Scope.MANAGEMENT)
 
 
+class Called(NamedTuple):
+    """One copy of an application, by its id, and the port and the addresses at which it is called."""
+
+    application: str
+    instance_id: str
+    port: str
+    addresses: tuple[str, ...]
+
+    @classmethod
+    def from_instance(cls, instance: Instance) -> Called:
+        """Return what an instance says of itself, its address first."""
+        addresses = (instance.ip_address, instance.host_name)
+        return cls(*instance.key, str(instance.port.number), addresses)
+
+
+def came_back(known: Called, have: Called, renewer: str | None, *, was_ours: bool) -> bool:
+    """Return whether what no Eurekube owns is our own application, which registered itself again.
+
+    It renews itself, and stands at the id, port and address at which it is known.
+
+    :param known: where a state has it; where a refresh wrote somebody else's there, what the program says.
+    :param renewer: as the program says.
+    :param was_ours: False for a state that an import wrote: there nothing says that it ever was ours.
+    """
+    return (
+        was_ours
+        and renewer == SELF_RENEWED
+        and have[:3] == known[:3]
+        and known.addresses[0] in have.addresses
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """One instance that is asked for.
@@ -29,11 +67,13 @@ class Registration:
     :ivar instance: with owner, renewer and zone in its metadata; its status is UP where none is enforced.
     :ivar status: the status to enforce; None to start UP and to leave it to people from then on.
     :ivar asked_status: the status that a state's program enforced; ``status`` is what Eureka held instead.
+    :ivar is_anothers: whether a state has here what Eureka held of another owner, or of none.
     """
 
     instance: Instance
     status: Status | None = None
     asked_status: Status | None = None
+    is_anothers: bool = False
 
     @classmethod
     def from_properties(
@@ -59,10 +99,26 @@ class Registration:
         if asked not in (None, Status.UP):
             marks[ENFORCED_KEY] = asked.value
         instance = instance_of(properties, status or Status.UP, {**marks, **more_metadata})
-        return cls(instance, status, asked)
+        owner = properties.get("owner")
+        return cls(instance, status, asked, properties.get("seen_owner", owner) != owner)
 
     def __str__(self) -> str:
         return f"{self.instance.application} {self.instance.instance_id}"
+
+    def came_back(self, previous: Registration, have: Instance) -> bool:
+        """Return whether ``have`` is our own application, by :func:`came_back`."""
+        known = self.instance if previous.is_anothers else previous.instance
+        return (
+            have.owner is None
+            and not have.unreadable
+            and self.instance.key == previous.instance.key
+            and came_back(
+                Called.from_instance(known),
+                Called.from_instance(have),
+                self.instance.renewer,
+                was_ours=bool(previous.instance.incarnation) or not previous.is_anothers,
+            )
+        )
 
     def released(self, previous: Registration, have: Instance | None) -> Registration:
         """Add the status to bring about once: UP where ours is no longer asked for.
@@ -114,6 +170,8 @@ class DesiredState:
             for key in (properties.get("statuses") or {}).keys() & found.keys():
                 # Another one than the program's was found.
                 found[key] = replace(found[key], asked_status=None)
+            for key in (properties.get("held_by_others") or {}).keys() & found.keys():
+                found[key] = replace(found[key], is_anothers=True)
         else:
             found = {str(properties["instance_id"]): Registration.from_complete(properties)}
         return cls(
@@ -149,11 +207,11 @@ class DesiredState:
 
     @property
     def instances(self) -> dict[Key, Instance]:
-        """What is asked for at each place in Eureka."""
+        """Return the wanted instance at each place in Eureka."""
         return {each.instance.key: each.instance for each in self.registrations.values()}
 
     def is_its(self, held: Instance) -> bool:
-        """Whether ``held`` was registered by this creation, and by no other one of the same owner.
+        """Return whether ``held`` was registered by this creation, and by no other one of the same owner.
 
         Under another name of the same stack it was, too: an update that renamed the resource may have ended
         before the state was written.
@@ -164,10 +222,24 @@ class DesiredState:
             bool(self.incarnation) and are_of_one_stack(held.owner, self.owner)
         )
 
+    def returned(self, previous: DesiredState) -> Callable[[Instance], bool]:
+        """Return the function that says whether an instance is our own application, registered again.
+
+        :param previous: what a state has; without one nothing is known to have been ours.
+        """
+        before = {each.instance.key: each for each in previous.registrations.values()}
+        places = {each.instance.key: each for each in self.registrations.values()}
+
+        def is_back(have: Instance) -> bool:
+            known, wanted = before.get(have.key), places.get(have.key)
+            return known is not None and wanted is not None and wanted.came_back(known, have)
+
+        return is_back if previous.incarnation is not None else lambda _: False
+
     def policies(self, ours: Iterable[Key]) -> dict[Key, InstancePolicy]:
         """The policy by which each is planned.
 
-        :param ours: the places in which this resource has something, under whichever owner.
+        :param ours: the places in which this resource has something, under whichever owner, or takes it over.
         """
         policies = dict.fromkeys(ours, InstancePolicy(adopt=True))
         for each in self.registrations.values():

@@ -1,4 +1,4 @@
-"""What Eureka or a cluster has, as a program reads it.
+"""Eureka's or a cluster's content, as a program reads it.
 
 Every answer is a mapping of its own fields as well, so that Pulumi can export it as it is.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from eurekube_provider.core.address_families import in_first_family
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.eureka.peers import Peers
@@ -126,7 +127,7 @@ class FoundEndpoints(Plain):
 
 
 def find_application(peers: Peers, name: str) -> FoundApplication:
-    """What the list of everything has of an application, up to half a minute old.
+    """Return an application from the list of everything, up to half a minute old.
 
     :raises RegistryError: Eureka cannot be asked.
     """
@@ -169,17 +170,16 @@ def find_endpoints(
 
 
 def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
-    """The endpoints of EndpointSlices as the API sends them; of a dual-stack Service's, the IPv4 ones.
+    """The endpoints of EndpointSlices as the API sends them; of a pod with two addresses, the IPv4 one.
+
+    Host names count only where no endpoint has an address.
 
     Without those of a mirror's slices, which came out of Eureka.
     """
     found: list[FoundEndpoint] = []
     slices = [each for each in slices if not is_mirrored(each)]
-    families = {str(each.get("addressType") or "IPv4") for each in slices if each.get("endpoints")}
-    family = next((one for one in ("IPv4", "IPv6", "FQDN") if one in families), None)
-    for each in slices:
-        if str(each.get("addressType") or "IPv4") != family:
-            continue
+    addressed, _ = in_first_family({}, slices)
+    for each in addressed or slices:
         ports = {
             str(port.get("name") or ""): int(port["port"])
             for port in each.get("ports") or ()

@@ -26,7 +26,7 @@ from eurekube_provider.core.identity import (
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, newest, same_contents
 from eurekube_provider.core.plan import Policy, plan
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.eureka.uncached_reads import Refused, read_each
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.properties import ABSENT, HALF_DONE, LEAVING, STILL_ENFORCED
 from eurekube_provider.registrations.registry_lists import LISTS
@@ -97,8 +97,9 @@ def was_left(
     wanted: Iterable[Instance],
     in_state: Mapping[Key, Instance] = _NOTHING,
     tell: Callable[[str], None] = lambda _: None,
+    is_back: Callable[[Instance], bool] | None = None,
 ) -> frozenset[str]:
-    """What an earlier run left of these that an update must see to.
+    """Return an earlier run's leftovers among these that an update must see to.
 
     Of many, those are read of which a list shows it, and some others: the list is up to 30 s old. A list
     alone shows what an update of an application has added.
@@ -106,6 +107,8 @@ def was_left(
     :param in_state: what is registered by the state, so that it is to be there as the state has it. What
         renews itself is not expected: it went when it ended.
     :param tell: is told, in a sentence, why what is missing cannot be registered again.
+    :param is_back: whether an instance is our own application, which registered itself again: what the state
+        has is :data:`ABSENT` then.
     :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED`, :data:`HALF_DONE` and :data:`ABSENT` those that
         were found. Nothing is :data:`ABSENT` where somebody else stands at such an address by now: an update
         could only fail.
@@ -115,14 +118,14 @@ def was_left(
     keys = list(places)
     if len(keys) > MOST_READ:
         listed = {one.key: one for one in peers.list_instances() if one.key in places}
-        suggested = [key for key in keys if _marks_left(places[key], listed.get(key), in_state)]
+        suggested = [key for key in keys if _marks_left(places[key], listed.get(key), in_state, is_back)]
         keys = [*keys[:2], *keys[-2:], *suggested[:MOST_READ]]
     held = read_each(peers, keys)
-    found = {key: _marks_left(places[key], have, in_state) for key, have in held.items()}
+    found = {key: _marks_left(places[key], have, in_state, is_back) for key, have in held.items()}
     marks: frozenset[str] = frozenset().union(*found.values())
     if _added(peers, places, held, in_state):
         marks |= {HALF_DONE}
-    for key in (key for key, left in found.items() if ABSENT in left):
+    for key in (key for key, left in found.items() if ABSENT in left and held[key] is None):
         want, owner = places[key], places[key].owner or ""
         neighbours = LISTS.neighbours([want], owner, peers)
         refusals = plan([want], neighbours, owner, Policy.UPSERT_ONLY).refusals
@@ -139,7 +142,9 @@ def _added(
     held: Mapping[Key, Instance | None],
     in_state: Mapping[Key, Instance],
 ) -> bool:
-    """Whether Eureka holds, of the same creation of an application, what neither program nor state has."""
+    """Return whether Eureka holds, of the same creation of an application, what neither program nor state
+    has.
+    """
     made = {
         (have.owner, have.application, have.incarnation)
         for key, have in held.items()
@@ -154,16 +159,21 @@ def _added(
 
     listed = (LISTS.of_owner(owner, application, peers) for owner, application, _ in made if owner)
     suggested = [each.key for each in chain.from_iterable(listed) if is_added(each)]
-    there = read_each(peers, suggested[:MOST_READ])
+    there = read_each(peers, suggested[:MOST_READ], Refused())
     return any(each is not None and is_added(each) for each in there.values())
 
 
-def _marks_left(want: Instance, have: Instance | None, in_state: Mapping[Key, Instance]) -> frozenset[str]:
+def _marks_left(
+    want: Instance,
+    have: Instance | None,
+    in_state: Mapping[Key, Instance],
+    is_back: Callable[[Instance], bool] | None,
+) -> frozenset[str]:
     if have is None:
         is_missed = want.key in in_state and want.renewer != SELF_RENEWED
         return frozenset({ABSENT} if is_missed else ())
     if have.owner != want.owner:
-        return frozenset()
+        return frozenset({ABSENT} if is_back is not None and is_back(have) else ())
     is_enforced = have.enforced not in ("", want.enforced)
     before = in_state.get(want.key)
     stays_enforced = want.enforced and before is not None and before.enforced == want.enforced
@@ -175,7 +185,7 @@ def _marks_left(want: Instance, have: Instance | None, in_state: Mapping[Key, In
 
 
 def _is_as_callers_see(have: Instance, before: Instance) -> bool:
-    """Whether both say the same to callers and to whoever renews them.
+    """Return whether both say the same to callers and to whoever renews them.
 
     Other metadata than ours may be changed in Eureka by whoever runs the application.
     """

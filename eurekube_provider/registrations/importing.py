@@ -1,17 +1,22 @@
-"""What Eureka holds and no state has, as a resource: for ``pulumi import``.
+"""Instances that Eureka holds and no state has, as a resource: for ``pulumi import``, and for a program's
+``get``.
 
-It mostly belongs to somebody else. So what is made of it asks to adopt it, and keeps who renews it: an
-instance that no Eurekube registered is renewed by its own client, and would stay UP for ever if an operator
-did that, too.
+It mostly belongs to somebody else. So what an import makes of it asks to adopt it, and keeps who renews it:
+an instance that no Eurekube registered is renewed by its own client, and would stay UP for ever if an
+operator did that, too. What a program gets is read only, and says whose it is.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import RESERVED_PREFIX, SELF_RENEWED, StackOwner, are_of_one_stack
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.server_verification import require_a_verified_server
+from eurekube_provider.eureka.uncached_reads import Refused, read_each
 from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.application_state import outputs as application_outputs
 from eurekube_provider.registrations.defaults import FIXED
@@ -23,7 +28,7 @@ from eurekube_provider.registrations.properties import INCARNATION, PROPERTIES, 
 from eurekube_provider.registrations.property_check import Checked, check
 from eurekube_provider.registrations.registry_lists import LISTS
 from eurekube_provider.registrations.resource import Found
-from eurekube_provider.registrations.values import OnConflict
+from eurekube_provider.registrations.values import SETTABLE_STATUSES, OnConflict
 
 
 def imported_instance(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> Found | None:
@@ -32,39 +37,35 @@ def imported_instance(id_: str, owner: StackOwner, service_url: str, peers: Peer
     :raises ConfigurationError: it is no such id.
     :raises RegistryError: Eureka cannot be asked.
     """
-    application, _, instance_id = id_.partition("/")
-    if not application or not instance_id:
-        raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
-    held = peers.read(application.upper(), instance_id)
+    held = _held(id_, peers)
     if held is None:
-        require_a_verified_server(f"import {id_}", peers)
         return None
     asked = _asking_for(held) | {"application": held.application} | _managed(held, owner)
+    if held.owner == str(owner) and held.is_enforced and held.status in SETTABLE_STATUSES:
+        asked["status"] = held.status.value  # else the next update would put it back into service
     checked = _require_usable(id_, check({}, asked | _owner_properties(owner, service_url)))
     if held.owner == str(owner) and held.incarnation:
         checked[INCARNATION] = held.incarnation
     desired = DesiredState.from_properties(checked)
-    return Found(instance_outputs(checked, desired, _actual([held], desired)), asked)
+    return Found(instance_outputs(checked, desired, _actual([held], desired)), asked, id="/".join(held.key))
 
 
 def imported_application(id_: str, owner: StackOwner, service_url: str, peers: Peers) -> Found | None:
     """The instances of an application that no other Eurekube has; None where Eureka lists none.
 
-    Keys are the instances' ids, or numbers where an id cannot be a key.
+    Without those that no request can name, or whose contents nobody reads for certain. Keys are the
+    instances' ids, or numbers where an id cannot be a key.
 
+    :raises ConfigurationError: it is no name of an application.
     :raises RegistryError: Eureka cannot be asked.
     """
-    listed = LISTS.of_application(id_.partition("/")[0].upper(), peers)
+    listed = _listed(id_, peers)
     mine = [one for one in listed if not one.owner or are_of_one_stack(one.owner, str(owner))]
-    held = [found for one in mine if (found := peers.read(*one.key)) is not None]
+    by_key = _by_key(mine, peers)
+    held = list(by_key.values())
     if not held:
         return None
-    instances: dict[str, Properties] = {}
-    for number, one in enumerate(sorted(held, key=lambda each: each.instance_id), start=1):
-        is_key = not any(letter.isspace() or letter == "/" for letter in one.instance_id)
-        instances[one.instance_id if is_key else str(number)] = {
-            name: value for name, value in _asking_for(one).items() if name in OWN
-        }
+    instances = {key: _own(one) for key, one in by_key.items()}
     renewers = {_renewer(one) for one in held}
     asked: Properties = {
         **_managed(held[0], owner),
@@ -72,9 +73,74 @@ def imported_application(id_: str, owner: StackOwner, service_url: str, peers: P
         "renewer": renewers.pop() if len(renewers) == 1 else SELF_RENEWED,
         "instances": instances,
     }
-    checked = _require_usable(id_, check_members({}, asked | _owner_properties(owner, service_url)))
+    # What stands there already may share an address.
+    checked = _require_usable(id_, check_members(asked, asked | _owner_properties(owner, service_url)))
     desired = DesiredState.from_properties(checked)
-    return Found(application_outputs(checked, desired, _actual(held, desired)), asked)
+    properties = application_outputs(checked, desired, _actual(held, desired))
+    return Found(properties, asked, id=held[0].application)
+
+
+def as_not_ours(found: Found) -> Found:
+    """Return instances as nobody's of the stack, unless one of them is the stack's.
+
+    Its ``owner`` is whom Eureka names, empty for nobody, or for several. It has no URLs, so that an update
+    knows that it is yet to be adopted. A program's ``get`` has the same answer: the engine asks alike.
+    """
+    state = dict(found.properties)
+    others = state.get("held_by_others")
+    owners = {state.get("seen_owner")} if others is None else set(others.values())
+    if state["owner"] in owners or (others is not None and others.keys() != state["instances"].keys()):
+        return found
+    for name in ("service_url", "seen_owner"):
+        state.pop(name, None)
+    state["owner"] = owners.pop() if len(owners) == 1 else ""
+    if others is not None:
+        state["held_by_others"] = {key: each for key, each in others.items() if each != state["owner"]}
+    return replace(found, properties=state)
+
+
+def _held(id_: str, peers: Peers) -> Instance | None:
+    """The instance that an id names.
+
+    :raises ConfigurationError: it is no such id.
+    """
+    application, _, instance_id = id_.strip().partition("/")
+    if not application or not instance_id:
+        raise ConfigurationError(f"{id_!r} must be APPLICATION/instance-id, as BILLING/vm-17:billing:8080")
+    held = peers.read(application.upper(), instance_id)
+    if held is None:
+        require_a_verified_server(f"read {id_.strip()}", peers)
+    return held
+
+
+def _listed(id_: str, peers: Peers) -> list[Instance]:
+    """Return Eureka's list of the application that an id names.
+
+    :raises ConfigurationError: it names one instance, or a resource that a stack has made.
+    """
+    name = id_.strip()
+    if "/" in name or not name:
+        raise ConfigurationError(
+            f"{id_!r} must be the name of an application, as BILLING: an Application is found by that alone,"
+            " and one instance, as BILLING/vm-17:billing:8080, is an Instance"
+        )
+    return LISTS.of_application(name.upper(), peers)
+
+
+def _by_key(listed: Iterable[Instance], peers: Peers) -> dict[str, Instance]:
+    """Return these instances by id, or by a number where an id cannot be a key."""
+    read = read_each(peers, [one.key for one in listed], Refused()).values()
+    held = [found for found in read if found is not None and not found.unreadable]
+    found_by_key = {}
+    for number, one in enumerate(sorted(held, key=lambda each: each.instance_id), start=1):
+        is_key = not any(letter.isspace() or letter == "/" for letter in one.instance_id)
+        found_by_key[one.instance_id if is_key else str(number)] = one
+    return found_by_key
+
+
+def _own(held: Instance) -> Properties:
+    """Return the inputs of one instance of an application."""
+    return {name: value for name, value in _asking_for(held).items() if name in OWN}
 
 
 def _require_usable(id_: str, checked: Checked) -> Properties:
@@ -89,7 +155,7 @@ def _require_usable(id_: str, checked: Checked) -> Properties:
 
 
 def _asking_for(held: Instance) -> Properties:
-    """What a program writes to ask for an instance as it stands; a person's status stays a person's."""
+    """Return the inputs that ask for an instance as it stands; a person's status stays a person's."""
     found = properties_of(held)
     for name in ("status", "owner", "renewer"):
         found.pop(name, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, LEAVING_KEY
+from eurekube_provider.core.identity import ENFORCED_KEY, INCARNATION_KEY, LEAVING_KEY, SELF_RENEWED
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.registrations.properties import PROPERTIES, Properties
 
@@ -41,7 +41,10 @@ def instance_of(properties: Mapping[str, Any], status: Status, marks: Mapping[st
 
 
 def properties_of(actual: Instance) -> Properties:
-    """What Eureka holds, as the properties that ask for it."""
+    """Return the properties that ask for an instance as Eureka holds it.
+
+    What no Eurekube registered is renewed by its own client.
+    """
     found: Properties = {"status": actual.status.value}
     for each in _DESCRIBED:
         field, *within = each.at
@@ -51,4 +54,6 @@ def properties_of(actual: Instance) -> Properties:
         elif field == "metadata":
             value = {key: item for key, item in sorted(value.items()) if key not in _NO_METADATA}
         found[each.name] = (value or None) if each.is_optional else "" if value is None else value
+    if actual.owner is None:
+        found["renewer"] = found["renewer"] or SELF_RENEWED
     return found

@@ -13,6 +13,7 @@ from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
     StateDifference,
     at_other_servers,
+    findings,
     is_still_enforced,
     is_unfinished,
 )
@@ -68,8 +69,9 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     """The state: the checked properties, with what Eureka holds in their place.
 
     ``owner`` stays what the properties say: it is whom Eureka must name for us to change or remove the
-    instance, and must never become somebody else's. ``seen_owner`` is whom Eureka names. A fixed default
-    that Eureka holds is left out, unless the earlier state has it: a refresh is not to show that it went.
+    instance, and must never become somebody else's. ``seen_owner`` is whom Eureka names, empty for nobody.
+    A fixed default that Eureka holds is left out, unless the earlier state has it: a refresh is not to show
+    that it went.
 
     :param properties: checked properties, or an earlier state.
     """
@@ -88,7 +90,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         "seen_owner": actual.owner or "",
         "status_is_enforced": bool(enforced),
         LEAVING: True if actual.is_leaving else None,
-        STILL_ENFORCED: True if is_still_enforced(actual, asked if enforced else None) else None,
+        STILL_ENFORCED: actual.enforced if is_still_enforced(actual, asked if enforced else None) else None,
         ASKED_STATUS: asked if enforced and asked != actual.status.value else None,
     }
     told = {key: value for key, value in told.items() if value is not None}
@@ -98,21 +100,24 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
 def inputs(outs: Mapping[str, Any]) -> Properties:
     """The inputs as if the program had asked for what Eureka holds, so that a preview shows drift."""
     wanted = {key: outs[key] for key in (*INPUTS, DEFAULT_ID) if key in outs}
-    if not outs["status_is_enforced"]:
+    if not completed(outs)["status_is_enforced"]:
         wanted.pop("status", None)
-    return {**shortened(wanted), "owner": outs["seen_owner"]}
+    return {**shortened(wanted), **findings(outs)}
 
 
 def id_of(desired: DesiredState, _properties: Mapping[str, Any]) -> str:
-    """What Pulumi calls the resource."""
+    """Return Pulumi's id of the resource."""
     return "/".join(desired.only.instance.key)
 
 
 def _seen_incarnation(properties: Mapping[str, Any], actual: Instance) -> str | None:
-    """The incarnation that is there, where it is not the state's and has to be written; else None."""
-    own = properties.get(INCARNATION) or ""
-    is_other = actual.owner == properties["owner"] and actual.incarnation != own
-    return actual.incarnation if is_other else None
+    """The incarnation that is there, where it is not the state's and has to be written; else None.
+
+    What no stack registered has none, and is no other one.
+    """
+    is_other = actual.incarnation != (properties.get(INCARNATION) or "")
+    is_named = bool(actual.incarnation) or actual.owner == properties["owner"]
+    return actual.incarnation if is_other and is_named else None
 
 
 def _iso(timestamp_ms: int | None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from eurekube_provider.core.enforcement import as_it_may_stand, status_to_reach
@@ -22,7 +22,8 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import SELF_RENEWED
 from eurekube_provider.core.model import EMPTY, Instance, Key, Status, same_contents
-from eurekube_provider.core.plan import Action, Change, Plan, Policy, plan
+from eurekube_provider.core.plan import Action, Change, Plan, Policy, Refusal, RefusalReason, plan
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.eureka.server_verification import require_a_verified_server
@@ -41,13 +42,15 @@ _VERIFY_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What became of registrations that were to be removed.
+    """The result of a removal.
 
     :ivar left: what belongs to somebody else by now, was registered anew since, or must stay.
+    :ivar refused: what is listed as ours and no request can remove, and why.
     """
 
     removed: tuple[Instance, ...] = ()
     left: tuple[Instance, ...] = ()
+    refused: Mapping[Key, RegistryRejected] = field(default_factory=dict)
 
 
 def create(
@@ -88,8 +91,8 @@ def update(
 ) -> ActualState:
     """Bring Eureka to ``wanted``. After a failure what was done stays, and nothing was removed.
 
-    Instances of the previous owner are ours too: a renamed stack updates in place. What failed stands again
-    as it stood before.
+    Instances of the previous owner are ours too: a renamed stack updates in place. So is an application that
+    renews itself and registered itself again. What failed stands again as it stood before.
 
     :raises OwnershipConflict: as for :func:`create`; so are the other errors.
     """
@@ -97,7 +100,9 @@ def update(
     if wanted.incarnation is None:
         wanted = wanted.without_state(before.ours)
     now = wanted.released(previous, before.ours)
-    planned = _plan_for(now, before, peers)
+    is_back = now.returned(previous)
+    returned = frozenset(place for place, have in before.others.items() if is_back(have))
+    planned = _plan_for(now, before, peers, returned)
     refused = _refusals(planned, wanted)
     failed, after = _carry_out_and_read(planned, now, before, peers, refused)
     if failed:
@@ -187,11 +192,12 @@ def delete(
         for place, each in held.everything.items()
         if place not in removed and (place in keys or place in held.others or place in anew)
     )
-    return Removal(tuple(removed.values()), tuple(left))
+    return Removal(tuple(removed.values()), tuple(left), held.refused)
 
 
 def _certain(verb: str, previous: DesiredState, held: ActualState, peers: Peers) -> ActualState:
-    """What Eureka holds; where something is missed, a server that is no Eureka counts as one that is away.
+    """Return Eureka's content; where something is missed, a server that is no Eureka counts as one that is
+    away.
 
     :raises RegistryUnreachable: none is one.
     """
@@ -208,24 +214,47 @@ def left_alone(instance: Instance) -> str:
     )
 
 
-def _plan_for(wanted: DesiredState, before: ActualState, peers: Peers) -> Plan:
-    """What must change, with what stands at the addresses of what is not there yet."""
+def not_there(previous: DesiredState) -> str:
+    """A sentence for a person about what was to be removed, and was not there."""
+    return (
+        f"{previous} is not registered at {', '.join(previous.service_urls)}: nothing was removed. If another"
+        " Eureka answers there than the one that it was registered at, it stays at that one until its lease"
+        " ends"
+    )
+
+
+def _plan_for(
+    wanted: DesiredState, before: ActualState, peers: Peers, returned: frozenset[Key] = frozenset()
+) -> Plan:
+    """Return the plan, with the instances at the addresses of missing ones.
+
+    :param returned: the places in which our own application registered itself again.
+    """
     desired = list(wanted.instances.values())
     missing = [each for each in desired if each.key not in before.everything]
     there = (*before.everything.values(), *LISTS.neighbours(missing, wanted.owner, peers))
-    return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, wanted.policies(before.ours))
+    policies = wanted.policies({*before.ours, *returned})
+    return plan(desired, there, wanted.owner, Policy.UPSERT_ONLY, policies)
 
 
 def _refusals(planned: Plan, wanted: DesiredState) -> dict[str, EurekubeError]:
-    """Who stands in a place of ours, or at an address of ours, and is not taken over."""
+    """Return the instances in our places, or at our addresses, that are not taken over."""
     keys = wanted.keys
-    hint = f'; give this one another instance_id, or take it over with on_conflict="{OnConflict.ADOPT}"'
     return {
-        keys[refusal.instance.key]: OwnershipConflict(
-            refusal.describe() + (hint if refusal.actual.key == refusal.instance.key else "")
-        )
+        keys[refusal.instance.key]: OwnershipConflict(f"{refusal.describe()}; {_way_out(refusal)}")
         for refusal in planned.refusals
     }
+
+
+def _way_out(refusal: Refusal) -> str:
+    """Say what a program can change, where something stands in its way."""
+    adopt = f'on_conflict="{OnConflict.ADOPT}"'
+    if refusal.actual.key == refusal.instance.key:
+        return f"give this one another instance_id, or take it over with {adopt}"
+    other = f'instance_id="{refusal.actual.instance_id}" and {adopt}'
+    if refusal.reason is RefusalReason.SELF_REGISTERED:
+        return printable(f'or take it over with {other} and renewer="{SELF_RENEWED}"')
+    return printable(f"give this one another host_name or port, or take that one over with {other}")
 
 
 def _carry_out_and_read(
@@ -250,11 +279,11 @@ def _carry_out_and_read(
             time.sleep(0.2 * (attempt + 1))
     except RegistryError as error:
         return failed or dict.fromkeys(wanted.registrations, error), before
-    return {**failed, **missed}, after
+    return {**failed, **missed}, replace(after, refused=before.refused)
 
 
 def _unverified(wanted: DesiredState, after: ActualState) -> dict[str, EurekubeError]:
-    """What Eureka accepted and does not hold; an error by key."""
+    """Return the instances that Eureka accepted and does not hold; an error by key."""
     result: dict[str, EurekubeError] = {}
     for key, each in wanted.registrations.items():
         held = after.ours.get(each.instance.key)
@@ -298,7 +327,7 @@ def _without_surplus(
 def _in_service(
     wanted: DesiredState, owners: Sequence[str], peers: Peers, also: Iterable[Key] = ()
 ) -> ActualState:
-    """What Eureka holds, after an interrupted drain of what is asked for was undone.
+    """Return Eureka's content, after the undoing of an interrupted drain of wanted instances.
 
     What shall go stays as it is, and is drained once more; what is to be out of service stays so, and is the
     program's wish from now on.

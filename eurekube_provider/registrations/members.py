@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.identity import StackOwner, parse_owner
+from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.properties import (
     DEFAULT_ID,
     INCARNATION,
@@ -23,7 +24,13 @@ from eurekube_provider.registrations.properties import (
     names_in,
     without_secrets,
 )
-from eurekube_provider.registrations.property_check import Checked, CheckFailure, check, no_such_property
+from eurekube_provider.registrations.property_check import (
+    Checked,
+    CheckFailure,
+    check,
+    no_such_property,
+    same_address,
+)
 from eurekube_provider.registrations.values import UNKNOWN, Marker
 
 SHARED = names_in(Scope.CONTENTS)
@@ -31,6 +38,9 @@ SHARED = names_in(Scope.CONTENTS)
 
 OWN = names_in(Scope.OWN, Scope.CONTENTS)
 """What may be written for an instance."""
+
+_FOUND = (*OWN, "renewer")
+"""What a state may have of an instance: Eureka may name another renewer, which no program writes for one."""
 
 MANAGEMENT = names_in(Scope.MANAGEMENT)
 """What is the same for all instances."""
@@ -65,6 +75,7 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
         return Checked(result, (*problems, CheckFailure("instances", reason)))
     kept: Properties = {}
     ids: dict[str, str] = {}
+    addresses: dict[CalledAddress, str] = {}
     told = {problem.property for problem in problems}
     for key, value in sorted(instances.items()):
         where = f"instances.{key}"
@@ -82,14 +93,27 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
                 )
             )
         else:
-            kept[key], instance_id, found, doubts = _checked_member(olds, result, key, value, told)
+            kept[key], instance_id, found, doubts, at = _checked_member(olds, result, key, value, told)
             problems += found
             warnings += doubts
+            if at is not None and (first := addresses.setdefault(at, where)) != where:
+                both_stand = _both_stand(olds, at, first, where)
+                told_of = warnings if both_stand else problems
+                other_key = first.removeprefix("instances.")
+                told_of.append(
+                    same_address(
+                        at,
+                        f"{where}.host_name",
+                        f"the instance {other_key!r} of this application",
+                        stands=both_stand,
+                    )
+                )
             other = ids.setdefault(instance_id, key) if isinstance(instance_id, str) else key
             if other != key:
                 same = f"is that of {other!r} too"
                 problems.append(CheckFailure(f"{where}.instance_id", f"{instance_id!r} {same}", same))
-    return Checked({**result, "instances": kept}, tuple(problems), tuple(warnings))
+    named = {at: f"{where}.host_name" for at, where in addresses.items()}
+    return Checked({**result, "instances": kept}, tuple(problems), tuple(warnings), named)
 
 
 def members(properties: Mapping[str, Any]) -> dict[str, Properties]:
@@ -98,8 +122,18 @@ def members(properties: Mapping[str, Any]) -> dict[str, Properties]:
     return {key: check({}, _merged(properties, key, own)).properties for key, own in instances.items()}
 
 
+def instance_ids(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the id of each instance by key, from checked properties or those of a state.
+
+    What is not known yet is :data:`~eurekube_provider.registrations.values.UNKNOWN`.
+    """
+    instances = properties.get("instances") or {}
+    found = {key: _merged(properties, key, own).get("instance_id") for key, own in instances.items()}
+    return {key: UNKNOWN if id_ is None else id_ for key, id_ in found.items()}
+
+
 def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> Properties:
-    """What must be written for an instance to ask for ``held``: what was written, and what differs from it.
+    """Return the inputs of an instance that ask for ``held``: what was written, and what differs from it.
 
     :param held: its full properties as Eureka has them. An address or a text that is not there is written as
         an empty text, which only a state may have.
@@ -107,7 +141,7 @@ def fitted(properties: Mapping[str, Any], key: str, held: Mapping[str, Any]) -> 
     written = dict((properties.get("instances") or {}).get(key) or {})
     for _ in range(2):  # what differs may be the default of another property, which then differs, too
         full = check({}, _merged(properties, key, written)).properties
-        for name in OWN:
+        for name in _FOUND:
             if name == "metadata":
                 want, there = full.get(name) or {}, held.get(name) or {}
                 differing = {
@@ -138,7 +172,7 @@ def _checked_defaults(
 
 
 def _former_metadata(olds: Mapping[str, Any]) -> Properties:
-    """What a check asks of the time before: the metadata that stand already."""
+    """Return the metadata that stand already, as a check needs them."""
     return {name: olds[name] for name in ("metadata", "zone") if name in olds}
 
 
@@ -148,8 +182,11 @@ def _checked_member(
     key: str,
     value: Mapping[str, Any],
     told: set[str],
-) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure]]:
-    """What an instance has of its own, and its id; what its application has wrong was ``told`` already."""
+) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure], CalledAddress | None]:
+    """Return an instance's own properties, its id, and its address.
+
+    What its application has wrong was ``told`` already.
+    """
     where = f"instances.{key}"
     written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
     problems = [no_such_property(f"{where}.{name}", name, OWN) for name in sorted(set(written) - set(OWN))]
@@ -165,8 +202,19 @@ def _checked_member(
         if problem.property in known or problem.property not in told
     ]
     kept = _normalised_as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
-    warnings = [CheckFailure(f"{where}.{one.property}", one.reason) for one in checked.warnings]
-    return kept, checked.properties.get("instance_id"), problems, warnings
+    warnings = [replace(one, property=f"{where}.{one.property}") for one in checked.warnings]
+    at = next(iter(checked.addresses), None)
+    return kept, checked.properties.get("instance_id"), problems, warnings, at
+
+
+def _both_stand(olds: Mapping[str, Any], at: CalledAddress, *where: str) -> bool:
+    """Return whether an application had both instances at this address, as earlier releases allowed."""
+    instances = olds.get("instances") or {}
+    keys = [each.removeprefix("instances.") for each in where]
+    return all(
+        key in instances and CalledAddress.of(check({}, _merged(olds, key, instances[key])).properties) == at
+        for key in keys
+    )
 
 
 def _normalised_as_written(written: Mapping[str, Any], checked: Mapping[str, Any]) -> Properties:

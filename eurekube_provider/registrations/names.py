@@ -53,7 +53,7 @@ def renamed(properties: Mapping[str, Any], name: Callable[[str], str]) -> Proper
 
 
 def are_schemas(properties: Iterable[str]) -> bool:
-    """Whether names are those of the schema: a state that the native provider wrote has them."""
+    """Return whether names are those of the schema: a state that the native provider wrote has them."""
     return any(snake(name) != name for name in properties)
 
 

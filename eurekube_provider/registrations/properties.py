@@ -64,7 +64,7 @@ class Property:
 
     @property
     def is_optional(self) -> bool:
-        """Whether an instance need not have it."""
+        """Return whether an instance need not have it."""
         return not self.is_required and self.default is None and not self.default_told
 
 
@@ -234,13 +234,16 @@ INCARNATION = "incarnation"
 """Which creation of a registration it is: made once, kept by updates, in no program's hands."""
 
 SEEN_INCARNATION = "seen_incarnation"
-"""Bookkeeping: which one Eureka names instead."""
+"""Bookkeeping: which one Eureka names instead, of an EurekaApplication by key; an earlier release wrote the
+last one alone."""
 
 LEAVING = "leaving"
-"""Whether a drain of ours took it out of service and was interrupted; not there where none was."""
+"""The mark of a drain of ours that took it out of service and was interrupted; absent where none was. Of an
+EurekaApplication by key, as the next one."""
 
 STILL_ENFORCED = "still_enforced"
-"""Whether a status of ours stands that the program does not enforce; not there where none does."""
+"""The mark of a status of ours that the program does not enforce; not there where none is. An earlier release
+wrote True."""
 
 ABSENT = "absent"
 """Whether Eureka does not hold what the state has; among the inputs of the update that registers it anew."""
@@ -271,6 +274,9 @@ FROM_SECRET = "(derived from a secret)"  # noqa: S105 - it says that there is on
 SECRET_ID = "secret_id"  # noqa: S105 - the name of a property
 """Among the inputs where the resource's id must not tell what Eureka's id is made of."""
 
+BOOKKEEPING = frozenset({*MARKS, DEFAULT_ID, SEEN_INCARNATION, ASKED_STATUS, SECRET_ID})
+"""What a state has for us, and no program or preview."""
+
 INSTANCE_DERIVED: Mapping[str, tuple[str, ...]] = {
     **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
     SECRET_ID: ("application", "instance_id", "port"),
@@ -287,7 +293,7 @@ MEMBER_DERIVED: Mapping[str, tuple[str, ...]] = {
 
 
 def contains_unknown(value: Any) -> bool:
-    """Whether something in ``value`` is not known yet, at any depth."""
+    """Return whether something in ``value`` is not known yet, at any depth."""
     if isinstance(value, str):  # most are
         return False
     if isinstance(value, Mapping):
@@ -298,12 +304,14 @@ def contains_unknown(value: Any) -> bool:
 
 
 def without_secrets(given: Mapping[str, Any]) -> tuple[Properties, list[str]]:
-    """What was given, and the names of what is to be derived from a secret."""
+    """Return the given properties, and the names of those that derive from a secret."""
     derived = [name for name, value in given.items() if value == FROM_SECRET]
     return {name: value for name, value in given.items() if name not in derived}, derived
 
 
 def derived_secrets(derived: Iterable[str], checked: Mapping[str, Any]) -> Properties:
-    """What was derived from a secret, to be written beside what was given: a refresh would tell it."""
+    """Return the properties derived from a secret, to be written beside the given ones: a refresh would tell
+    it.
+    """
     found = {name: checked[name] for name in derived if name in checked}
     return {**found, SECRET_ID: FROM_SECRET} if SECRET_ID in derived else found

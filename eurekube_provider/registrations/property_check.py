@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eurekube_provider.core.text import metadata_problem, name_problem
+from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.defaults import completed, default_instance_id
 from eurekube_provider.registrations.properties import (
     DEFAULT_ID,
@@ -46,17 +47,33 @@ class Checked:
     """Normalised properties, of use only where there are no problems.
 
     :ivar warnings: what is no reason to refuse them, and is to be told.
+    :ivar addresses: where callers end up, as far as it is known, and the property that says so.
     """
 
     properties: Properties
     problems: tuple[CheckFailure, ...]
     warnings: tuple[CheckFailure, ...] = ()
+    addresses: Mapping[CalledAddress, str] = field(default_factory=dict)
 
 
 def no_such_property(where: str, name: str, known: tuple[str, ...]) -> CheckFailure:
     """A property that is none of those that are ``known``, and which of them it may have meant."""
     near = difflib.get_close_matches(name, known, n=1)
     return CheckFailure(where, "there is no such property" + (f"; {near[0]} is one" if near else ""))
+
+
+def same_address(at: CalledAddress, where: str, other: str, *, stands: bool) -> CheckFailure:
+    """Say that callers are to find one address twice.
+
+    :param other: what else is registered there, as the beginning of a sentence.
+    :param stands: whether the one of ``where`` had the address before, so that it is not refused now.
+    """
+    before = " (this one was registered there before, and stays)" if stands else ""
+    rest = (
+        f"{other} registers the same application at this address and port{before}: callers find it twice;"
+        " give one of them another host_name or port, or leave one out"
+    )
+    return CheckFailure(where, f"{at.ip_address}: {rest}", rest)
 
 
 def check(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
@@ -92,7 +109,9 @@ class _Check:
         self._metadata()
         self._lease()
         self._instance_id()
-        return Checked(self._result, tuple(self._problems), tuple(self._warnings))
+        at = None if self._problems else CalledAddress.of(self._result)
+        addresses = {} if at is None else {at: "host_name"}
+        return Checked(self._result, tuple(self._problems), tuple(self._warnings), addresses)
 
     def _metadata(self) -> None:
         metadata = self._result.get("metadata")

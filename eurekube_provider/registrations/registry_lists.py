@@ -1,4 +1,4 @@
-"""What Eureka lists, kept for a moment: who stands at an address, and what an owner has.
+"""Eureka's lists, kept for a moment: who stands at an address, and what an owner has.
 
 A program may register a thousand instances, one by one, and a list costs a server the more the larger its
 registry is. A list only suggests, and is half a minute old: the instance itself is then read past the caches.
@@ -17,7 +17,7 @@ from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import are_of_one_stack
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.eureka.uncached_reads import Refused, read_each
 
 LISTED_FOR_SECONDS = 15.0
 """How long one list serves."""
@@ -51,30 +51,38 @@ class RegistryLists:
         self._kept: WeakKeyDictionary[Peers, _Kept] = WeakKeyDictionary()
 
     def neighbours(self, wanted: Iterable[Instance], owner: str, peers: Peers) -> list[Instance]:
-        """Who stands at the addresses of ``wanted`` and is of another stack, a cluster, or registered itself.
+        """Return the instances at the addresses of ``wanted`` that are another stack's, a cluster's, or self-
+        registered.
 
         Another resource of the same stack may be renamed, or moved, and then goes afterwards. Nobody where
-        Eureka gives no list: it may hold nothing yet.
+        Eureka gives no list: it may hold nothing yet. Of what no request can name, the list says all that is
+        known.
 
         :raises RegistryError: who may stand there cannot be read.
         """
+        listed = self.beside(wanted, peers)
+        suggested = {each.key: each for each in listed if not are_of_one_stack(each.owner, owner)}
+        refused: Refused = {}
+        found = read_each(peers, suggested, refused).values()
+        there = [each for each in found if each is not None and not are_of_one_stack(each.owner, owner)]
+        return [*there, *(suggested[key] for key in refused)]
+
+    def beside(self, instances: Iterable[Instance], peers: Peers) -> list[Instance]:
+        """Return the other listed instances at the addresses of ``instances``; none where Eureka gives no
+        list.
+        """
         by_address = self._listed(peers).by_address
-        suggested = [
-            each.key
-            for want in wanted
-            for each in by_address.get(_address(want), ())
-            if each.key != want.key and not are_of_one_stack(each.owner, owner)
+        return [
+            each for one in instances for each in by_address.get(_address(one), ()) if each.key != one.key
         ]
-        found = read_each(peers, suggested).values()
-        return [each for each in found if each is not None and not are_of_one_stack(each.owner, owner)]
 
     def of_owner(self, owner: str, application: str, peers: Peers) -> list[Instance]:
-        """What is listed of an owner in an application; nothing where Eureka gives no list."""
+        """Return an owner's listed instances of an application; none where Eureka gives no list."""
         listed = self._listed(peers).all()
         return [each for each in listed if each.application == application and each.owner == owner]
 
     def of_application(self, application: str, peers: Peers) -> list[Instance]:
-        """What is listed in an application.
+        """Return an application's listed instances.
 
         :raises RegistryError: Eureka gives no list.
         """

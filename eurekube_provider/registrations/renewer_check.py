@@ -21,7 +21,7 @@ SETTLED_SECONDS = 300.0
 
 
 def is_renewed(listed: Iterable[Instance], renewer: str, now_ms: float) -> bool | None:
-    """Whether a renewer of this name is at work; None where all that names it is too new to tell.
+    """Return whether a renewer of this name is at work; None where all that names it is too new to tell.
 
     :param listed: the whole registry, as a list shows it.
     """

@@ -8,35 +8,53 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.errors import EurekubeError, RegistryError
+from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryRejected
+from eurekube_provider.core.identity import StackOwner, are_of_one_stack, parse_owner
+from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.plan import whose
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.removal_checks import REMOVAL_CHECKS
+from eurekube_provider.eureka.uncached_reads import Refused, read_each
 from eurekube_provider.registrations import application_state, instance_state, lifecycle
 from eurekube_provider.registrations.actual import ActualState
+from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import Setting
 from eurekube_provider.registrations.defaults import shortened
 from eurekube_provider.registrations.desired import DesiredState
-from eurekube_provider.registrations.difference import StateDifference, at_other_servers
+from eurekube_provider.registrations.difference import (
+    StateDifference,
+    adopted,
+    at_other_servers,
+    findings,
+    has_news,
+    without_findings,
+)
 from eurekube_provider.registrations.draining import was_left
-from eurekube_provider.registrations.members import ID_BASE, check_members
+from eurekube_provider.registrations.members import ID_BASE, check_members, members
+from eurekube_provider.registrations.progress import SHOWN_EVERY_SECONDS, Progress
 from eurekube_provider.registrations.properties import (
+    ABSENT,
     HALF_DONE,
     INCARNATION,
+    LEAVING,
     SECRET_ID,
+    SEEN_INCARNATION,
+    STILL_ENFORCED,
     Properties,
     contains_unknown,
     derived_secrets,
     without_secrets,
 )
-from eurekube_provider.registrations.property_check import Checked, check
+from eurekube_provider.registrations.property_check import Checked, check, same_address
+from eurekube_provider.registrations.registry_lists import LISTS
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import (
@@ -46,9 +64,20 @@ from eurekube_provider.registrations.servers import (
     servers_of,
     servers_to_leave,
 )
+from eurekube_provider.registrations.values import OnConflict
 
 _TOLD_OF_MANY = 3
 """How many warnings, or instances that were not removed, are told."""
+
+
+_LEFT = {
+    ABSENT: "Eureka does not hold what the state has; the update registers it anew",
+    HALF_DONE: "an earlier run ended before its state was written; the update finishes or undoes what it did",
+    LEAVING: "a drain was interrupted; the update puts it back into service, and a removal drains it again",
+    STILL_ENFORCED: "an earlier run enforced a status that the program does not; the update takes it back",
+    SEEN_INCARNATION: "Eureka names another creation of it than the state; the update puts the state's back",
+}
+"""What an earlier run left, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +90,23 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What Eureka holds of a resource.
+    """A resource as Eureka holds it.
 
     :ivar properties: its state by now.
     :ivar inputs: what a program would have to write for that, so that a preview shows drift.
     :ivar unnamed: the instances that no program names, of which nobody knows what is secret.
+    :ivar id: what Pulumi calls it, where somebody wrote it in a form of his own; else empty.
     """
 
     properties: Properties
     inputs: Properties
     unnamed: frozenset[str] = frozenset()
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What tells one kind of resource from another: how its properties are read and its state is written.
+    """A kind of resource: how its properties are read and its state is written.
 
     :ivar stables: the properties that an update never changes.
     """
@@ -87,6 +118,7 @@ class Kind:
     outputs: Callable[[Mapping[str, Any], DesiredState, ActualState], Properties]
     inputs: Callable[[Mapping[str, Any]], Properties]
     id_of: Callable[[DesiredState, Mapping[str, Any]], str]
+    addresses: Callable[[Mapping[str, Any]], Collection[CalledAddress]]
 
 
 INSTANCE = Kind(
@@ -97,6 +129,7 @@ INSTANCE = Kind(
     instance_state.outputs,
     instance_state.inputs,
     instance_state.id_of,
+    lambda properties: CalledAddress.all_of([properties]),
 )
 APPLICATION = Kind(
     ("application", ID_BASE),
@@ -106,6 +139,7 @@ APPLICATION = Kind(
     application_state.outputs,
     application_state.inputs,
     application_state.id_of,
+    lambda properties: CalledAddress.all_of(members(properties).values()),
 )
 
 
@@ -113,13 +147,24 @@ class RegistrationResource:
     """An EurekaInstance or an EurekaApplication, as any provider serves it.
 
     :param setting: the stack's configuration; credentials come from there, or from the environment.
-    :param tell: shows a person a sentence.
+    :param tell: shows a person a sentence, and hides secrets in it; without it, sentences on standard error
+        name no address, which may be a secret.
+    :param show: shows how far a call is, in a place of which it takes what stood there before; without it,
+        a line on standard error now and then.
     """
 
-    def __init__(self, kind: Kind, setting: Setting, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        setting: Setting,
+        tell: Callable[[str], None] | None = None,
+        show: Callable[[str], None] | None = None,
+    ) -> None:
         self._kind = kind
         self._setting = setting
+        self._progress = Progress(show, SHOWN_EVERY_SECONDS) if show else Progress(told_on_standard_error)
         self._tell = tell or told_on_standard_error
+        self._hides_secrets = tell is not None
 
     def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
         """Normalise the properties, and refuse what Eureka could not hold.
@@ -127,23 +172,38 @@ class RegistrationResource:
         That of an update reads what an earlier run left; that of a preview asks no server.
         """
         written, derived = without_secrets(news)
-        checked = self._kind.check(olds, written)
+        checked = self._other_resources_at(self._kind.check(olds, written), olds)
         properties = {
             **self._kind.shortened(checked.properties),
             **derived_secrets(derived, checked.properties),
         }
         for one in checked.warnings[:_TOLD_OF_MANY]:
-            self._tell(f"{properties.get('owner')}: {one.property}: {one.reason}")
+            reason = one.reason if self._hides_secrets else one.without_value()
+            self._tell(f"{properties.get('owner')}: {one.property}: {reason}")
         if len(checked.warnings) > _TOLD_OF_MANY:
             self._tell(f"{properties.get('owner')}: and {len(checked.warnings) - _TOLD_OF_MANY} more")
+        RUN_RESOURCES.checked(properties)
         if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
             properties |= self._left_by_an_earlier_run(olds, properties)
             RUN_RESOURCES.ask_for(properties)
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
-        """Compare a state with checked properties, and note what goes on in place; asks no server."""
+        """Compare a state with checked properties, and note what goes on in place; asks no server.
+
+        A refresh compares the state that it found with the inputs of the one before, and finds nothing new
+        where those say all of it. An update is told in words of what an earlier run left: its marks are no
+        properties of a program.
+        """
+        olds = adopted(olds, news)
+        if not RUN_RESOURCES.is_checked(news):
+            difference = self._kind.diff(without_findings(self._kind.inputs(olds)), without_findings(news))
+            is_new = has_news(findings(olds), findings(news))
+            return replace(difference, changes=difference.changes or is_new)
         difference = self._kind.diff(olds, news)
+        for mark, told in _LEFT.items():
+            if mark in olds or mark in news:
+                self._tell(f"{news.get('owner')}: {told}")
         if not difference.replaces:
             RUN_RESOURCES.add(olds)
         return difference
@@ -162,13 +222,14 @@ class RegistrationResource:
         peers = self._peers_for_writing(wanted)
         doubt = RENEWER_CHECK.check(peers, wanted.connection, wanted.renewer)
         id_ = secrets.token_hex(16) if SECRET_ID in news else self._kind.id_of(wanted, news)
-        with _half_done(id_, news):
+        with _half_done(id_, news), self._progress.shown():
             held = lifecycle.create(wanted, peers, REMOVAL_CHECKS, wait)
         if doubt:
             self._tell(doubt)
         if wanted.has_members:
             REMOVAL_CHECKS.finish()  # of what the state did not have
             news["created"] = datetime.now(UTC).isoformat()
+        self._tell_refused(held.refused)
         return Created(id_, self._kind.outputs(news, wanted, held))
 
     def read(self, olds: Properties) -> Found | None:
@@ -177,8 +238,10 @@ class RegistrationResource:
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
         with saying_the_way_out(self._setting, previous.connection, previous.service_urls):
             held = lifecycle.read(previous, peers) if peers else None
-        if held is None:
+        if held is None or peers is None:
             return None
+        self._tell_refused(held.refused)
+        self._tell_who_is_beside(held.ours.values(), peers)
         outs = self._kind.outputs(olds, previous, held)
         unnamed = frozenset(outs.get("instances", ())) - previous.registrations.keys()
         return Found(outs, self._kind.inputs(outs), unnamed)
@@ -190,19 +253,29 @@ class RegistrationResource:
         be done carries a state that has the next update see to it.
         """
         # One of an earlier release stays without: a removal must know what an update that failed has written.
+        # Of what was only imported it removes nothing.
+        is_adoption = "service_url" not in olds and news.get("on_conflict") == OnConflict.ADOPT
+        olds = adopted(olds, news)
+        previous = DesiredState.from_properties(olds)
+        if is_adoption:
+            olds[INCARNATION] = secrets.token_hex(4)
         kept = {name: olds.get(name) for name in ("created", INCARNATION)}
         news = {**news, **kept}
-        previous, wanted = DesiredState.from_properties(olds), DesiredState.from_properties(news)
+        wanted = DesiredState.from_properties(news)
         wait = CANCELLATION.begin(wanted.drain_seconds)
         peers = self._peers_for_writing(wanted)
-        with _half_done("", olds):
+        with _half_done("", olds), self._progress.shown():
             held = lifecycle.update(previous, wanted, peers, REMOVAL_CHECKS, wait)
         if wanted.has_members:
             REMOVAL_CHECKS.finish()
+        self._tell_refused(held.refused)
         return self._kind.outputs(news, wanted, held)
 
     def delete(self, olds: Properties) -> None:
         """Remove what carries the mark of the state; name what is left, since it is somebody else's."""
+        if "service_url" not in olds:
+            self._tell(f"{olds.get('application')} was imported, never adopted, and was left as it is")
+            return
         previous = DesiredState.from_properties(olds)
         wait = CANCELLATION.begin(previous.drain_seconds)
         RUN_RESOURCES.give_back(previous, self._peers)
@@ -211,13 +284,43 @@ class RegistrationResource:
         if peers is None:
             self._tell(let_go(str(previous), previous.service_urls))
             return
-        with saying_the_way_out(self._setting, previous.connection, previous.service_urls, is_leaving=True):
+        way_out = saying_the_way_out(
+            self._setting, previous.connection, previous.service_urls, is_leaving=True
+        )
+        with way_out, self._progress.shown():
             removal = lifecycle.delete(previous, peers, wanted.__contains__, REMOVAL_CHECKS, wait)
             REMOVAL_CHECKS.finish()
+        if previous.registrations and not (removal.removed or removal.left):
+            self._tell(lifecycle.not_there(previous))
         for instance in removal.left[:_TOLD_OF_MANY]:
             self._tell(lifecycle.left_alone(instance))
         if len(removal.left) > _TOLD_OF_MANY:
             self._tell(f"and so were {len(removal.left) - _TOLD_OF_MANY} more")
+        self._tell_refused(removal.refused)
+
+    def _named(self, instance: Instance) -> str:
+        """Return an instance's address, as far as a sentence may name it."""
+        return f"{instance.ip_address}:{instance.port.number}" if self._hides_secrets else "an address"
+
+    def _other_resources_at(self, checked: Checked, olds: Properties) -> Checked:
+        """Refuse an address that another resource of the program asks for; one that it had before is told.
+
+        The other one may be new, where the engine checks that first.
+        """
+        owner = str(checked.properties.get("owner"))
+        service_url = str(checked.properties.get("service_url"))
+        found = RUN_RESOURCES.addresses.take(owner, service_url, checked.addresses)
+        if not found or checked.problems:
+            return checked
+        stood = self._kind.addresses(olds)
+        problems, warnings = list(checked.problems), list(checked.warnings)
+        for at, other in found.items():
+            parsed = parse_owner(other)
+            name = parsed.name if isinstance(parsed, StackOwner) else other
+            told = f"the resource {name!r} of this program"
+            same = same_address(at, checked.addresses[at], told, stands=at in stood)
+            (warnings if at in stood else problems).append(same)
+        return replace(checked, problems=tuple(problems), warnings=tuple(warnings))
 
     def _left_by_an_earlier_run(self, olds: Properties, properties: Properties) -> Properties:
         """Marks for what an earlier run left in Eureka of what a state has, so that an update must see to it.
@@ -226,17 +329,61 @@ class RegistrationResource:
         fail: the next refresh shows it.
         """
         wanted = DesiredState.from_properties(properties)
-        moved = at_other_servers(olds, properties)
-        in_state = {} if moved else DesiredState.from_properties(olds).instances
+        before = None if at_other_servers(olds, properties) else DesiredState.from_properties(olds)
+        # What a refresh has found is a change in any case.
+        is_back = None if before is None or findings(olds) else wanted.returned(before)
         peers = self._peers(wanted)
         if peers in PEERS.silent:
             return {}
         try:
-            left = was_left(peers, wanted.instances.values(), in_state, self._tell)
+            in_state = {} if before is None else before.instances
+            left = was_left(peers, wanted.instances.values(), in_state, self._tell, is_back)
         except RegistryError:
             PEERS.silent.add(peers)
             return {}
+        self._tell_who_is_beside(wanted.instances.values(), peers, wanted.owner)
         return dict.fromkeys(sorted(left), True)
+
+    def _tell_who_is_beside(
+        self, instances: Iterable[Instance], peers: Peers, of_other_stacks_than: str = ""
+    ) -> None:
+        """Warn of what callers find at an address of ours beside ours.
+
+        A creation refuses that. It may have come since, or at the same time, when no list had it. Of what no
+        request can name, the list says all that is known. A server that does not answer is no reason to fail.
+
+        :param of_other_stacks_than: an owner, whose stack's own are not told.
+        """
+        listed = {
+            each.key: each
+            for each in LISTS.beside(instances, peers)
+            if not are_of_one_stack(each.owner, of_other_stacks_than)
+        }
+        refused = Refused()
+        try:
+            read = read_each(peers, list(listed)[:_TOLD_OF_MANY], refused)
+        except RegistryError:
+            return
+        there = (*read.values(), *(listed[key] for key in refused))
+        found = [each for each in there if each is not None and each.status is Status.UP]
+        for each in found:
+            self._tell(
+                f"callers of {each.application} find {self._named(each)} twice, since"
+                f" {each.instance_id} is registered there, too, and {whose(each)}; give one of them another"
+                " host_name or port, or remove one"
+            )
+        if found and len(listed) > _TOLD_OF_MANY:
+            self._tell(f"and up to {len(listed) - _TOLD_OF_MANY} more in the same way")
+
+    def _tell_refused(self, refused: Mapping[Key, RegistryRejected]) -> None:
+        """Warn of what is listed as the resource's own, and can be neither read nor removed."""
+        for (application, instance_id), error in list(refused.items())[:_TOLD_OF_MANY]:
+            self._tell(
+                f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
+                f" left as it is, since no request can name it ({error}); end what registers it"
+            )
+        if len(refused) > _TOLD_OF_MANY:
+            self._tell(f"and {len(refused) - _TOLD_OF_MANY} more in the same way")
 
     def _peers(self, of: DesiredState) -> Peers:
         return servers_of(self._setting, of.connection, of.service_urls)

@@ -1,4 +1,4 @@
-"""What becomes of a registration that was sent and failed: nobody's state would ever remove it.
+"""A plan carried out, and what was sent of one that failed taken back: nobody's state would ever remove it.
 
 The engine drops a resource whose creation failed, and the program that follows may ask for another id. What
 was sent would then be renewed for ever.
@@ -13,11 +13,16 @@ from dataclasses import dataclass, replace
 from eurekube_provider.core.errors import EurekubeError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import Outcome, Plan, Policy, plan
+from eurekube_provider.core.wording import listed
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.registrations.actual import ActualState, read_actual
 from eurekube_provider.registrations.desired import DesiredState, name_of
 from eurekube_provider.registrations.draining import THREADS, unmarked
+from eurekube_provider.registrations.progress import SentChanges
+
+_MOST_NAMED = 20
+"""How many instances that failed for one reason are named."""
 
 _TOLD_OF_MANY = 3
 """How many requests that remove what may be left are named."""
@@ -29,7 +34,7 @@ def carry_out(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bo
     :param is_fresh: whether it was made of what was read a moment ago.
     """
     with ThreadPoolExecutor(THREADS) as executor:
-        return Writer(peers).apply(
+        return Writer(peers, sent=SentChanges(len(planned.changes)).count).apply(
             planned,
             wanted.owner,
             executor,
@@ -46,7 +51,7 @@ def errors_of(outcome: Outcome, wanted: DesiredState) -> dict[str, EurekubeError
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """What became of taking back what was sent.
+    """The result of taking back what was sent.
 
     :ivar told: the end of a sentence that says so, and what is left to do.
     :ivar is_certain: whether nothing of it can be left.
@@ -163,7 +168,7 @@ def restore(before: Instance, held: Instance, peers: Peers) -> None:
 
 
 def left_over(peers: Peers, sent: Iterable[Instance]) -> str:
-    """What may be registered although the creation failed, and how it goes."""
+    """Name the registrations that may stand although the creation failed, and how they go."""
     url = peers.connection.service_urls[0]
     paths = [f"{url}/apps/{each.application}/{each.instance_id}" for each in sent]
     more = f" and {len(paths) - _TOLD_OF_MANY} more" if len(paths) > _TOLD_OF_MANY else ""
@@ -174,11 +179,11 @@ def left_over(peers: Peers, sent: Iterable[Instance]) -> str:
 
 
 def grouped(failed: Mapping[str, EurekubeError]) -> str:
-    """Keys that failed for the same reason stand together."""
+    """Name the first keys that failed, together where it was for the same reason."""
     reasons: dict[str, list[str]] = {}
     for key, error in sorted(failed.items()):
         reasons.setdefault(str(error), []).append(key)
-    return "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in reasons.items())
+    return "; ".join(f"{listed(keys, _MOST_NAMED)} ({reason})" for reason, keys in reasons.items())
 
 
 def _retold(error: EurekubeError, message: str) -> EurekubeError:

@@ -1,4 +1,4 @@
-"""What the program of this run asks for, and what a resource that is removed has taken over of it.
+"""The wishes of this run's program, and the places that a removed resource has given to them.
 
 A move that was taken back has two resources in the state for a while: the engine finds the first one
 unchanged, and has the second one removed, which may have registered itself in the first one's place. Either
@@ -15,6 +15,7 @@ from dataclasses import replace
 from eurekube_provider.core.identity import are_of_one_stack
 from eurekube_provider.core.model import Key
 from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.registrations.called_addresses import ProgramAddresses
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.draining import THREADS
 from eurekube_provider.registrations.lifecycle import update
@@ -22,19 +23,38 @@ from eurekube_provider.registrations.properties import Properties
 
 
 class RunResources:
-    """The resources of this run that go on; any number of threads may share it."""
+    """The resources of this run that go on; any number of threads may share it.
+
+    :ivar addresses: those of all that the program asks for.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._states: list[Properties] = []
         self._places: dict[Key, list[DesiredState]] = {}
         self._asked_for: list[Properties] = []
+        self._checked: set[tuple[str, bool]] = set()
         self._wanted: dict[Key, list[DesiredState]] = {}
+        self.addresses = ProgramAddresses()
 
     def add(self, state: Properties) -> None:
         """The engine compared it with the program, and it is no replacement."""
         with self._lock:
             self._states.append(state)
+
+    def checked(self, properties: Properties) -> None:
+        """The program of this run has a resource with these checked properties."""
+        with self._lock:
+            self._checked.add(_name_of(properties))
+
+    def is_checked(self, properties: Properties) -> bool:
+        """Return whether the program of this run has the resource, so far.
+
+        The engine calls for a difference twice, with arguments of one form: to compare what a refresh found
+        with the state, before it checks the program's properties, and to compare the state with those.
+        """
+        with self._lock:
+            return _name_of(properties) in self._checked
 
     def ask_for(self, properties: Properties) -> None:
         """The program of this run has a resource with these checked properties, and the state has it, too."""
@@ -80,7 +100,7 @@ class RunResources:
                 list(executor.map(run, pairs))
 
     def _taken_by(self, leaving: DesiredState, place: Key) -> list[DesiredState]:
-        """What other creations that go on have in a place of ``leaving``."""
+        """Return the places of ``leaving`` that other creations have, which go on."""
         with self._lock:
             _place(self._states, self._places)
             others = self._places.get(place, ())
@@ -90,6 +110,11 @@ class RunResources:
 
 RUN_RESOURCES = RunResources()
 """The resources of this process's run."""
+
+
+def _name_of(properties: Properties) -> tuple[str, bool]:
+    """Return the name that no two resources of a stack share: their owner, and their kind."""
+    return str(properties.get("owner")), "instances" in properties
 
 
 def _place(states: list[Properties], places: dict[Key, list[DesiredState]]) -> None:

@@ -20,5 +20,5 @@ def as_secret(value: Any) -> dict[str, Any]:
 
 
 def is_secret(value: Any) -> bool:
-    """Whether a value is one that :func:`as_secret` makes."""
+    """Return whether a value is one that :func:`as_secret` makes."""
     return isinstance(value, Mapping) and value.get(SIGNATURE) == SECRET

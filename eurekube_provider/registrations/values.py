@@ -10,6 +10,7 @@ from eurekube_provider.core.addresses import Address
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import RESERVED_PREFIX, StackOwner, check_metadata_key, parse_owner
 from eurekube_provider.core.model import Status
+from eurekube_provider.core.networks import ambiguity
 from eurekube_provider.core.text import name_problem, text_problem
 from eurekube_provider.eureka.connection import Connection
 
@@ -24,7 +25,7 @@ UNKNOWN: Final = Marker.UNKNOWN
 
 
 class OnConflict(StrEnum):
-    """What to do when the instance is there already and belongs to somebody else."""
+    """The treatment of an instance that exists and belongs to somebody else."""
 
     FAIL = "fail"
     ADOPT = "adopt"
@@ -105,6 +106,8 @@ def _host(value: Any) -> str:
     text = as_text(value)
     if "/" in text or any(letter.isspace() for letter in text):
         raise BadValue.of(value, "must be a bare host name or address, without http:// and without a path")
+    if unlike := ambiguity(text):
+        raise UnfitValue(f"{value!r} {unlike}", text)
     return text
 
 
@@ -119,7 +122,7 @@ def as_ip_address(value: Any) -> str:
 
 
 def whole_number(least: int, most: int) -> Callable[[Any], int]:
-    """What makes a whole number between two others."""
+    """Return a parser of whole numbers between two others."""
 
     def normalise(value: Any) -> int:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -193,7 +196,7 @@ def as_url(value: Any) -> str:
 
 
 def as_renewer(value: Any) -> str:
-    """Who renews a registration."""
+    """Return the renewer of a registration."""
     if not isinstance(value, str) or not value.strip():
         raise BadValue(NO_RENEWER)
     return _readable(value.strip())

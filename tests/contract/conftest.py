@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
+from zlib import crc32
 
 import pytest
 import requests
@@ -35,7 +36,7 @@ def one(app: str) -> str:
 
 
 def document(app: str, instance_id: str = "", /, **fields: Any) -> Document:
-    """What a client sends to register; a field that is None is left out."""
+    """Return a registration as a client sends it; a field that is None is left out."""
     result = {
         "instanceId": instance_id or one(app),
         "app": app.upper(),
@@ -173,12 +174,32 @@ def http() -> Iterator[requests.Session]:
         yield session
 
 
+SHELLS = ("dynamic", "native")
+"""The two Pulumi providers."""
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what asks for a release train on each, or once on development servers."""
+    """Run what asks for a release train on each, or once on development servers.
+
+    Development servers meet both providers, real servers one of them, by the test's name: between
+    provider and server lies the code that both share. Where only real servers will do, they meet both.
+    """
+    is_development = metafunc.config.getoption("eureka") == DEVELOPMENT
+    chosen = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "shell" in metafunc.fixturenames and "shell" not in chosen:
+        needs_both = is_development or metafunc.definition.get_closest_marker("real_server")
+        number = crc32(metafunc.definition.name.encode()) % len(SHELLS)
+        shells = SHELLS if needs_both else SHELLS[number : number + 1]
+        metafunc.parametrize("shell", shells, indirect=True, scope="module")
     if "spring_cloud" in metafunc.fixturenames:
-        is_development = metafunc.config.getoption("eureka") == DEVELOPMENT
         trains = (DEVELOPMENT,) if is_development else TRAINS
         metafunc.parametrize("spring_cloud", trains, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="module")
+def shell(request: pytest.FixtureRequest) -> str:
+    """Return one of the two providers."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

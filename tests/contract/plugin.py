@@ -131,7 +131,7 @@ class Plugin:
         self._stub.Delete(request)
 
     def _named(self) -> dict[str, Any]:
-        """What a request says of the resource beside its properties; no dynamic provider sees it."""
+        """Return the part of a request that is no property of the resource; no dynamic provider sees it."""
         return {}
 
     def _from(self, message: Any) -> Properties:
@@ -271,7 +271,7 @@ def plugins(
 
 
 def sentence(raised: pytest.ExceptionInfo[Any]) -> str:
-    """What a person gets to read: one line, no traceback."""
+    """Return the one line, without a traceback, that a person reads."""
     details = str(raised.value.details())
     assert len(details.splitlines()) == 1, details
     return details

@@ -1,4 +1,4 @@
-"""Whether another cluster uses the name of ours, asked of all servers."""
+"""Detection of another cluster with the same name, on all servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def registry(peers: Peers, cluster: Cluster) -> EurekaRegistry:
-    """What an operator of this cluster reads at its start, over connections of its own."""
+    """Return a registry as an operator of this cluster has it at its start, with its own connections."""
     return EurekaRegistry(Peers(peers.connection), cluster, "operator", 1.0, check_cluster=True)
 
 

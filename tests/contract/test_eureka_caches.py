@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,7 +186,8 @@ def test_nothing_that_we_do_leaves_a_list_behind(
         without_an_engine(url, app)
         by_hand(url, app)
         assert get_application(f"{app}-nobody").instances == ()
-        assert read_eureka("default", Connection((url,)), []).servers == 1
+        with closing(Peers(Connection((url,)))) as peers:
+            assert read_eureka("default", peers, []).servers == 1
         leaders(url)
         asked = [head.splitlines()[0].split() for head in front.heads]
         assert len(asked) > 50
@@ -200,14 +202,14 @@ def test_nothing_that_we_do_leaves_a_list_behind(
 
 
 def is_list(target: str) -> bool:
-    """Whether a request for it is answered from the response caches: anything but one instance is."""
+    """Return whether the response caches answer a request: anything but one instance is."""
     words = target.partition("?")[0].removeprefix("/eureka").strip("/").split("/")
     is_one = (words[0], len(words)) in {("apps", 3), ("instances", 2)}
     return words[0] not in ("", "status") and not is_one
 
 
 def with_an_application(plugin: Plugin, url: str, app: str) -> None:
-    """What ``pulumi up``, ``refresh``, ``drift`` and ``destroy`` have the provider do."""
+    """Run the provider as ``pulumi up``, ``refresh``, ``drift`` and ``destroy`` do."""
     news = {
         "application": app,
         "port": 8080,
@@ -228,7 +230,7 @@ def with_an_application(plugin: Plugin, url: str, app: str) -> None:
 
 
 def without_an_engine(url: str, app: str) -> None:
-    """What ``eurekube apply`` and ``eurekube remove`` do with the registrations of a stack."""
+    """Run ``eurekube apply`` and ``eurekube remove`` on a stack's registrations."""
     connections = {"default": Connection((url,))}
     properties = {
         "application": app,

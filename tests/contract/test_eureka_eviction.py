@@ -99,7 +99,7 @@ def test_a_status_renews_a_lease(quick: Server, app: str) -> None:
 
 
 def test_an_eviction_lowers_what_the_server_expects(quick: Server, app: str) -> None:
-    """Who lapsed is expected no more: evictions do not push a server towards self-preservation."""
+    """Evictions lower the expected renewals, and do not push a server towards self-preservation."""
     empty = emptied(quick)
     count = 20
     for number in range(count):
@@ -122,7 +122,7 @@ def test_a_removal_lowers_what_the_server_expects(quick: Server, app: str) -> No
 
 
 def test_an_eviction_ends_the_override(quick: Server, app: str) -> None:
-    """What comes back after its lease lapsed is not overridden any more."""
+    """An instance that registers again after its eviction has no override."""
     quick.register(document(app, leaseInfo=lease(1)))
     quick.put_status(app, "OUT_OF_SERVICE")
     clock.wait_until(lambda: not quick.held(app), "the eviction", WAIT_SECONDS)

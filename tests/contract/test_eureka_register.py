@@ -1,4 +1,4 @@
-"""What a server does with a registration."""
+"""Registrations: the server's checks, answers and effects."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from eurekube_provider.core.errors import RegistryRejected
 from eurekube_provider.core.identity import metadata_key
 from eurekube_provider.core.model import Status
 from eurekube_provider.core.text import MOST_NAME_LETTERS, name_problem, text_problem
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.codec import instance_from_json, instances_from_json
 from eurekube_provider.eureka.protocol.peer import Peer
 from tests.contract.conftest import DATA_CENTER, Server, document, one, rating
@@ -81,6 +83,26 @@ def test_a_missing_id_is_the_host_name(server: Server, app: str) -> None:
     assert instance_from_json(held).instance_id == app
 
 
+def test_ids_that_were_not_sent(server: Server, peer: Peer, app: str) -> None:
+    """An Amazon data centre's id comes before the host name, and lists show neither as the instance's."""
+    amazon = {
+        "@class": "com.netflix.appinfo.AmazonInfo",
+        "name": "Amazon",
+        "metadata": {"instance-id": f"i-{app}"},
+    }
+    for host in ("vm-1", "vm-2"):
+        of_host = {**amazon, "metadata": {"instance-id": f"i-{host}"}}
+        assert server.register(document(app, instanceId=None, hostName="vm", dataCenterInfo=of_host)) == 204
+        held = peer.read(app.upper(), f"i-{host}")
+        assert held is not None
+        assert (held.instance_id, held.unreadable) == (f"i-{host}", "")
+    assert server.get(app, "vm") is None
+    assert server.register(document(app, instanceId="", hostName="vm", dataCenterInfo=amazon)) == 204
+    listed = server.of_application(app)
+    assert not any(one.get("instanceId") for one in listed)
+    assert {instance_from_json(one).instance_id for one in listed} == {f"i-{app}", "i-vm-1", "i-vm-2"}
+
+
 @pytest.mark.parametrize(
     "port", [8080, "8080", {"$": 8080, "@enabled": "true", "x": 1}], ids=["number", "text", "another key"]
 )
@@ -107,7 +129,7 @@ def test_enabled_may_be_a_flag_or_text(server: Server, app: str, enabled: Any) -
     assert held["securePort"]["@enabled"] == "true"
 
 
-@pytest.mark.parametrize("letter", ["/", "\\", ";", "%", "\n"])
+@pytest.mark.parametrize("letter", ["/", "\\", ";", "%", "\n", "\r", "\u2028", "\u2029"])
 def test_ids_that_cannot_be_addressed(server: Server, app: str, letter: str) -> None:
     """They register and stand in lists, and can be neither read nor renewed nor removed: we refuse them."""
     bad = f"a{letter}b"
@@ -132,12 +154,29 @@ def test_an_id_that_is_too_long_for_a_request(server: Server, app: str) -> None:
             assert server.send(method, url, headers=headers).status_code == answer
 
 
+@pytest.mark.real_server("a development server has not this fault")
+def test_one_data_center_empties_every_list(quick: Server, app: str) -> None:
+    """One client's data centre fails the writing of every list, which is answered with nothing."""
+    odd = {"@class": "com.netflix.appinfo.MyDataCenterInfo", "name": "Amazon"}
+    reader = Peer(quick.url, Connection((quick.url,)))
+    try:
+        assert quick.register(document(app, dataCenterInfo=odd)) == 204
+        answer = quick.send("GET", "/apps", headers={"Accept": "application/json"})
+        assert (answer.status_code, answer.content) == (200, b"")
+        with pytest.raises(RegistryRejected):
+            reader.list_instances()
+    finally:
+        quick.cancel(app)
+        reader.close()
+    assert quick.send("GET", "/apps", headers={"Accept": "application/json"}).content
+
+
 @pytest.mark.parametrize(
     "letter", ["\x01", "\x1f", "\ufffe", "\uffff", "\t", "\n", "\x7f", "\ufdd0", "\U0010ffff"]
 )
 @pytest.mark.parametrize("field", ["metadata", "vipAddress"])
 def test_one_character_breaks_the_list(quick: Server, app: str, letter: str, field: str) -> None:
-    """What XML does not know is taken, and nobody who reads XML can read any instance any more."""
+    """The server accepts characters that XML forbids, and then no XML reader can read any instance."""
     text = f"a{letter}b"
     value = {"key": text} if field == "metadata" else text
     try:
@@ -290,7 +329,7 @@ def test_empty_metadata_has_a_class_at_most(server: Server, app: str) -> None:
 
 
 def test_what_servers_send_is_read(peer: Peer, server: Server, app: str) -> None:
-    """Whatever a plain client registered, our reader understands it and registers it again unchanged."""
+    """Our reader understands the registrations of plain clients, and registers them again unchanged."""
     server.register(
         document(app, metadata={"a": "1"}, fieldOfALaterEureka=1, isCoordinatingDiscoveryServer="false")
     )
@@ -312,4 +351,4 @@ def test_clients_find_a_vip_only_as_it_is_written(server: Server, app: str) -> N
     """Servers look VIP addresses up by case: our default is the lower-cased name, as Spring asks for it."""
     server.register(document(app, vipAddress=app.lower()))
     found = [server.send("GET", f"/vips/{vip}") for vip in (app.lower(), app.upper())]
-    assert [len(instances_from_json(answer.json())[0]) for answer in found] == [1, 0]
+    assert [len(instances_from_json(answer.json())) for answer in found] == [1, 0]

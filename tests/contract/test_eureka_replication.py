@@ -1,4 +1,4 @@
-"""What three servers tell each other, and what they do not."""
+"""Replication among three servers, and its gaps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def everywhere(servers: list[Server], what: Callable[[Server], object], expected
 
 
 def test_a_registration_is_forwarded(servers: list[Server], app: str) -> None:
-    """What one server was told, its peers know soon after, and only there is it new."""
+    """Peers learn of a registration soon after, and only there is it new."""
     servers[0].register(document(app))
     everywhere(servers, lambda server: server.status(app), "UP")
 
@@ -101,7 +101,7 @@ def test_a_heartbeat_where_it_is_not_held_is_a_404(servers: list[Server], app: s
 
 
 def test_an_older_registration_does_not_travel(servers: list[Server], app: str) -> None:
-    """What a server drops as older, its peers do not take either."""
+    """Peers refuse a registration that the first server dropped as older."""
     servers[0].register(document(app, lastDirtyTimestamp="2000"))
     everywhere(servers, lambda server: server.status(app), "UP")
     servers[1].register(document(app, lastDirtyTimestamp="1999", ipAddr="10.0.0.9"))

@@ -28,7 +28,7 @@ def secured(request: pytest.FixtureRequest, spring_cloud: SpringCloud) -> Iterat
 
 @pytest.fixture
 def security(request: pytest.FixtureRequest) -> str:
-    """Which of the two it is."""
+    """Return one of the two settings of security."""
     return str(request.node.callspec.params["secured"])
 
 

@@ -19,7 +19,7 @@ def register(server: Server, app: str, status: str, **fields: str) -> None:
 
 @pytest.mark.parametrize("status", ["UP", "DOWN", "STARTING", "OUT_OF_SERVICE", "UNKNOWN"])
 def test_a_first_registration_has_its_status(server: Server, app: str, status: str) -> None:
-    """What is new stands there as it was sent, without an override."""
+    """A new instance has the status that was sent, and no override."""
     register(server, app, status)
     assert server.overridden(app) == (status, "UNKNOWN")
 
@@ -48,7 +48,7 @@ def test_registering_again_with_another_status(
 
 
 def test_an_override_holds_when_the_instance_registers_again(server: Server, app: str) -> None:
-    """What a person set stays over UP, and is shown as the overridden status."""
+    """A person's override hides UP, and is shown as the overridden status."""
     register(server, app, "UP")
     assert server.put_status(app, "OUT_OF_SERVICE") == 200
     assert server.overridden(app) == ("OUT_OF_SERVICE", "OUT_OF_SERVICE")
@@ -130,7 +130,7 @@ def test_a_registration_may_create_an_override(server: Server, app: str) -> None
 
 
 def test_a_removal_ends_the_override(server: Server, app: str) -> None:
-    """Whoever registers under the id next is not overridden."""
+    """The next registration under the id has no override."""
     register(server, app, "UP")
     server.put_status(app, "OUT_OF_SERVICE")
     server.cancel(app)

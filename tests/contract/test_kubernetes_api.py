@@ -283,7 +283,7 @@ def test_a_group_tells_its_kinds(api: Api) -> None:
     "path", ["/apis/nobody.example.com/v1", "/api/v1/gadgets", "/apis/apps/v1/gadgets", "/nothing"]
 )
 def test_a_kind_that_is_not_there_is_not_found(api: Api, path: str) -> None:
-    """Whoever asks for one reads 404."""
+    """A request for one is answered with 404."""
     with pytest.raises(KubernetesError) as raised:
         api.access.get(path)
     assert raised.value.status_code == 404

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.real_server("the model behind it is compared with real 
 
 SEQUENCES = int(os.environ.get("EUREKUBE_MODEL_SEQUENCES", "75"))
 FIRST_SEED = int(os.environ.get("EUREKUBE_MODEL_SEED", "1"))
-LENGTH = 16
+LENGTH = 24
 
 TOGETHER = 30
 """Sequences that wait together: for servers to tell each other, or for a cache to be copied."""
@@ -76,10 +76,13 @@ def drawn(seed: int, length: int) -> tuple[Commands, list[ServerRequest]]:
 
 
 def first_difference(server: Server, commands: Commands, sequence: Sequence[ServerRequest]) -> str:
-    """Run a sequence on the server and on a model of its own."""
+    """Run a sequence on the server and on a model of its own, and read what each command made of it."""
     model = EurekaCluster(["model"], use_read_only_cache=False)
     try:
-        found = (difference(server, model, "model", commands, request) for request in sequence)
+        asked = ((request, *commands.reads(request)) for request in sequence)
+        found = (
+            difference(server, model, "model", commands, one) for one in itertools.chain.from_iterable(asked)
+        )
         return next(filter(None, found), "")
     finally:
         for request in commands.clean_up():
@@ -167,10 +170,7 @@ def test_servers_that_tell_each_other(servers: list[Server], spring_cloud: Train
         time.sleep(SETTLE_SECONDS)
         model.clock.advance(int(SETTLE_SECONDS * 1000))
         for commands, sequence in sequences:
-            for app, instance_id in itertools.product(commands.apps, commands.ids):
-                read = ServerRequest(
-                    "GET", ("apps", app, instance_id), headers={"Accept": "application/json"}
-                )
+            for read in commands.reads():
                 for url, server in zip(urls, servers, strict=True):
                     found = difference(server, model, url, commands, read)
                     assert not found, f"{url} after step {step} of {sequence[: step + 1]}: {found}"

@@ -42,7 +42,7 @@ def owned(app: str, instance_id: str = "", owner: str = OURS, **fields: object) 
 
 
 def held(peers: Peers, instance: Instance) -> list[Instance | None]:
-    """What each server holds, in the order of the servers."""
+    """Return the instances of each server, in the order of the servers."""
     found, failures = peers.read_everywhere(*instance.key)
     assert failures == {}
     return [found[peer.url] for peer in peers.peers]
@@ -201,7 +201,7 @@ def test_registered_and_removed_at_once(peers: Peers, app: str) -> None:
 
 @pytest.mark.parametrize("owner", [THEIRS, ""], ids=["another cluster's", "nobody's"])
 def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) -> None:
-    """Whoever came first keeps the id, even where the plan was made before: the read tells."""
+    """The first owner keeps the id, even where the plan was made before: the read tells."""
     foreign = owned(app, owner=owner) if owner else rating(app)
     Writer(peers).register(foreign)
     wait_level(peers, foreign)
@@ -436,7 +436,7 @@ def test_owners_that_travel_together(three: Servers, app: str) -> None:
 
 
 def test_batches_keep_a_persons_out_of_service(three: Servers, app: str) -> None:
-    """What a person set stands after an update in batches, override included, on every server."""
+    """A person's OUT_OF_SERVICE and its override survive an update in batches on every server."""
     peers = Peers(Connection(tuple(three.eureka_urls), mode=BatchMode.BATCH))
     desired = [owned(app, f"{number:03}.{app}") for number in range(BATCH_FROM_CHANGES)]
     Writer(peers).apply(plan(desired, [], OURS), OURS)
@@ -501,8 +501,8 @@ COUNT_OF_SERVICES = 40
 
 
 class Operator:
-    """What the operator does with many services of one pod each: sixteen plans at once, renewed only when an
-    earlier removal may have hit them.
+    """An operator with many services of one pod each: sixteen plans at once, renewed only when an earlier
+    removal may have hit them.
     """
 
     def __init__(self, urls: list[str], leases: int) -> None:
@@ -524,7 +524,7 @@ class Operator:
         self.repair.stop()
         self.peers.close()
 
-    def _gone(self, instance: Instance) -> None:
+    def _gone(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002
         self.registered.pop(instance.key, None)
         self.peers.table.removed(instance)
 

@@ -32,12 +32,6 @@ from tests.eureka_servers import Servers
 STATES = Path(__file__).parents[1] / "states"
 
 
-@pytest.fixture(scope="module", params=["dynamic", "native"])
-def shell(request: pytest.FixtureRequest) -> str:
-    """Which of the two providers."""
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
 def start_plugin(tmp_path_factory: pytest.TempPathFactory, shell: str) -> Iterator[StartPlugin]:
     """Starts plugin processes, and ends them."""
@@ -62,7 +56,7 @@ def peer(shared: Servers) -> Iterator[Peer]:
 
 @pytest.fixture
 def news(shared: Servers, unique_name: str) -> Properties:
-    """What a program asks for."""
+    """Return the inputs of a program."""
     return {
         "application": unique_name,
         "host_name": "192.0.2.10",
@@ -76,7 +70,7 @@ def news(shared: Servers, unique_name: str) -> Properties:
 
 
 def held(peer: Peer, state: Properties) -> Instance | None:
-    """What Eureka holds of a registration."""
+    """Return a registration as Eureka holds it."""
     return peer.read(state["application"], state["instance_id"])
 
 
@@ -197,7 +191,7 @@ def test_four_calls_at_once(plugin: Plugin, peer: Peer, news: Properties) -> Non
 
 
 def test_somebody_elses_instance_is_left_alone(plugin: Plugin, peer: Peer, news: Properties) -> None:
-    """Whether an application put it there or another Eurekube."""
+    """It does not matter whether an application or another Eurekube registered it."""
     inputs = plugin.check(news)
     theirs = Instance(inputs["application"], inputs["instance_id"], "192.0.2.99", "192.0.2.99", Port(1))
     peer.register(theirs)
@@ -252,7 +246,8 @@ def test_a_stolen_registration_shows_and_is_not_removed(plugin: Plugin, peer: Pe
         )
     )
     _, refreshed, refreshed_inputs = plugin.read(state)
-    assert (news["owner"], "cluster/a/b/c") == (refreshed["owner"], refreshed_inputs["owner"])
+    for told in (refreshed, refreshed_inputs):
+        assert (news["owner"], "cluster/a/b/c") == (told["owner"], told["seen_owner"])
     assert plugin.diff(refreshed, inputs)[0]
     with pytest.raises(grpc.RpcError) as raised:
         plugin.update(refreshed, inputs)
@@ -330,7 +325,8 @@ def test_the_state_of_an_earlier_release_is_understood(
             assert plugin.diff(olds, news) == (False, [], False)
         state = plugin.create(inputs)
         assert olds.keys() == state.keys() - {"created", "incarnation"}
-        assert plugin.read(olds)[2] == checked
+        seen = state["incarnation"] if is_single else dict.fromkeys(state["instances"], state["incarnation"])
+        assert plugin.read(olds)[2] == {**checked, "seen_incarnation": seen}
         plugin.delete(olds)  # which knows no incarnation, so that this is none of its own
         assert plugin.read(state)[1] == state
         plugin.delete(state)  # which gives it back, since the process has found the olds unchanged

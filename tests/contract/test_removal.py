@@ -53,7 +53,7 @@ def test_what_a_forwarded_renewal_brings_back_is_removed_again(
     last = peers.read(*instance.key)
 
     def give_back(seconds: float) -> None:
-        """What a server does on its own: no other one is told."""
+        """Remove it at one server alone, as that server does by itself."""
         nonlocal last
         clock.sleep(seconds)  # of the second look: until the removal itself was forwarded, too
         found, _ = peers.everywhere(lambda peer: peer.read(*instance.key))

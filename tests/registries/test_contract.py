@@ -1,4 +1,4 @@
-"""What every kind of registry does, whatever it takes to speak to it."""
+"""The contract of every kind of registry."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class Listener:
         self.conditions += 1
 
 
-@pytest.fixture(params=KINDS)
+_REAL = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper runs on Java")]
+
+
+@pytest.fixture(params=[pytest.param(name, marks=_REAL if name == "zookeeper" else ()) for name in KINDS])
 def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
     """Each kind of registry."""
     with KINDS[request.param]() as made:
@@ -86,7 +89,7 @@ def test_nothing_is_known_before_it_was_read(kind: Kind, listener: Listener) -> 
 
 
 def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry) -> None:
-    """Whoever asks finds it: by its owner, its application, its key and the name that callers use."""
+    """It is found by its owner, its application, its key and the name that callers use."""
     wanted = [instance("a"), instance("b")]
     outcome = registry.apply(registers(*wanted), OWNER)
     assert ([change.instance for change in outcome.done], outcome.failures) == (wanted, ())
@@ -102,7 +105,19 @@ def test_what_is_registered_stands_and_is_renewed(kind: Kind, registry: Registry
     assert registry.owners() == registry.owners(called="STARS") == {OWNER}
     assert registry.owners(called="order") == set()
     assert (registry.up(owner=OWNER), registry.up(cluster="lab"), registry.up(cluster="eks")) == (2, 2, 0)
-    assert registry.figures().held == 2
+    assert registry.figures().held == (2 if kind.capabilities.renewals else 0)
+
+
+def test_each_server_is_read_past_its_caches(kind: Kind, registry: Registry) -> None:
+    """Of an instance that is not there, each says so."""
+    registry.apply(registers(instance("a")), OWNER)
+    keys = [instance("a").key, instance("nowhere").key]
+    assert kind.stands(keys[0]) is not None  # at all servers by now
+    read = registry.read_everywhere(keys).by_server
+    assert read
+    assert [[there[key] is not None for key in keys] for there in read.values()] == [[True, False]] * len(
+        read
+    )
 
 
 def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(registry: Registry) -> None:
@@ -124,7 +139,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(registry: Registry) 
 
 
 def test_what_belongs_to_others_is_left_as_it_is(kind: Kind, registry: Registry) -> None:
-    """Whatever the plan says, which may be older than what stands there; the rest of it is carried out."""
+    """The plan may be older than the registry; the rest of it is carried out."""
     kind.put(instance("theirs", OTHERS))
     kind.put(instance("nobodys", None))
     taken = [instance("theirs"), instance("nobodys")]
@@ -158,8 +173,10 @@ def test_who_may_not_write_changes_nothing(kind: Kind) -> None:
         made.stop()
 
 
-def test_only_who_leads_renews(registry: Registry) -> None:
-    """What stands there may be kept, or left to lapse; it stays known all the same."""
+def test_only_who_leads_renews(kind: Kind, registry: Registry) -> None:
+    """Without leadership, instances may be kept or left to lapse; they stay known."""
+    if not kind.capabilities.renewals:
+        pytest.skip(f"{kind.capabilities.name} knows no renewals: what is left to lapse is removed")
     one = instance("a")
     registry.apply(registers(one), OWNER)
     registry.let_lapse(one)
@@ -171,3 +188,20 @@ def test_only_who_leads_renews(registry: Registry) -> None:
     assert registry.figures().held == 0
     registry.refresh([one.key], known_too=True)
     assert [there.key for there in registry.known(owner=OWNER)] == [one.key]
+
+
+def test_what_nobody_forgets_is_removed_in_place_of_lapsing(kind: Kind, registry: Registry) -> None:
+    """And what was kept after that stays; so does what is another cluster's."""
+    if kind.capabilities.renewals:
+        pytest.skip(f"{kind.capabilities.name} forgets what nobody renews")
+    theirs = instance("theirs", "cluster/eks/shop/rating")
+    kind.put(theirs)
+    ours = [instance("a"), instance("b")]
+    registry.apply(registers(*ours), OWNER)
+    for one in (*ours, theirs):
+        registry.let_lapse(one)
+    registry.keep(ours[1])
+    wait_until(lambda: kind.stands(ours[0].key) is None, "the removal", SECONDS)
+    assert registry.get(ours[0].key) is None
+    assert kind.stands(ours[1].key) is not None
+    assert kind.stands(theirs.key) is not None

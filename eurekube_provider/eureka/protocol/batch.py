@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.protocol.codec import encode, instance_from_json, instance_to_text, quoted
 
@@ -28,7 +27,7 @@ OLDEST_TIMESTAMP_MS = 1
 
 @dataclass(frozen=True, slots=True)
 class ItemResponse:
-    """What became of one item.
+    """The answer for one item.
 
     :param status_code: 200; 404 where the server does not hold the instance; 409 where it holds a newer one.
     :param instance: the newer one.
@@ -90,12 +89,9 @@ def _item_response(entry: Mapping[str, Any]) -> ItemResponse:
     code, entity = int(entry["statusCode"]), entry.get("responseEntity")
     if not entity:
         return _HELD.get(code) or ItemResponse(code)
-    try:
-        return ItemResponse(code, instance_from_json(entity))
-    except InvalidInstance:
-        return ItemResponse(code)
+    return ItemResponse(code, instance_from_json(entity))
 
 
 def is_renewal(item: bytes) -> bool:
-    """Whether an item only renews, and changes nothing."""
+    """Return whether an item only renews, and changes nothing."""
     return item.startswith(_HEARTBEAT)

@@ -1,7 +1,9 @@
 """JSON of Eureka to the model and back.
 
 Reads what real servers send (a single object where a list is meant, ``@class`` in empty metadata, both
-spellings of the overridden status, enabled flags as strings) and writes what they accept.
+spellings of the overridden status, enabled flags as strings) and writes what they accept. Whatever stands in
+the place of an instance is read as one: what cannot be read of it, or be asked for, is said in its
+:attr:`~eurekube_provider.core.model.Instance.unreadable`, and costs no other instance anything.
 
 Source: EurekaJacksonCodec and InstanceInfo of Netflix/eureka.
 """
@@ -10,11 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import (
     DEFAULT_DATA_CENTER_CLASS,
     EMPTY,
@@ -28,6 +30,8 @@ from eurekube_provider.core.model import (
     shared_lease,
     shared_port,
 )
+from eurekube_provider.core.networks import ambiguity
+from eurekube_provider.core.text import path_problem
 
 Json = Mapping[str, Any]
 
@@ -35,6 +39,7 @@ encode = json.JSONEncoder(separators=(",", ":")).encode
 quoted = json.encoder.encode_basestring_ascii
 """A string as :data:`encode` writes it."""
 
+_application_problem = lru_cache(maxsize=MOST_SHARED)(path_problem)
 _OWN_DATA_CENTER = DataCenter()
 _DEFAULT_LEASE = EurekaLease()
 
@@ -85,40 +90,81 @@ def _optional(instance: Instance) -> dict[str, str]:
     }
 
 
-def instance_from_json(document: Json) -> Instance:
-    """Read one ``InstanceInfo``.
+def instance_from_json(document: Json, application: str = "") -> Instance:
+    """Read one ``InstanceInfo``. What cannot be read of it has its default, and is told in ``unreadable``.
 
-    :raises InvalidInstance: no application or id that can be used, or no number where one must be.
+    :param application: of the list in which it stands, for one that names none.
     """
     host_name = str(document.get("hostName") or document.get("ipAddr") or "")
+    name = interned(str(document.get("app") or application).upper())
+    instance_id = instance_id_of(document)
+    ip_address = host_name if document.get("ipAddr") == host_name else str(document.get("ipAddr") or "")
+    odd: list[str] = []
+    if _application_problem(name):
+        odd.append(f"no request can name the application {name!r}")
+    if path_problem(instance_id):
+        odd.append(f"no request can name the id {instance_id!r}")
+    if told := ambiguity(ip_address):
+        odd.append(f"ipAddr {ip_address!r} {told}")
+    port = _port_from_json(document.get("port"), Port(7001, enabled=True), odd)
+    secure_port = _port_from_json(document.get("securePort"), Port(7002, enabled=False), odd)
+    lease = _lease_from_json(document.get("leaseInfo"), odd)
+    status = _status(document.get("status"), odd)
+    written_ms = _milliseconds(document.get("lastDirtyTimestamp"), odd)
+    metadata = document.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        odd.append("metadata is no object, so that nobody knows who owns it")
     return Instance(
-        application=interned(str(document.get("app") or "").upper()),
-        # Servers fall back to the host name, see InstanceInfo.getId.
-        instance_id=str(document.get("instanceId") or host_name),
+        application=name,
+        instance_id=instance_id,
         host_name=host_name,
-        ip_address=host_name if document.get("ipAddr") == host_name else str(document.get("ipAddr") or ""),
-        port=_port_from_json(document.get("port"), Port(7001, enabled=True)),
-        secure_port=_port_from_json(document.get("securePort"), Port(7002, enabled=False)),
+        ip_address=ip_address,
+        port=port,
+        secure_port=secure_port,
         vip_address=interned(str(document.get("vipAddress") or "")),
         secure_vip_address=interned(str(document.get("secureVipAddress") or "")),
-        status=_status(document.get("status")),
-        overridden_status=_status(document.get("overriddenStatus") or document.get("overriddenstatus")),
-        metadata=_strings(document.get("metadata")),
-        lease=_lease_from_json(document.get("leaseInfo")),
+        status=status,
+        overridden_status=_status(document.get("overriddenStatus") or document.get("overriddenstatus"), odd),
+        metadata=_strings(metadata),
+        lease=lease,
         home_page_url=str(document.get("homePageUrl") or ""),
         status_page_url=str(document.get("statusPageUrl") or ""),
         health_check_url=str(document.get("healthCheckUrl") or ""),
         secure_health_check_url=str(document.get("secureHealthCheckUrl") or ""),
         data_center=_data_center_from_json(document.get("dataCenterInfo")),
-        last_dirty_timestamp_ms=_milliseconds(document.get("lastDirtyTimestamp")),
-        last_updated_timestamp_ms=_milliseconds(document.get("lastUpdatedTimestamp")),
+        last_dirty_timestamp_ms=written_ms,
+        last_updated_timestamp_ms=_milliseconds(document.get("lastUpdatedTimestamp"), odd),
         lease_ends_ms=lease_end(document.get("leaseInfo")),
         unknown_fields=EMPTY if _KNOWN.issuperset(document) else _unknown(document),
+        unreadable="; ".join(odd),
     )
 
 
+def instance_id_of(document: Json) -> str:
+    """Return the id by which a server holds an ``InstanceInfo``; empty where nothing could be one.
+
+    Without an ``instanceId`` that is the Amazon data centre's, else the host name: InstanceInfo.getId.
+    """
+    given = document.get("instanceId")
+    if given:
+        return str(given)
+    center = document.get("dataCenterInfo")
+    if isinstance(center, dict) and _is_amazon(center) and isinstance(center.get("metadata"), dict):
+        of_center = center["metadata"].get("instance-id")
+        if of_center:
+            return str(of_center)
+    return str(document.get("hostName") or document.get("ipAddr") or "")
+
+
+def _is_amazon(center: Json) -> bool:
+    """Return whether a server reads a data centre as AmazonInfo: by its class, else by its name."""
+    java_class = str(center.get("@class") or "")
+    return java_class.endswith("AmazonInfo") if java_class else center.get("name") == "Amazon"
+
+
 def is_unchanged(instance: Instance, document: Json) -> bool:
-    """Whether an ``InstanceInfo`` is what the same server told of it before, for less than to read it again.
+    """Return whether an ``InstanceInfo`` is what the same server told of it before, for less than to read it
+    again.
 
     A server stamps each change with its clock; several of one millisecond are told apart by what mostly
     changes. A status it may also set without a stamp, when a renewal finds that another one was enforced.
@@ -138,7 +184,7 @@ def is_unchanged(instance: Instance, document: Json) -> bool:
     )
 
 
-def instances_from_text(text: bytes | str) -> tuple[list[Instance], list[str]]:
+def instances_from_text(text: bytes | str) -> list[Instance]:
     """Read the text of a list, see :func:`instances_from_json`.
 
     Each instance is made as soon as its own text is read, so that the JSON of a whole registry, which takes
@@ -151,29 +197,31 @@ def instances_from_text(text: bytes | str) -> tuple[list[Instance], list[str]]:
         # Metadata has strings only, so that it is never taken for an instance, whatever its keys are.
         if "ipAddr" not in document or not isinstance(document.get("leaseInfo"), dict):
             return document
-        try:
-            return instance_from_json(document)
-        except InvalidInstance:
-            return document  # said below
+        # What names no application or id is read with the list around it.
+        is_named = document.get("app") and (document.get("instanceId") or instance_id_of(document))
+        return instance_from_json(document) if is_named else document
 
     return instances_from_json(json.loads(text, object_hook=made))
 
 
-def instances_from_json(document: Json) -> tuple[list[Instance], list[str]]:
-    """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``.
-
-    :returns: the instances, and a sentence for each that no client could address (an id with a slash).
-    """
+def instances_from_json(document: Json) -> list[Instance]:
+    """Read ``/apps``, ``/apps/{APP}`` or ``/vips/{VIP}``: an instance for whatever stands in place of one."""
     instances: list[Instance] = []
-    unreadable: list[str] = []
     applications = document.get("applications") or {}
     for application in listed(applications.get("application") or document.get("application")):
-        for entry in listed(application.get("instance")):
-            try:
-                instances.append(entry if isinstance(entry, Instance) else instance_from_json(entry))
-            except InvalidInstance as error:
-                unreadable.append(f"an instance of {application.get('name')}: {error}")
-    return instances, unreadable
+        name = str(application.get("name") or "")
+        for number, entry in enumerate(listed(application.get("instance")), start=1):
+            instances.append(entry if isinstance(entry, Instance) else _listed_instance(entry, name, number))
+    return instances
+
+
+def _listed_instance(entry: Any, application: str, number: int) -> Instance:
+    """Read an entry of a list; one without an id gets one by its place, so that each is one of its own."""
+    if isinstance(entry, dict) and instance_id_of(entry):
+        return instance_from_json(entry, application)
+    told = "it has no id" if isinstance(entry, dict) else "it is no instance"
+    read = instance_from_json(entry if isinstance(entry, dict) else {}, application)
+    return replace(read, instance_id=f"(number {number}, without an id)", unreadable=told)
 
 
 def _unknown(document: Json) -> Json:
@@ -192,13 +240,18 @@ def _yes(holds: bool) -> str:  # noqa: FBT001 - the only thing it is about
     return "true" if holds else "false"
 
 
-def _port_from_json(value: Any, default: Port) -> Port:
-    if not isinstance(value, dict):
-        return default if value is None else shared_port(_number("port", value), enabled=default.enabled)
-    enabled = value.get("@enabled", default.enabled)
+def _port_from_json(value: Any, default: Port, odd: list[str]) -> Port:
+    if value is None:
+        return default
+    fields = value if isinstance(value, dict) else {"$": value}
+    number, enabled = (
+        _number("port", fields.get("$", default.number), odd),
+        fields.get("@enabled", default.enabled),
+    )
+    if number is None:
+        return shared_port(0, enabled=False)
     return shared_port(
-        _number("port", value.get("$", default.number)),
-        enabled=enabled if isinstance(enabled, bool) else str(enabled).strip().lower() == "true",
+        number, enabled=enabled if isinstance(enabled, bool) else str(enabled).strip().lower() == "true"
     )
 
 
@@ -222,17 +275,16 @@ def _data_center_from_json(value: Any) -> DataCenter:
 
 def lease_end(value: Any) -> int | None:
     """A server says the time of the last renewal plus the lease's duration. Source: Lease.renew."""
-    return _milliseconds(value.get("lastRenewalTimestamp")) or None if isinstance(value, dict) else None
+    return _milliseconds(value.get("lastRenewalTimestamp"), []) or None if isinstance(value, dict) else None
 
 
-def _lease_from_json(value: Any) -> EurekaLease:
+def _lease_from_json(value: Any, odd: list[str]) -> EurekaLease:
     default = _DEFAULT_LEASE
     if not isinstance(value, dict):
         return default
-    return shared_lease(
-        _number("lease", value.get("renewalIntervalInSecs") or default.renewal_interval_seconds),
-        _number("lease", value.get("durationInSecs") or default.duration_seconds),
-    )
+    interval = _number("lease", value.get("renewalIntervalInSecs") or default.renewal_interval_seconds, odd)
+    duration = _number("lease", value.get("durationInSecs") or default.duration_seconds, odd)
+    return default if interval is None or duration is None else shared_lease(interval, duration)
 
 
 def _strings(value: Any) -> Mapping[str, str]:
@@ -250,22 +302,24 @@ def _shared_strings(items: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
     return MappingProxyType({interned(key): interned(item) for key, item in items}) if items else EMPTY
 
 
-def _status(value: Any) -> Status:
+def _status(value: Any, odd: list[str]) -> Status:
     try:
         return Status(str(value or "UNKNOWN").upper())
     except ValueError:
+        odd.append(f"status: {value!r} is none of Eureka's")
         return Status.UNKNOWN
 
 
-def _milliseconds(value: Any) -> int | None:
-    return None if value in (None, "") else _number("timestamp", value)
+def _milliseconds(value: Any, odd: list[str]) -> int | None:
+    return None if value in (None, "") else _number("timestamp", value, odd)
 
 
-def _number(field: str, value: Any) -> int:
+def _number(field: str, value: Any, odd: list[str]) -> int | None:
     try:
         return int(value)
-    except (TypeError, ValueError):
-        raise InvalidInstance(field, f"{value!r} is no number") from None
+    except (TypeError, ValueError, OverflowError):
+        odd.append(f"{field}: {value!r} is no number")
+        return None
 
 
 _SAMPLE = Instance("SAMPLE", "sample", "", "", Port(80))

@@ -1,4 +1,4 @@
-"""What changed in a registry lately, as a server tells it, and what a list becomes by it.
+"""Recent changes of a registry, as a server reports them, and their application to a list.
 
 A server keeps each change for three minutes and tells of it with the instance as it is by now: a delta
 repeats itself, and to apply it twice is to apply it once. With it comes how many instances there are of each
@@ -17,9 +17,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.eureka.protocol.codec import instance_from_json, is_unchanged, lease_end, listed
+from eurekube_provider.eureka.protocol.codec import (
+    instance_from_json,
+    instance_id_of,
+    is_unchanged,
+    lease_end,
+    listed,
+)
 
 _STANDS = frozenset({"ADDED", "MODIFIED"})
 
@@ -43,13 +48,13 @@ class Delta:
 
     @property
     def gone(self) -> list[Key]:
-        """What does not stand any more."""
+        """Return the instances that left."""
         return [key for key, instance in self.changes.items() if instance is None]
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaItem:
-    """What a delta tells of one instance.
+    """A delta's entry on one instance.
 
     :ivar stands: whether it is registered.
     :ivar has_lapsed: whether it is not, and nobody deregistered it.
@@ -62,7 +67,7 @@ class DeltaItem:
 
 
 def applied(held: Mapping[Key, Instance], delta: Delta) -> dict[Key, Instance] | None:
-    """What a list becomes by a delta that was made after it; None where the counts say otherwise.
+    """Return a list with the changes of a later delta; None where the counts contradict it.
 
     What is as it was stays the same object.
     """
@@ -87,7 +92,7 @@ def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HE
 
     :param held: what the same server said before. As a delta repeats the changes of three minutes, most of
         them are known: such an instance is not made anew, it is the one that is held.
-    :raises ValueError: it is no JSON, or has what cannot be told to stand or to be gone.
+    :raises ValueError: it is no JSON.
     """
     applications = json.loads(text)["applications"]
     documents = (
@@ -98,15 +103,18 @@ def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HE
     return delta_of(applications, (delta_item_of(document, held) for document in documents))
 
 
-def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem]) -> Delta:
+def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem | None]) -> Delta:
     """Make a delta.
 
     :param applications: what stands beside the instances.
-    :param every: what it tells of each, in its order: the last word counts.
+    :param every: what it tells of each, in its order: the last word counts. What an item tells that nobody
+        can read, the counts say: where they do not fit, whoever applies the delta reads the list.
     """
     changes: dict[Key, Instance | None] = {}
     lapsed: set[Key] = set()
     for one in every:
+        if one is None:
+            continue
         changes[one.key] = one.instance if one.stands else None
         if one.has_lapsed:
             lapsed.add(one.key)
@@ -116,40 +124,28 @@ def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem]) -> Del
     return Delta(int(applications["versions__delta"]), counts, changes, frozenset(lapsed))
 
 
-def delta_item_of(document: Any, held: Mapping[Key, Instance]) -> DeltaItem:
-    """What an item of a delta tells.
-
-    :raises ValueError: it cannot be told to stand or to be gone.
-    """
-    if not _is_instance(document):
-        raise ValueError("an instance without address or lease")
-    action = document.get("actionType")
-    if action not in _STANDS and action != "DELETED":
-        raise ValueError(f"the actionType {action!r}")
-    instance = held.get((str(document.get("app")), str(document.get("instanceId"))))
+def delta_item_of(document: Any, held: Mapping[Key, Instance]) -> DeltaItem | None:
+    """Return what an item of a delta tells; None where it names no instance, or not what became of it."""
+    if not isinstance(document, dict) or not document.get("app"):
+        return None
+    instance_id, action = instance_id_of(document), document.get("actionType")
+    if not instance_id or (action not in _STANDS and action != "DELETED"):
+        return None
+    instance = held.get((str(document["app"]), instance_id))
     if instance is None or not is_unchanged(instance, document):
-        instance = _made(document)
+        instance = instance_from_json(document)
     stands = action in _STANDS
     return DeltaItem(instance.key, instance, stands, not stands and _has_lapsed(instance, document))
 
 
-def _is_instance(document: Any) -> bool:
-    return isinstance(document, dict) and "ipAddr" in document and isinstance(document.get("leaseInfo"), dict)
-
-
 def _has_lapsed(instance: Instance, document: Mapping[str, Any]) -> bool:
-    """Whether what was removed had not been renewed for so long that the server may have evicted it.
+    """Return whether what was removed had not been renewed for so long that the server may have evicted it.
 
     Both times are the server's own; one that does not say them is taken at its word. Source: Lease.isExpired.
     """
-    ends, removed = lease_end(document["leaseInfo"]), document["leaseInfo"].get("evictionTimestamp")
-    if not ends or not removed:
+    lease = document.get("leaseInfo")
+    ends = lease_end(lease)
+    removed = lease.get("evictionTimestamp") if isinstance(lease, dict) else None
+    if not ends or not str(removed).isdigit():
         return False
-    return int(removed) > ends + instance.lease.duration_seconds * 1000
-
-
-def _made(document: Mapping[str, Any]) -> Instance:
-    try:
-        return instance_from_json(document)
-    except InvalidInstance as error:
-        raise ValueError(str(error)) from None
+    return int(removed or 0) > ends + instance.lease.duration_seconds * 1000

@@ -4,7 +4,8 @@ A delta repeats the changes of three minutes, so that most of its text stood in 
 thousand instances changed lately, JSON takes more time than all else between Eureka's answer and what follows
 from it. So what stands in the text of one instance is remembered by its digest, without the times of its
 lease, which change with every renewal. What remains, with a number for each instance, is read as JSON, so
-that nothing is taken for an instance's text that is not one.
+that nothing is taken for an instance's text that is not one. An instance without an ``instanceId`` is part of
+what remains, and is read each time.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ _decode = json.JSONDecoder().raw_decode
 
 @dataclass(frozen=True, slots=True)
 class _InstanceText:
-    """What one instance's text says.
+    """The text of one instance.
 
     :ivar rest: what follows it, up to the next instance.
     """
 
-    item: DeltaItem
+    item: DeltaItem | None
     rest: str
 
 
 class DeltaReader:
-    """What one server's last delta said; for one thread."""
+    """The reader of one server's deltas; for one thread."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, _InstanceText] = {}
@@ -58,7 +59,7 @@ class DeltaReader:
         known: dict[bytes, _InstanceText] = {}
         try:
             found = [self._part(part, held, known) for part in parts[1:]]
-            delta = _delta(parts[0].decode(), found)
+            delta = _delta(parts[0].decode(), found, held)
         except (ValueError, KeyError, TypeError, AttributeError):
             self.forget()
             return delta_from_text(text, held)
@@ -68,7 +69,7 @@ class DeltaReader:
     def _part(
         self, part: bytes, held: Mapping[Key, Instance], known: dict[bytes, _InstanceText]
     ) -> _InstanceText:
-        """What the text of an instance says, which begins behind :data:`_INSTANCE`."""
+        """Return the parsed text of an instance, which begins behind :data:`_INSTANCE`."""
         begin = part.find(_LEASE)
         end = part.find(b"}", begin)
         digest = hashlib.sha256(part[:begin] + part[end:]).digest() if begin >= 0 else b""
@@ -77,25 +78,29 @@ class DeltaReader:
             whole = (_INSTANCE + part).decode()
             document, length = _decode(whole)
             found = _InstanceText(delta_item_of(document, held), whole[length:])
-        if digest and found.item.stands:  # of what is gone the lease says whether it was evicted
+        # Of what is gone the lease says whether it was evicted.
+        if digest and found.item is not None and found.item.stands:
             known[digest] = found
         return found
 
 
-def _delta(begin: str, parts: Sequence[_InstanceText]) -> Delta:
+def _delta(begin: str, parts: Sequence[_InstanceText], held: Mapping[Key, Instance]) -> Delta:
     """Read the text between the instances.
 
-    :raises ValueError: an instance's text stood elsewhere than an instance does, or something else there.
+    :raises ValueError: an instance's text stood elsewhere than an instance does.
     """
     between = [begin]
     for number, part in enumerate(parts):
         between += (str(number), part.rest)
     applications: Mapping[str, Any] = json.loads("".join(between))["applications"]
-    numbers = [
-        number
+    entries = [
+        entry
         for application in listed(applications.get("application"))
-        for number in listed(application.get("instance"))
+        for entry in listed(application.get("instance"))
     ]
-    if numbers != list(range(len(parts))):
+    if [entry for entry in entries if isinstance(entry, int)] != list(range(len(parts))):
         raise ValueError("not as servers write it")
-    return delta_of(applications, (part.item for part in parts))
+    return delta_of(
+        applications,
+        (parts[entry].item if isinstance(entry, int) else delta_item_of(entry, held) for entry in entries),
+    )

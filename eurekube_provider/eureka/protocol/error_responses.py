@@ -1,14 +1,38 @@
-"""What a server means by an answer that is no success, and what to do about it."""
+"""The meaning of a server's answers that are no success, and the remedies."""
 
 from __future__ import annotations
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.transport import EurekaResponse
 
+_ALSO_PROXIES = (403, 502, 503, 504)
+"""Answers that a proxy gives by itself where it does not let a request through."""
 
-def refusal(what: str, url: str, response: EurekaResponse) -> RegistryError:
-    """The error that an answer to ``what`` was asked for is."""
+
+def refusal(what: str, url: str, response: EurekaResponse, proxy: str = "") -> RegistryError:
+    """The error that an answer to ``what`` was asked for is.
+
+    :param proxy: the proxy on the way, without credentials; empty for none.
+    """
     code = response.status_code
+    if code == 407:
+        return RegistryDenied(
+            f"{what}: the proxy {proxy or 'on the way'} to {url} answered 407, so that it wants other"
+            " credentials: give them in its URL (eurekube:proxy, EUREKA_PROXY, HTTP_PROXY)",
+            url=url,
+            status_code=code,
+        )
+    if proxy and code in _ALSO_PROXIES:
+        body = _excerpt(response)
+        kind = RegistryDenied if code == 403 else RegistryUnreachable
+        return kind(
+            f"{what}: {url} answered {code} through the proxy {proxy}{f' ({body})' if body else ''}: it may"
+            " be the proxy that refuses; check whether it lets this URL through (eurekube:proxy,"
+            " EUREKA_PROXY, HTTP_PROXY; NO_PROXY names what needs none), then the Eureka server",
+            url=url,
+            status_code=code,
+        )
     if code == 401:
         return RegistryDenied(
             f"{what}: {url} answered 401, so that it wants other credentials:"
@@ -24,7 +48,7 @@ def refusal(what: str, url: str, response: EurekaResponse) -> RegistryError:
             url=url,
             status_code=code,
         )
-    body = " ".join(response.text.split())[:200]
+    body = _excerpt(response)
     said = f"{url} answered {code}{f' ({body})' if body else ''}"
     if code >= 500:
         return RegistryUnreachable(f"{what}: {said}", url=url, status_code=code)
@@ -35,3 +59,8 @@ def refusal(what: str, url: str, response: EurekaResponse) -> RegistryError:
     elif code == 404:
         hint = "; the service URL usually ends with /eureka (or /eureka/v2)"
     return RegistryRejected(f"{what}: {said}{hint}", url=url, status_code=code)
+
+
+def _excerpt(response: EurekaResponse) -> str:
+    """Return the begin of a body in one line, at most 200 characters."""
+    return " ".join(response.text_within(windows.LARGEST_PLAIN_ANSWER)[:2000].split())[:200]

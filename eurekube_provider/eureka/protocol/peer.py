@@ -22,15 +22,31 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.text import path_problem
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol import batch, transport
 from eurekube_provider.eureka.protocol.batch import ItemResponse
-from eurekube_provider.eureka.protocol.codec import instance_from_json, instance_to_text, instances_from_text
+from eurekube_provider.eureka.protocol.codec import (
+    instance_from_json,
+    instance_id_of,
+    instance_to_text,
+    instances_from_text,
+)
 from eurekube_provider.eureka.protocol.delta import Delta, delta_from_text
 from eurekube_provider.eureka.protocol.error_responses import refusal
 from eurekube_provider.eureka.protocol.request_stats import NO_ANSWER, RequestStats
 from eurekube_provider.eureka.protocol.server_status import ServerStatus, status_from_xml
-from eurekube_provider.eureka.protocol.transport import Broken, TimedOut, TlsFailed, Transport, TransportError
+from eurekube_provider.eureka.protocol.transport import (
+    Broken,
+    NotEnded,
+    ProxyFailed,
+    TimedOut,
+    TlsFailed,
+    TooLarge,
+    Transport,
+    TransportError,
+)
 from eurekube_provider.eureka.self_preservation import FrontPage, figures_from_page
 from eurekube_provider.runtime.garbage_collection import without_collection
 
@@ -143,7 +159,7 @@ class Peer:
         response = self._request("GET", path, what, missing=True)
         if response is None:
             return None
-        return self._parsed(what, response, lambda text: instance_from_json(json.loads(text)["instance"]))
+        return self._parsed(what, response, _instance_in, windows.LARGEST_PLAIN_ANSWER)
 
     def list_instances(self) -> list[Instance]:
         """List the registry, up to 30 s old: it suggests, and proves nothing.
@@ -175,12 +191,12 @@ class Peer:
         found = hashlib.sha256(response.raw).digest()
         if found == fingerprint:
             return found, None
-        return found, lambda: self._parsed(what, response, lambda text: instances_from_text(text)[0])
+        return found, lambda: self._parsed(what, response, instances_from_text)
 
     def changes_unless(
         self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
     ) -> tuple[bytes, Delta | None] | None:
-        """What changed in the last three minutes, up to 30 s old; the delta that every client asks for.
+        """Return the changes of the last three minutes, up to 30 s old; the delta that every client asks for.
 
         :param fingerprint: as in :meth:`list_unless`.
         :param read: how to read it, by what is known already.
@@ -217,18 +233,26 @@ class Peer:
         return result
 
     def status(self) -> ServerStatus:
-        """What the server says of itself and of its peers."""
+        """Return the server's status page, with its peers."""
         return self._status({})
 
     def status_and_close(self) -> ServerStatus:
-        """What the server says of itself and of its peers, over a connection that ends with the answer."""
+        """Return the server's status page, over a connection that ends with the answer."""
         return self._status({"Connection": "close"})
 
     def _status(self, headers: dict[str, str]) -> ServerStatus:
         headers = {"Accept": "application/xml", **headers}
-        response = self._request("GET", "/status", "read the server's status", headers=headers)
+        what = "read the server's status"
+        # Whoever lets /apps through alone lets us work.
+        response = self._request("GET", "/status", what, headers=headers, judges=False)
         assert response is not None  # noqa: S101 - only missing=True gives None
-        found = status_from_xml(response.text, response.headers.get("Date"))
+        try:
+            text = response.body(windows.LARGEST_PLAIN_ANSWER).decode(errors="replace")
+        except TooLarge as error:
+            raise self._fails(f"{what}: {_too_large(self.url, error)}") from None
+        except ValueError:
+            text = ""
+        found = status_from_xml(text, response.headers.get("Date"))
         if found is None:
             raise RegistryRejected(
                 f"read the server's status at {self.url}: the answer is not Eureka's;"
@@ -237,11 +261,24 @@ class Peer:
             )
         return found
 
-    def _parsed(self, what: str, response: transport.EurekaResponse, parse: Callable[[bytes], _T]) -> _T:
-        """Read a success; another server's page or JSON is Eureka's error, never one of Python's."""
+    def _parsed(
+        self,
+        what: str,
+        response: transport.EurekaResponse,
+        parse: Callable[[bytes], _T],
+        most_bytes: int | None = None,
+    ) -> _T:
+        """Read a success; another server's page or JSON is Eureka's error, never one of Python's.
+
+        :param most_bytes: of the body; None for as large a one as is read at all.
+        """
         try:
             with without_collection():
-                return parse(response.content)
+                return parse(response.body(most_bytes))
+        except TooLarge as error:
+            raise self._fails(f"{what}: {_too_large(self.url, error)}") from None
+        except (MemoryError, RecursionError) as error:
+            reason = f"JSON that cannot be read ({type(error).__name__})"
         except (json.JSONDecodeError, UnicodeDecodeError):
             reason = "something that is not JSON"
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -253,8 +290,17 @@ class Peer:
             status_code=response.status_code,
         )
 
+    @property
+    def _through(self) -> str:
+        return f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
+
+    def _fails(self, error: str) -> RegistryUnreachable:
+        """Note that the server cannot be used, and return the error that says so."""
+        self.traffic.judge(error)
+        return RegistryUnreachable(error, url=self.url)
+
     def figures(self) -> FrontPage | None:
-        """What the server's front page says of renewals; None where it cannot be read. Raises nothing."""
+        """Return the renewals of the server's front page; None where it cannot be read. Raises nothing."""
         base = urlsplit(self.url).path.removesuffix("/v2").removesuffix("/eureka")
         try:
             response = self._transport.request("GET", f"/{base}/", headers={"Accept": "text/html"})
@@ -269,7 +315,7 @@ class Peer:
         headers: dict[str, str] | None = None,
         overridden: Status = Status.UNKNOWN,
     ) -> None:
-        path = f"/apps/{_segment(instance.application)}"
+        path = _path(*instance.key).rpartition("/")[0]  # what could never be removed again is not sent
         text = instance_to_text(instance, overridden=overridden, unknown_fields=instance.unknown_fields)
         data = f'{{"instance":{text}}}'.encode()
         self._request("POST", path, f"{verb} {_named(instance)}", data=data, headers=headers, writes=True)
@@ -292,10 +338,12 @@ class Peer:
         missing: bool = False,
         writes: bool = False,
         optional: bool = False,
+        judges: bool = True,
     ) -> transport.EurekaResponse | None:
         """Send one request.
 
         :param missing: whether the answer may be 404.
+        :param judges: whether a server that refuses this cannot be used.
         :param optional: whether the answer may be any other refusal, by which the server is not judged.
         :returns: None where it was that.
         """
@@ -315,8 +363,8 @@ class Peer:
             return response if code < 300 else None
         if optional:
             return None
-        error = refusal(what, self.url, response)
-        if isinstance(error, (RegistryUnreachable, RegistryDenied)):
+        error = refusal(what, self.url, response, self._transport.proxy)
+        if isinstance(error, RegistryUnreachable) or (judges and isinstance(error, RegistryDenied)):
             self.traffic.judge(str(error))
         raise error
 
@@ -342,17 +390,30 @@ class Peer:
                     f"the TLS connection to {self.url} failed ({error}); check the CA file and the server's"
                     " certificate, and the client certificate where the server asks for one"
                 )
+            except ProxyFailed as error:
+                reason = (
+                    f"no connection to {self.url}{self._through} ({error}); check the proxy (eurekube:proxy,"
+                    " EUREKA_PROXY, HTTP_PROXY, HTTPS_PROXY), and whether it lets this URL through; NO_PROXY"
+                    " names what needs none"
+                )
+            except NotEnded:
+                seconds = time.monotonic() - started
+                reason = (
+                    f"{self.url} began to answer{self._through}, and had not ended after {seconds:.1f} s;"
+                    " check the server, and the network between"
+                )
+            except TooLarge as error:
+                reason = _too_large(self.url, error)
             except TimedOut:
-                reason = f"{self.url} did not answer within {time.monotonic() - started:.1f} s"
+                seconds = time.monotonic() - started
+                reason = f"{self.url} did not answer within {seconds:.1f} s{self._through}"
             except TransportError as error:
                 if attempt == 1 and isinstance(error, Broken):
                     continue  # a pooled connection that the server had closed; every request is repeatable
                 reason = f"no connection to {self.url} ({error}); check the URL and whether the server is up"
             finally:
                 self.traffic.count(method, code, time.monotonic() - started)
-            failure = RegistryUnreachable(f"{what}: {reason}", url=self.url)
-            self.traffic.judge(str(failure))
-            raise failure
+            raise self._fails(f"{what}: {reason}")
         raise AssertionError("unreachable")
 
 
@@ -364,11 +425,35 @@ def _renewal(instance: Instance) -> dict[str, str]:
     return query
 
 
+def _instance_in(text: bytes) -> Instance:
+    """Read the answer to the read of one.
+
+    :raises ValueError: it is no instance.
+    """
+    document = json.loads(text)["instance"]
+    if not instance_id_of(document):
+        raise ValueError("an instance without an id")
+    return instance_from_json(document)
+
+
+def _too_large(url: str, error: TooLarge) -> str:
+    return (
+        f"{url} answers with {error}, and so much is not read of a Eureka server; check what answers there,"
+        " or raise max-answer-mib (EUREKA_MAX_ANSWER_MIB) where the registry is really that large"
+    )
+
+
 def _path(application: str, instance_id: str) -> str:
     return f"/apps/{_segment(application)}/{_segment(instance_id)}"
 
 
 def _segment(text: str) -> str:
+    """Quote a name for a URL.
+
+    :raises RegistryRejected: no URL can hold it: a server refuses it, or takes it for another path.
+    """
+    if problem := path_problem(text):
+        raise RegistryRejected(f"{text!r} {problem}")
     return quote(text, safe="")
 
 

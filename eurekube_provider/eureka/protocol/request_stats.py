@@ -1,4 +1,4 @@
-"""What became of the requests to one server: counted here, shown by whoever wants to."""
+"""Counts of the requests to one server and of their results."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ class RequestStats:
         self.state: ServerState | None = None
         """None before the first request."""
         self._lock = threading.Lock()
+        self._answered_at: float | None = None
         self._requests: Counter[tuple[str, str]] = Counter()
         self._open = 0
         self._silent_since: float | None = None
@@ -72,7 +73,7 @@ class RequestStats:
         return [(began, ended) for began, ended in found if now - ended < seconds]
 
     def figures(self, url: str, started_ms: int | None, page: FrontPage | None) -> Server:
-        """What there is to tell of the server.
+        """Return the server's figures.
 
         :param started_ms: when it was started, in milliseconds.
         """
@@ -87,6 +88,7 @@ class RequestStats:
             self.durations.snapshot(),
             page.last_minute if page else None,
             page.threshold if page else None,
+            self._answered_at,
         )
 
     def begin(self) -> None:
@@ -112,6 +114,8 @@ class RequestStats:
         """The server could be used, or could not for this reason."""
         with self._lock:
             before = self.state
+            if not error:
+                self._answered_at = time.time()
             if before is not None and before.is_up == (not error) and before.error == error:
                 return
             flipped = before is None or before.is_up != (not error)

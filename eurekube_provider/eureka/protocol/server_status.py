@@ -1,4 +1,4 @@
-"""What an Eureka server says of itself and of its peers, read from ``/status``."""
+"""A Eureka server's own status and peers, read from ``/status``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from email.utils import parsedate_to_datetime
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What ``/status`` says of a server.
+    """A server's ``/status``.
 
     :param uptime: as the server words it, e.g. ``0 days 00:03``: days, hours and minutes.
     :param started_timestamp_ms: when the server described itself first, by its own clock: another value
         means that it was restarted since. None where it does not say.
+    :param identity: of this run of the server: it tells by the same one, whatever its URL; None where it does
+        not say.
     :param clock_ahead_seconds: how far its clock is ahead of ours, to a second or two; None where it does not
         say.
     """
@@ -23,6 +25,7 @@ class ServerStatus:
     started_timestamp_ms: int | None
     registered_replicas: tuple[str, ...]
     clock_ahead_seconds: float | None = None
+    identity: tuple[str, ...] | None = None
 
 
 def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
@@ -40,11 +43,13 @@ def status_from_xml(text: str, date: str | None) -> ServerStatus | None:
 
     replicas = (root.findtext(".//registered-replicas") or "").split(",")
     started = root.findtext("./instanceInfo/lastUpdatedTimestamp") or ""
+    itself = tuple(root.findtext(f"./instanceInfo/{one}") or "" for one in ("instanceId", "hostName", "port"))
     return ServerStatus(
         uptime=root.findtext(".//server-uptime") or "",
         started_timestamp_ms=int(started) if started.isdigit() else None,
         registered_replicas=tuple(url.strip() for url in replicas if url.strip()),
         clock_ahead_seconds=_ahead(date),
+        identity=(*itself, started) if any(itself) and started else None,
     )
 
 

@@ -1,5 +1,8 @@
 """HTTP to one Eureka server: pooled connections, credentials, TLS and proxies, and nothing else.
 
+Each answer has a deadline for the whole of it, and a bound on its size
+(:mod:`~eurekube_provider.runtime.bounded_http`), also once it is decompressed: a kilobyte becomes a megabyte.
+
 urllib3 without requests around it: an operator sends thousands of small requests, and requests spends as much
 processor time on each as urllib3 and the socket do together.
 """
@@ -7,7 +10,6 @@ processor time on each as urllib3 and the socket do together.
 from __future__ import annotations
 
 import base64
-import gzip
 import http.client
 import logging
 import urllib.request
@@ -20,7 +22,15 @@ from urllib.parse import unquote, urlencode, urlsplit
 import urllib3
 
 from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection, read_secret
+from eurekube_provider.runtime.bounded_http import (
+    BoundedConnection,
+    BoundedHttpsConnection,
+    LargeAnswer,
+    SlowAnswer,
+    bounded_pools,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +38,9 @@ _POOL_SIZE = 48
 """For the threads of renewals, at most, and those that write."""
 
 _REFUSED = (401, 403)
+
+_PIECE_BYTES = 2**20
+"""So much is decompressed at once."""
 
 _NO_RETRIES = urllib3.Retry(total=False, redirect=False)
 """Made once: of ``False`` urllib3 would make one for each request."""
@@ -45,8 +58,20 @@ class TimedOut(TransportError):
     """The server did not answer in time."""
 
 
+class NotEnded(TransportError):
+    """The server began to answer, and did not end in time."""
+
+
+class TooLarge(TransportError):
+    """The answer is larger than what is read."""
+
+
 class NotConnected(TransportError):
     """No connection could be made: nothing was sent."""
+
+
+class ProxyFailed(NotConnected):
+    """The proxy cannot be reached, or makes no connection to the server."""
 
 
 class Broken(TransportError):
@@ -55,38 +80,74 @@ class Broken(TransportError):
 
 @dataclass(frozen=True, slots=True)
 class EurekaResponse:
-    """What came back.
+    """A server's answer.
 
     :param raw: the body as it was sent, perhaps compressed: equal for equal bodies.
+    :param most_bytes: the largest body that it is decompressed to.
     """
 
     status_code: int
     headers: Mapping[str, str]
     raw: bytes
+    most_bytes: int = windows.LARGEST_ANSWER
 
     @property
     def content(self) -> bytes:
-        """The body.
+        """The body, see :meth:`body`."""
+        return self.body()
 
+    def body(self, most_bytes: int | None = None) -> bytes:
+        """Return the body, decompressed.
+
+        :param most_bytes: at most; None for as many as are read of any answer.
         :raises ValueError: it is said to be compressed and is not.
+        :raises TooLarge: it is larger; no more than that was decompressed.
         """
+        most = self.most_bytes if most_bytes is None else min(most_bytes, self.most_bytes)
+        if len(self.raw) > most:
+            raise TooLarge(f"more than {most / 2**20:g} MiB")
         if self.headers.get("Content-Encoding") != "gzip":
             return self.raw
         try:
-            return gzip.decompress(self.raw)
-        except (OSError, EOFError, zlib.error) as error:
+            return _decompressed(self.raw, most)
+        except (EOFError, zlib.error) as error:
             raise ValueError(f"not gzip ({error})") from None
 
     @property
     def text(self) -> str:
         """The body for a person or a lenient parser; empty where it cannot be decompressed."""
+        return self.text_within()
+
+    def text_within(self, most_bytes: int | None = None) -> str:
+        """Return the body as :attr:`text` does; empty where it is larger than ``most_bytes``."""
         try:
-            return self.content.decode(errors="replace")
-        except ValueError:
+            return self.body(most_bytes).decode(errors="replace")
+        except (ValueError, TooLarge):
             return ""
 
 
-class _InOnePiece(urllib3.connection.HTTPConnection):
+def _decompressed(raw: bytes, most_bytes: int) -> bytes:
+    """Return what gzip compressed, in one piece or in several.
+
+    :raises EOFError: the end is missing.
+    :raises TooLarge: it is larger than ``most_bytes``; no more than that was decompressed.
+    """
+    pieces, count = list[bytes](), 0
+    while raw:
+        member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        while not member.eof:
+            piece = member.decompress(raw, _PIECE_BYTES)
+            raw = member.unconsumed_tail or member.unused_data
+            count += len(piece)
+            if count > most_bytes:
+                raise TooLarge(f"more than {most_bytes / 2**20:g} MiB")
+            if not (piece or raw or member.eof):
+                raise EOFError("its end is missing")
+            pieces.append(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class _InOnePiece(BoundedConnection):
     """Sends a request in one piece, head and body, so that the server wakes up once for it."""
 
     _held: list[bytes] | None = None
@@ -116,7 +177,7 @@ class _Http(_InOnePiece):
     """A connection without TLS."""
 
 
-class _Https(_InOnePiece, urllib3.connection.HTTPSConnection):
+class _Https(_InOnePiece, BoundedHttpsConnection):
     """A connection with TLS."""
 
 
@@ -142,12 +203,16 @@ class Transport:
             options["cert_file"] = _path_text(connection.client_certificate)
             options["key_file"] = _path_text(connection.client_key)
         proxy = connection.proxy or _proxy_of_environment(url)
+        self.proxy = shown_proxy(proxy) if proxy else ""
+        """The proxy on the way, without credentials; empty for none."""
         self._pool: urllib3.HTTPConnectionPool | urllib3.ProxyManager
+        pools = bounded_pools(connection.max_answer_bytes, _Http, _Https)
         if proxy:
             self._pool, self._origin = _proxy(proxy, options), f"{parts.scheme}://{parts.netloc}"
+            self._pool.pool_classes_by_scheme = pools
         else:
             self._pool, self._origin = urllib3.connection_from_url(url, **options), ""
-            self._pool.ConnectionCls = _Https if parts.scheme == "https" else _Http
+            self._pool.ConnectionCls = pools[parts.scheme].ConnectionCls
         self._base = parts.path
 
     def close(self) -> None:
@@ -231,9 +296,15 @@ class Transport:
                 decode_content=False,
                 **short_timeout,
             )
+        except SlowAnswer:
+            raise NotEnded("the answer did not end in time") from None
+        except LargeAnswer:
+            raise TooLarge(f"more than {self._connection.max_answer_mib} MiB") from None
         except urllib3.exceptions.SSLError as error:
             raise TlsFailed(_root_cause(error)) from None
-        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
+        except urllib3.exceptions.ProxyError as error:
+            raise ProxyFailed(_root_cause(error)) from None
+        except urllib3.exceptions.NewConnectionError as error:
             raise NotConnected(_root_cause(error)) from None
         except (urllib3.exceptions.TimeoutError, urllib3.exceptions.EmptyPoolError) as error:
             raise TimedOut(_root_cause(error)) from None
@@ -241,7 +312,9 @@ class Transport:
             raise Broken(_root_cause(error)) from None
         except ValueError as error:  # of a header, which it would show
             raise NotConnected(f"the request cannot be sent ({type(error).__name__})") from None
-        return EurekaResponse(response.status, response.headers, response.data)
+        return EurekaResponse(
+            response.status, response.headers, response.data, self._connection.max_answer_bytes
+        )
 
 
 def _authorization(connection: Connection) -> dict[str, str]:
@@ -253,8 +326,14 @@ def _authorization(connection: Connection) -> dict[str, str]:
     return {"Authorization": f"Basic {both}"}
 
 
+def shown_proxy(url: str) -> str:
+    """Return a proxy's URL without credentials, path and query."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
 def _proxy_of_environment(url: str) -> str | None:
-    """What the environment, or the system's settings, name for ``url``."""
+    """Return the proxy that the environment, or the system's settings, name for ``url``."""
     if not urllib.request.getproxies():
         return None
     import requests.utils  # late, since it takes a while; its rules are what people know

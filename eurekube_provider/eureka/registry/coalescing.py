@@ -1,15 +1,18 @@
 """Small plans of several owners travel together when they wait for each other anyway.
 
-A plan that finds the way free is carried out at once, by single requests. While it is under way the others
-gather, and go on together in batches: under load a change costs a fraction of a request, and no change waits
-longer than for what is under way and what it travels with.
+A plan that finds the way free is carried out at once, by single requests to one of several servers, which
+tells the others. While it is under way the others gather, and go on together in batches: under load a change
+costs a fraction of a request, and no change waits longer than for what is under way and what it travels with.
+
+A server that is alone gets batches only, since it answers with what it holds. There plans wait for nobody and
+share their requests (:mod:`~eurekube_provider.eureka.shared_batches`).
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 
@@ -26,16 +29,22 @@ MOST_CHANGES = 100
 
 @dataclass(slots=True, eq=False)
 class _PendingPlan:
-    """A plan on its way."""
+    """A plan on its way.
+
+    :ivar turn: set when it is over, or is to be carried out by the thread that waits for it.
+    :ivar group: those that this thread carries out, itself among them.
+    """
 
     plan: Plan
     owner: str
     leases: int
+    turn: threading.Event
     outcome: Future[Outcome] = field(default_factory=Future)
+    group: Sequence[_PendingPlan] = ()
+    applications: set[str] = field(init=False)
 
-    @property
-    def applications(self) -> set[str]:
-        return {change.instance.application for change in self.plan.changes}
+    def __post_init__(self) -> None:
+        self.applications = {change.instance.application for change in self.plan.changes}
 
 
 class Coalescer:
@@ -50,9 +59,9 @@ class Coalescer:
         self._writer = writer
         self._executor = executor
         self._alone = threading.Semaphore(ALONE_AT_ONCE)
-        self._changed = threading.Condition()
-        self._is_busy = False
+        self._lock = threading.Lock()
         self._waiting: list[_PendingPlan] = []
+        self._under_way: set[str] = set()  # their applications
 
     def apply(self, plan: Plan, owner: str, *, leases: int = 0) -> Outcome:
         """Carry out a plan, by itself or with others; see :meth:`.Writer.apply`.
@@ -62,61 +71,71 @@ class Coalescer:
         """
         if not plan.changes:
             return Outcome()
-        pending = _PendingPlan(plan, owner, leases)
+        pending = _PendingPlan(plan, owner, leases, threading.Event())
         if not self._may_be_merged(pending) or not self._writer.peers.uses_batches(leases):
             with self._alone:
                 return self._apply_alone(pending)
-        with self._changed:
+        with self._lock:
             self._waiting.append(pending)
-        while (group := self._next_group(pending)) is not None:
+            self._begin_what_may()
+        pending.turn.wait()
+        if pending.group:
             try:
-                self._run(group)
+                self._run(pending.group)
             finally:
-                with self._changed:
-                    self._is_busy = False
-                    self._changed.notify_all()
+                with self._lock:
+                    self._under_way -= _applications(pending.group)
+                    self._begin_what_may()
+                for one in pending.group:
+                    one.turn.set()
         return pending.outcome.result()
 
     @property
     def waiting(self) -> int:
         """How many plans wait for what is under way."""
-        with self._changed:
+        with self._lock:
             return len(self._waiting)
 
     def _may_be_merged(self, one: _PendingPlan) -> bool:
-        """Return whether a plan may share a batch: an owner's first instances are looked at before, and
-        batches are no way to set a status.
+        """Return whether a plan may share a batch.
+
+        An owner's first instances are looked at before, batches are no way to set a status, and they renew
+        what they look at, somebody else's as well.
         """
         is_small = len(one.plan.changes) < BATCH_FROM_CHANGES and not one.plan.of(Action.SET_STATUS)
-        return is_small and self._writer.notes.is_known(one.owner)
+        is_all_ours = not any(change.adopts for change in one.plan.changes)
+        return is_small and is_all_ours and self._writer.notes.is_known(one.owner)
 
-    def _next_group(self, pending: _PendingPlan) -> list[_PendingPlan] | None:
-        """Wait until the way is free; returns those who go next together, None once ``pending`` has ended.
+    def _begin_what_may(self) -> None:
+        """Begin with what waits for nothing under way; the lock is held.
 
-        An application is there once, since two owners may want the same id of it.
+        At one server that is alone each plan goes by itself, and its requests are shared
+        (:mod:`.shared_batches`); elsewhere one group is under way. An application is under way once, since
+        two owners may want the same id of it.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: pending.outcome.done() or not self._is_busy)
-            if pending.outcome.done():
-                return None
-            self._is_busy = True
-            group: list[_PendingPlan] = []
-            applications: set[str] = set()
-            room = MOST_CHANGES
-            for one in self._waiting:
-                if applications.isdisjoint(one.applications) and len(one.plan.changes) <= room:
-                    group.append(one)
-                    applications |= one.applications
-                    room -= len(one.plan.changes)
-            self._waiting = [one for one in self._waiting if one not in group]
-            return group
+        each_goes = self._writer.is_alone
+        if self._under_way and not each_goes:
+            return
+        taken, room = set(self._under_way), MOST_CHANGES
+        group, left = list[_PendingPlan](), list[_PendingPlan]()
+        for one in self._waiting:
+            goes = taken.isdisjoint(one.applications) and (each_goes or len(one.plan.changes) <= room)
+            (group if goes else left).append(one)
+            if goes or each_goes:  # what came first of an application goes first
+                taken |= one.applications
+            room -= len(one.plan.changes) if goes else 0
+        self._waiting = left
+        self._under_way |= _applications(group)
+        for some in [[one] for one in group] if each_goes else [group] if group else []:
+            some[0].group = some
+            some[0].turn.set()
 
     def _apply_alone(self, one: _PendingPlan) -> Outcome:
         return self._writer.apply(one.plan, one.owner, self._executor, leases=one.leases)
 
     def _run(self, group: Sequence[_PendingPlan]) -> None:
         try:
-            if len(group) == 1:
+            if len(group) == 1 and not self._writer.is_alone:
                 group[0].outcome.set_result(self._apply_alone(group[0]))
                 return
             orders = [Order(change, one.owner) for one in group for change in one.plan.changes]
@@ -127,3 +146,7 @@ class Coalescer:
         except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
             for one in group:
                 one.outcome.set_exception(error)
+
+
+def _applications(plans: Iterable[_PendingPlan]) -> set[str]:
+    return {name for one in plans for name in one.applications}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.eureka.notes import Notes
+from eurekube_provider.core.plan import Action
+from eurekube_provider.eureka import rules
+from eurekube_provider.eureka.notes import Notes, Order
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
@@ -65,10 +67,15 @@ class KnownInstances(Notes):
             self._renewals.remove(instance.key)
         self.table.tell([instance.owner])  # which may have begun to renew it meanwhile
 
-    def gone(self, instance: Instance) -> None:
-        """Take it for removed, and have it looked for again."""
+    def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:
+        """Take it for removed, and have it looked for again.
+
+        Not where a server that is alone says that it is gone, to a replica that has led for long enough to
+        know of all that is under way: nobody brings it back there.
+        """
         if not self._is_anothers(instance):
-            self.table.removed(instance)
+            is_certain = is_read_back and self.servers_behind == 1 and self._reachability.is_sure
+            self.table.removed(instance, is_certain=is_certain)
 
     def is_of_another_cluster(self, instance: Instance) -> bool:
         """Return whether another cluster of our name registered an instance."""
@@ -84,6 +91,18 @@ class KnownInstances(Notes):
         if not self._reachability.is_sure or self._restarts.lost_memory:
             return False
         return self.table.lost_override(key) is Status.UNKNOWN and self.table.is_new(key)
+
+    def known_under(self, order: Order) -> Instance | None:
+        """Return what an update is written over without a read: ours, and no server has lost its memory."""
+        change = order.change
+        if change.action is not Action.UPDATE or change.adopts or self._restarts.lost_memory:
+            return None
+        record = self.table.record(order.key)
+        held = record.held
+        if held is None or held.owner != order.owner or self.is_of_another_cluster(held):
+            return None
+        is_sure = self._reachability.is_sure and rules.may_give_way(record, self.table.clock())
+        return held if is_sure else None
 
     def _is_anothers(self, instance: Instance) -> bool:
         """Return whether another syncer of this operator has registered it meanwhile."""

@@ -57,6 +57,11 @@ class Reachability:
         return self._lags_until is not None
 
     @property
+    def goes_on_failing(self) -> bool:
+        """Return whether the last readings failed, so that it is no single failure."""
+        return self._failures >= FAILURES_THAT_LAST
+
+    @property
     def is_sure(self) -> bool:
         """Return whether nothing stands in Eureka but what is known, unless a server lost its memory."""
         return self.was_read and self.failure is None and not self.lags
@@ -123,7 +128,7 @@ class Reachability:
         is_silent = silence >= (windows.LONG_SILENCE if have_answered else windows.SILENT)
         if not self.was_read:
             return Unread(failure or (self._not_answered(silence) if is_silent else None))
-        if failure is not None and self._failures >= FAILURES_THAT_LAST:
+        if failure is not None and self.goes_on_failing:
             return Failing(failure, self._failing_since)
         if silence >= windows.SILENT:
             return Failing(self._not_answered(silence), time.time() - silence, lasts=is_silent)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from eurekube_provider.core.errors import ConfigurationError, RegistryError
+from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import CLUSTER_UID_KEY
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
@@ -51,7 +51,9 @@ class Reader:
         self._stacks, self._repair = stacks, repair
         self._resync_seconds = resync_seconds
         self._was_read = was_read
-        self._fetcher = RegistryFetcher(peers, removals_seen=peers.table.left)
+        self._fetcher = RegistryFetcher(
+            peers, removals_seen=peers.table.left, evictions_seen=peers.table.evicted
+        )
         self._reads_everywhere = False
         self._unlisted: set[str] = set()  # servers that could not be listed since this replica came to lead
         self._is_followed = False
@@ -114,6 +116,16 @@ class Reader:
         longest = windows.FOLLOWED_INTERVAL if has_changed_lately else self._resync_seconds
         return min(longest, self._resync_seconds)
 
+    @property
+    def pause_seconds(self) -> float:
+        """Until the next reading, whether or not the last one went well."""
+        failure = self._reachability.failure
+        if self._reachability.goes_on_failing and isinstance(failure, RegistryUnreachable):
+            return windows.AWAY_CHECK
+        if failure is not None or not self._reachability.was_read:
+            return windows.RESTART_CHECK
+        return self.interval_seconds
+
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
@@ -126,10 +138,8 @@ class Reader:
             except Exception:  # noqa: BLE001 - the thread must read again
                 _log.exception("Eureka could not be read")
             self._went_round_at = time.monotonic()
-            fast = self._reachability.failure is not None or not self._reachability.was_read
-            seconds = windows.RESTART_CHECK if fast else self.interval_seconds
             try:
-                self._rest(min(seconds, self._resync_seconds))
+                self._rest(min(self.pause_seconds, self._resync_seconds))
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("Eureka's servers could not be asked")
                 self._stopped.wait(windows.RESTART_CHECK)
@@ -161,7 +171,7 @@ class Reader:
         with self._reading:
             asked_at = time.monotonic()
             # Also finds out which server does not answer, before one of them is asked for a list.
-            self._restarts.notice(windows.SHORT_GRACE if takes_over else None)
+            told = self._restarts.notice(windows.SHORT_GRACE if takes_over else None)
             are_several = len(self._peers.peers) > 1
             if takes_over:
                 self._reads_everywhere = are_several
@@ -173,7 +183,13 @@ class Reader:
                 listed, silent = self._peers.list_everywhere()
             else:
                 in_doubt = takes_over or self._is_in_doubt
-                listed = self._fetcher.read(self._restarts.started_by_url, in_doubt=in_doubt)
+                listed = self._fetcher.read(
+                    self._restarts.started_by_url,
+                    in_doubt=in_doubt,
+                    wants_proofs=self._wants_proofs and not takes_over,
+                )
+            if not told:  # who has answered only since may have been started since, and have forgotten all
+                self._restarts.notice()
             if takes_over:
                 self._table.doubt()
             self.learn(listed, is_complete=not silent)
@@ -200,6 +216,15 @@ class Reader:
         is_sure = self._reachability.is_sure and not self._restarts.lost_memory
         return not is_sure or self._restarts.servers_behind > 1
 
+    @property
+    def _wants_proofs(self) -> bool:
+        """Return whether a delta is read beside a list in doubt: of who left it may be the only proof.
+
+        A take-over is in doubt for half a minute, in which mirrors would learn of nobody. The first list of
+        all waits for no delta, which may be larger than the list.
+        """
+        return self._is_followed and self._reachability.was_read and self._restarts.servers_behind == 1
+
     def catch_up(self) -> None:
         """List the servers that could not be listed since this replica came to lead, once they answer.
 
@@ -214,7 +239,7 @@ class Reader:
             except RegistryError:
                 continue  # looked at again soon
             self._unlisted.discard(peer.url)
-            syncers = [one for one in listed if self._ownership.is_syncers(one)]
+            syncers = [one for one in listed if self._ownership.is_of_this_cluster(one)]
             left = [one for one in syncers if not self._table.holds(one.key)]
             news, _ = self._table.merge(left, is_complete=False)
             out = [one for one in syncers if one.is_leaving and self._is_known_in_service(one)]
@@ -240,7 +265,7 @@ class Reader:
             listed, is_complete=is_complete, is_forgotten=self._restarts.lost_memory
         )
         was_away = self._reachability.answered()
-        self._table.tell({instance.owner for instance in news} | self._owners_beside(news))
+        self._table.tell_of(news)
         self._repair.renew_no_more(news)
         self._tell_of_another_cluster(news)
         self._repair.settle(doubts)
@@ -253,11 +278,6 @@ class Reader:
         if is_first or was_away:
             self._condition_changed()
         self._was_read(len(listed))
-
-    def _owners_beside(self, news: Sequence[Instance]) -> set[str | None]:
-        """Return who has instances in applications of which another one is news that registered itself."""
-        names = {instance.application for instance in news if instance.owner is None}
-        return {one.owner for name in names for one in self._table.application(name)}
 
     def _failed(self, error: RegistryError) -> None:
         if str(self._reachability.failure) != str(error):

@@ -27,7 +27,7 @@ Source: ResponseCacheImpl and AbstractInstanceRegistry of Netflix/eureka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eurekube_provider.core.errors import RegistryError
@@ -74,6 +74,10 @@ class _DeferredList:
     asked_at: float
 
 
+FEWEST_THAT_OUTWEIGH = 1000
+"""Instances of a delta that take no time to read, whatever the list is."""
+
+
 class RegistryFetcher:
     """The registry as its servers list it. For one thread.
 
@@ -82,6 +86,7 @@ class RegistryFetcher:
 
     :param removals_seen: told of what a server says to have been deregistered, each time that it says so; of
         several servers not of what one evicted: others may have its renewals.
+    :param evictions_seen: told of what one of several servers says to have evicted.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class RegistryFetcher:
         peers: Peers,
         clock: Callable[[], float] = elapsed_seconds,
         removals_seen: Callable[[Iterable[Key]], None] = lambda _: None,
+        evictions_seen: Callable[[Iterable[Key]], None] = lambda _: None,
     ) -> None:
         self._peers = peers
         self._clock = clock
@@ -98,18 +104,25 @@ class RegistryFetcher:
         self._deltas = DeltaReader()
         self._deferred: _DeferredList | None = None
         self._rests_until = self._unanswered_at = -windows.LIST_INTERVAL
-        self.removals_seen = removals_seen
+        self._wants_proofs = False
+        self.removals_seen, self.evictions_seen = removals_seen, evictions_seen
 
     def read(
-        self, started_by_url: Mapping[str, int] | None = None, *, in_doubt: bool = True
+        self,
+        started_by_url: Mapping[str, int] | None = None,
+        *,
+        in_doubt: bool = True,
+        wants_proofs: bool = False,
     ) -> list[Instance]:
         """List the registry, from the first server that answers.
 
         :param started_by_url: when the server at each URL was started, where that is known.
         :param in_doubt: have the list itself, whatever deltas say.
+        :param wants_proofs: read a delta beside a list in doubt, and one that outweighs the list, as it says
+            who deregistered.
         :raises RegistryError: no server answered.
         """
-        started = started_by_url or {}
+        started, self._wants_proofs = started_by_url or {}, wants_proofs
         return self._peers.list_by(lambda peer: self._read(peer, started.get(peer.url), in_doubt=in_doubt))
 
     def _read(self, peer: Peer, started_ms: int | None, *, in_doubt: bool) -> list[Instance]:
@@ -124,8 +137,11 @@ class RegistryFetcher:
             or not self._follow_or_list(peer, cursor, now)
         ):
             self._take(*peer.list_unless(self._fingerprint))
-            if started_ms is not None and now >= self._rests_until and not in_doubt:
-                self._begin(peer, started_ms, now, cursor)
+            if started_ms is not None and now >= self._rests_until:
+                if not in_doubt:
+                    self._begin(peer, started_ms, now, cursor)
+                elif self._wants_proofs:
+                    self._look_who_left(peer)
         return list(self._held.values())
 
     @property
@@ -197,7 +213,10 @@ class RegistryFetcher:
             self._rest(now)
             return
         # Who left in the last minutes, while nobody asked here, left as provably as who leaves from now on.
-        self.removals_seen(key for key in self._left_everywhere(delta) if key not in self._held)
+        self._tell_who_left(delta, [key for key in delta.gone if key not in self._held])
+        if self._outweighs_the_list(delta):
+            self._rest(now)
+            return
         is_same = before is not None and (before.url, before.fingerprint) == (peer.url, fingerprint)
         self._cursor = _DeltaCursor(
             url=peer.url,
@@ -209,6 +228,18 @@ class RegistryFetcher:
             read_at=now,
             moved_at=before.moved_at if before is not None and is_same else now,
         )
+
+    def _look_who_left(self, peer: Peer) -> None:
+        """Tell who deregistered lately, though no delta is followed; of evictions nobody knows yet whose."""
+        try:
+            found = peer.changes_unless(b"", self._understand)
+        except RegistryError:
+            return  # the list was read, which is what counts
+        delta = found[1] if found is not None else None
+        if delta is not None:
+            gone = [key for key in delta.gone if key not in self._held]
+            self.removals_seen([key for key in gone if key not in delta.lapsed])
+            self.evictions_seen([key for key in gone if key in delta.lapsed])
 
     def _follow(self, peer: Peer, cursor: _DeltaCursor, now: float) -> bool:
         """Have what is held follow the deltas; False where only the list can tell.
@@ -237,18 +268,30 @@ class RegistryFetcher:
         if held is None:
             self._rest(now)
             return False
-        self.removals_seen(self._left_everywhere(delta))
+        self._tell_who_left(delta, delta.gone)
         if held != self._held:
             self._held, self._fingerprint = held, b""  # what the last list said holds no more
+        if self._outweighs_the_list(delta):
+            self._rest(now)
+            return True  # the list is read from now on
         self._cursor = replace(
             cursor, fingerprint=fingerprint, delta=delta, fits=True, read_at=now, moved_at=now
         )
         return True
 
-    def _left_everywhere(self, delta: Delta) -> list[Key]:
-        """Return what of a delta has left every server, as far as one of them knows."""
-        are_several = len(self._peers.peers) > 1
-        return [key for key in delta.gone if not (are_several and key in delta.lapsed)]
+    def _outweighs_the_list(self, delta: Delta) -> bool:
+        """Return whether a list says the same in fewer words: a delta repeats each change for three minutes.
+
+        Under churn that is many times the registry, which the server renders and we read, the interpreter
+        doing nothing else meanwhile. Who leaves is proved by deltas: whoever wants that goes on with them.
+        """
+        return len(delta.changes) > max(FEWEST_THAT_OUTWEIGH, len(self._held)) and not self._wants_proofs
+
+    def _tell_who_left(self, delta: Delta, keys: Sequence[Key]) -> None:
+        """Tell which of these left every server, as far as one of them knows, and which that one alone."""
+        here_alone = delta.lapsed if len(self._peers.peers) > 1 else frozenset()
+        self.removals_seen([key for key in keys if key not in here_alone])
+        self.evictions_seen([key for key in keys if key in here_alone])
 
     def _rest(self, now: float) -> None:
         self._rests_until = now + windows.LIST_INTERVAL

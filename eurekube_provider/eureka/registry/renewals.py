@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance, Key
@@ -181,7 +182,9 @@ class Renewals:
         """The renewing threads; only the one that hands out what is due goes round by itself."""
         ticker, *senders = self._threads
         age = time.monotonic() - self._ticked_at
-        return liveness_of([ticker], age, windows.LONGEST_RENEWAL_TICK) + liveness_of(senders)
+        renewed = self.counts.last_minute
+        tickers = liveness_of([ticker], age, windows.LONGEST_RENEWAL_TICK)
+        return [replace(one, renewed=renewed) for one in (*tickers, *liveness_of(senders))]
 
     @property
     def counts(self) -> RenewalCounts:

@@ -45,7 +45,13 @@ from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.registry.stacks import Stacks
 from eurekube_provider.eureka.rules import Ownership, Servers, Verdict
-from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, UncachedReads, read_each, read_everywhere
+from eurekube_provider.eureka.uncached_reads import (
+    READS_AT_ONCE,
+    Refused,
+    UncachedReads,
+    read_each,
+    read_everywhere,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -168,14 +174,16 @@ class Repair:
 
         Behind one URL it is asked more often, since each answer may be another server's.
         """
-        refused: set[Key] = set()
+        refused: Refused = {}
         servers = self._restarts.servers_behind
-        held = _read_each(peer, keys, refused)
+        held = read_each(peer, keys, refused)
         for _ in range(2 * servers if servers > 1 else 0):
             missing = [key for key in keys if held[key] is None and key not in refused]
             if not missing:
                 break
-            held.update(_read_each(peer, missing, refused))
+            held.update(read_each(peer, missing, refused))
+        for key, error in refused.items():
+            _not_removed(peer, key, error)
         return held
 
     def _remove(self, peer: Peer, look: Look, found: Instance | None) -> bool:
@@ -204,10 +212,13 @@ class Repair:
         ):
             found = rules.as_ours(found)
         if rules.judge_late(self._table.record(found.key), found) is Verdict.LATE:
-            self._table.found(found)
-            self._table.tell([found.owner])
+            self._tell_owner(found)
         else:
             self._bring_status(found)
+
+    def _tell_owner(self, found: Instance) -> None:
+        self._table.found(found)
+        self._table.tell([found.owner])
 
     def _is_told_again(self, key: Key) -> bool:
         """Return whether an OUT_OF_SERVICE stands at some servers only, and was not set just now."""
@@ -222,13 +233,16 @@ class Repair:
     def _bring_status(self, found: Instance) -> None:
         """Tell a server again that holds another status than we wrote last, see :func:`.rules.overtaken`.
 
-        It is told what stands elsewhere, with the same timestamp: what is written meanwhile prevails.
+        It is told what stands elsewhere, with the same timestamp: what is written meanwhile prevails. Where
+        it stands nowhere, the owner is told.
         """
         ours = self._renewals.get(found.key)
         if ours is None or found.status is ours.status:
             return
         held, _ = self._peers.read_everywhere(*found.key)
         urls = rules.overtaken(held, ours)
+        if rules.is_overtaken_everywhere(held, ours):
+            self._tell_owner(found)
         for peer in self._peers.peers:
             # Else it was written anew or removed meanwhile, or is about to be.
             if peer.url in urls and self._renewals.get(found.key) is ours:
@@ -312,7 +326,7 @@ class Repair:
             if other is peer or not left:
                 continue
             try:
-                held = read_many(other, left)
+                held = read_many(self._peers, other, left)
             except RegistryError:
                 continue
             found.update({key: instance for key, instance in held.items() if instance is not None})
@@ -330,14 +344,17 @@ class Repair:
         """Read instances of which a list contradicts what we knew, and tell whoever owns them."""
         for key in keys:
             before = self._table.get(key)
-            now = self._peers.read(*key)
+            try:
+                now = self._peers.read(*key)
+            except RegistryRejected:
+                continue  # nobody can say more of it than the lists
             if now is None:
                 self._vanished(key)
             else:
                 (now,) = self._table.marked([now])
                 self._table.found(now)
                 self.renew_no_more([now])
-            self._table.tell(one.owner for one in (before, now) if one is not None)
+            self._table.tell_of([one for one in (before, now) if one is not None])
 
     def renew_no_more(self, instances: Iterable[Instance]) -> None:
         """End the renewals of what somebody else has taken over, or it would never lapse."""
@@ -363,28 +380,33 @@ class Repair:
 
         A server says in its delta that it deregistered the instance, or evicted it where there is no other
         server that may have its renewals. Or no server holds it, by the uncached read of each: of a server
-        that was started a moment ago that proves nothing, since it may not have heard of the instance yet. Of
-        what no request can name, nobody says.
+        that was started a moment ago that proves nothing, since it may not have heard of the instance yet. If
+        no server said that it evicted it, it is gone by absence alone: an Eureka that never had it says the
+        same. Of what no request can name, or a server refuses to tell, deltas alone say something.
 
         :raises RegistryError: no server answers.
         """
-        asked = [key for key in dict.fromkeys(keys) if not any(map(path_problem, key))]
+        vanished = list(dict.fromkeys(keys))
         now = self._table.clock()
-        gone = {key for key in asked if rules.has_left(self._table.record(key), now)}
-        rest = self._table.may_ask([key for key in asked if key not in gone], MOST_ASKED)
-        found = self._read_in_chunks(rest)
+        gone = {key for key in vanished if rules.has_left(self._table.record(key), now)}
+        asked = [key for key in vanished if key not in gone and not any(map(path_problem, key))]
+        rest, refused = self._table.may_ask(asked, MOST_ASKED), Refused()
+        found = self._read_in_chunks(rest, refused)
         have_settled = bool(rest) and not found.failures and self._have_settled_alone()
         registered: list[Instance] = []
+        absent: set[Key] = set()
         for key in rest:
-            servers = Servers(found.of(key), are_all=not found.failures)
+            servers = Servers(found.of(key), are_all=not found.failures and key not in refused)
             verdict = rules.judge_unlisted(servers, have_settled=have_settled)
             if verdict is Verdict.GONE:
                 gone.add(key)
+                if not rules.was_evicted(self._table.record(key), now):
+                    absent.add(key)
             elif servers.found is not None:
                 registered.append(servers.found)
-        return UnlistedInstances(tuple(registered), frozenset(gone))
+        return UnlistedInstances(tuple(registered), frozenset(gone), frozenset(absent))
 
-    def _read_in_chunks(self, keys: list[Key]) -> UncachedReads:
+    def _read_in_chunks(self, keys: list[Key], refused: Refused) -> UncachedReads:
         """Read in chunks, and all the rest at once when a server is silent.
 
         Of very many the nearest server has read all before one that is farther away has read half, and that
@@ -393,7 +415,7 @@ class Repair:
         found = UncachedReads({}, {})
         while keys:
             count = len(keys) if found.failures else CHUNK
-            found = found.joined(read_everywhere(self._peers, keys[:count]))
+            found = found.joined(read_everywhere(self._peers, keys[:count], refused))
             keys = keys[count:]
         return found
 
@@ -411,25 +433,6 @@ class Repair:
             self._settled_at = now
             self._restarts.detect_behind_balancer()
         return have_settled()
-
-
-def _read_each(peer: Peer, keys: Sequence[Key], refused: set[Key]) -> dict[Key, Instance | None]:
-    """Return what is held there; one read that is refused for good stops no other.
-
-    :param refused: is told of these, which count as not held.
-    """
-    try:
-        return read_each(peer, keys)
-    except RegistryRejected:
-        held: dict[Key, Instance | None] = {}
-    for key in keys:
-        try:
-            held[key] = peer.read(*key)
-        except RegistryRejected as error:
-            held[key] = None
-            refused.add(key)
-            _not_removed(peer, key, error)
-    return held
 
 
 def _not_removed(peer: Peer, key: Key, error: RegistryRejected) -> None:

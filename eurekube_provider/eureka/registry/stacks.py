@@ -1,4 +1,4 @@
-"""Which stacks' registrations are renewed here: those that ask this operator to.
+"""Registrations of stacks that are renewed here: those that ask this operator to.
 
 A stack's program does not run all the time: what a server forgot is restored here, and what a person removed
 is left alone.
@@ -19,7 +19,7 @@ from eurekube_provider.eureka import rules, windows
 from eurekube_provider.eureka.registry.renewals import Renewals
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import Ownership, Servers, Verdict
-from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
+from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_everywhere
 from eurekube_provider.eureka.writer import Writer
 
 _log = logging.getLogger(__name__)
@@ -103,25 +103,24 @@ class Stacks:
 
     def _judge_all(self, listed: Sequence[Instance]) -> None:
         """Renew those that stand; one that nobody may read stops no other."""
-        try:
-            reads = self._read([one.key for one in listed])
-        except RegistryRejected as error:
-            if len(listed) > 1:
-                for one in listed:
-                    self._judge_all([one])
-                return
+        refused: Refused = {}
+        reads = self._read([one.key for one in listed], refused)
+        for one in listed:
+            if one.key not in refused or reads.newest(one.key) is not None:
+                self._judge(one, reads, are_all=not reads.failures and one.key not in refused)
+                continue
             _log.warning(
                 "a stack's registration is not renewed: Eureka refuses to say whether it stands",
-                extra={**_log_fields(listed[0]), "error": str(error)},
+                extra={**_log_fields(one), "error": str(refused[one.key])},
             )
-            self._table.drop(listed[0])
-            return
-        for one in listed:
-            self._judge(one, reads)
+            self._table.drop(one)
 
-    def _judge(self, listed: Instance, reads: UncachedReads) -> None:
-        """Renew it if it stands."""
-        servers, now = self._restarts.servers(reads.of(listed.key), are_all=not reads.failures), time.time()
+    def _judge(self, listed: Instance, reads: UncachedReads, *, are_all: bool) -> None:
+        """Renew it if it stands.
+
+        :param are_all: whether each server said something of it.
+        """
+        servers, now = self._restarts.servers(reads.of(listed.key), are_all=are_all), time.time()
         record, found = self._table.record(listed.key), servers.found
         verdict = rules.judge_listed_for_stack(record, servers, self._ownership, now, self._servers_share)
         if verdict is Verdict.OURS and found is not None:
@@ -213,19 +212,22 @@ class Stacks:
                 return True
         return False
 
-    def _read(self, keys: list[Key], *, ends_with_restart: bool = False) -> UncachedReads:
+    def _read(
+        self, keys: list[Key], refused: Refused | None = None, *, ends_with_restart: bool = False
+    ) -> UncachedReads:
         """Read on every server; behind a load balancer so often that it has sent us to each.
 
+        :param refused: is given those of which a server refuses to say anything; without it that raises.
         :param ends_with_restart: read no more where one was restarted, which what is missing is put down to.
         :raises RegistryError: no server answered.
         """
-        reads = read_everywhere(self._peers, keys)
+        reads = read_everywhere(self._peers, keys, refused)
         servers = self._restarts.servers_behind
         for _ in range(servers if servers > 1 else 0):
-            missing = [key for key in keys if reads.newest(key) is None]
+            missing = [key for key in keys if reads.newest(key) is None and key not in (refused or ())]
             if not missing or (ends_with_restart and self._restarts.lost_memory):
                 break
-            reads = reads.joined(read_everywhere(self._peers, missing))
+            reads = reads.joined(read_everywhere(self._peers, missing, refused))
         return reads
 
 

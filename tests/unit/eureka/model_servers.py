@@ -43,7 +43,7 @@ class Servers(Notes):
         self.told.clear()
 
     def holding(self) -> dict[str, Info]:
-        """Who holds it, and how."""
+        """Return the servers that hold it, with its state."""
         held = {url: self.cluster.servers[url].registry.get(*ONE.key) for url in URLS}
         return {url: info for url, info in held.items() if info is not None}
 
@@ -58,9 +58,9 @@ class Servers(Notes):
         self.told.append("found")
         super().found(instance)
 
-    def gone(self, instance: Instance) -> None:
+    def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:
         self.told.append("gone")
-        super().gone(instance)
+        super().gone(instance, is_read_back=is_read_back)
 
     def carry_out(self, steps: Plan, *, in_a_batch: bool) -> list[Exception]:
         """Carry out a plan of ours; returns what did not go well."""

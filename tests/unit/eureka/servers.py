@@ -29,12 +29,12 @@ def instance(name: str) -> Instance:
 
 
 def started_now() -> ServerStatus:
-    """What a server says that was started this moment."""
+    """Return the status of a server that was started this moment."""
     return replace(STATUS, started_timestamp_ms=1 + int(time.time() * 1000), uptime="0 days 00:00")
 
 
 class Told:
-    """What a registry tells."""
+    """The listener of a registry."""
 
     def __init__(self) -> None:
         self.owners: list[str] = []
@@ -78,7 +78,7 @@ class TwoServers(Peers):
         return STATUS
 
     def list_by(self, read: Callable[[Peer], list[Instance]]) -> list[Instance]:
-        """What the first one lists."""
+        """Return the first one's list."""
         assert callable(read)
         return []
 
@@ -114,7 +114,7 @@ class Holding(Peers):
         return older(3600)
 
     def read_at(self, number: int, application: str, instance_id: str) -> Instance | None:
-        """What one of them holds."""
+        """Return one server's instance."""
         self._answer(number)
         self.reads += 1
         return self.held[number].get((application, instance_id))
@@ -147,7 +147,7 @@ def of_a_stack(name: str, written_seconds_ago: float = 600.0) -> Instance:
 
 
 def renewed_after(registry: EurekaRegistry, *listed: Instance) -> set[str]:
-    """What is renewed once this was listed."""
+    """Return the keys that are renewed after this list."""
     registry.reader.learn(list(listed), is_complete=True)
     registry.stacks.check()
     return {one.instance_id for one in registry.renewals.held()}
@@ -177,7 +177,7 @@ class Balanced(Peers):
         peer.register = self.restored.append  # type: ignore[assignment, method-assign]
 
     def turn(self) -> int:
-        """Which server answers now."""
+        """Return the server that answers now."""
         return next(self._turns) % len(self.servers)
 
     def _status(self) -> ServerStatus:
@@ -200,5 +200,5 @@ def behind_a_balancer(
 
 
 def older(seconds: float) -> ServerStatus:
-    """What a server says that was started so long before the others."""
+    """Return the status of a server that was started so long before the others."""
     return replace(STATUS, started_timestamp_ms=(STATUS.started_timestamp_ms or 0) - int(1000 * seconds))

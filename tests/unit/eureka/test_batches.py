@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
@@ -108,6 +109,15 @@ def instance(owner: str, number: int, timestamp_ms: int | None = None) -> Instan
     )
 
 
+@contextmanager
+def one_server() -> Iterator[tuple[EurekaCluster, Peers]]:
+    """A server that has run for an hour, and its client."""
+    cluster = EurekaCluster(URLS[:1])
+    cluster.clock.advance(3_600_000)
+    with owned(World(cluster)):
+        yield cluster, Peers(Connection(URLS[:1], mode=BatchMode.BATCH))
+
+
 def owner_on(cluster: EurekaCluster, url: str, number: int) -> str | None:
     """Whose it is on a server."""
     held = cluster.servers[url].registry.get("RATING", f"{number:04}")
@@ -166,6 +176,74 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
     assert list(failures) == [theirs.key]
     assert ("found", theirs.instance_id) in seen.told
     assert {owner_on(cluster, url, number) for url in URLS} == {THEIRS}
+
+
+@pytest.mark.parametrize("urls", [URLS[:1], URLS], ids=["one server", "three"])
+def test_an_update_of_what_was_written_a_moment_ago_is_one_request_to_each_server(
+    urls: tuple[str, ...],
+) -> None:
+    """The same batch says what stands there then."""
+    cluster = EurekaCluster(urls)
+    cluster.clock.advance(3_600_000)
+    world, notes = World(cluster), RecordingNotes(all_is_new=True, all_gives_way=True)
+    with owned(world), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(urls, mode=BatchMode.BATCH))
+        assert not changed(peers, [instance(OURS, 0)], notes=notes)
+        first = notes.table.get(("RATING", "0000"))
+        world.trace.clear()
+        assert not changed(peers, [replace(instance(OURS, 0), status=Status.DOWN)], notes=notes)
+        held = [peer.read("RATING", "0000") for peer in peers.peers]
+    assert first is not None
+    assert (
+        len([line for line in world.trace if "Register" in line]) == len(urls) == len(world.trace) - len(urls)
+    )
+    assert [one and (one.status, one.written_at_ms) for one in held] == [
+        (Status.DOWN, first.written_at_ms + 1)
+    ] * len(urls)
+
+
+@pytest.mark.parametrize("urls", [URLS[:1], URLS], ids=["one server", "three"])
+def test_an_update_gives_way_to_what_another_client_has_taken_over_since(urls: tuple[str, ...]) -> None:
+    """It was written a moment ago, so that nobody reads it before; theirs is newer, and stays."""
+    cluster = EurekaCluster(urls)
+    cluster.clock.advance(3_600_000)
+    notes = RecordingNotes(all_is_new=True, all_gives_way=True)
+    with owned(World(cluster)), mock.patch.object(peers_module, "PeerExecutor", InlineExecutor):
+        peers = Peers(Connection(urls, mode=BatchMode.BATCH))
+        both = [instance(OURS, number) for number in (0, 1)]
+        assert not changed(peers, both, notes=notes)
+        peers.peers[-1].register(instance(THEIRS, 1, cluster.clock.now_ms))
+        failures = changed(peers, [replace(one, status=Status.DOWN) for one in both], notes=notes)
+        cluster.clock.advance(5_000)
+    assert {key: type(error) for key, error in failures.items()} == {both[1].key: OwnershipConflict}
+    assert {owner_on(cluster, url, 1) for url in urls} == {THEIRS}
+    assert ("found", "0001") in notes.told
+
+
+def test_an_update_of_what_another_replica_has_written_since_is_written_anew() -> None:
+    """It is ours, and newer than what was known: what is wanted stands in the end."""
+    one, notes = instance(OURS, 0), RecordingNotes(all_is_new=True, all_gives_way=True)
+    with one_server() as (cluster, peers):
+        assert not changed(peers, [one], notes=notes)
+        newer = replace(one, status=Status.STARTING, last_dirty_timestamp_ms=cluster.clock.now_ms)
+        peers.peers[0].register(newer)
+        assert not changed(peers, [replace(one, status=Status.DOWN)], notes=notes)
+        held = peers.peers[0].read(*one.key)
+    assert held is not None
+    assert held.status is Status.DOWN
+
+
+def test_a_status_that_a_person_set_since_is_noted_with_the_update() -> None:
+    """A registration does not take it off, and the answer shows it."""
+    one, notes = instance(OURS, 0), RecordingNotes(all_is_new=True, all_gives_way=True)
+    with one_server() as (_, peers):
+        assert not changed(peers, [one], notes=notes)
+        peers.peers[0].set_status(one, Status.OUT_OF_SERVICE)
+        assert not changed(peers, [replace(one, health_check_url="http://a/")], notes=notes)
+        held, known = peers.peers[0].read(*one.key), notes.table.get(one.key)
+    for found in (held, known):
+        assert found is not None
+        assert (found.overridden_status, found.health_check_url) == (Status.OUT_OF_SERVICE, "http://a/")
 
 
 def test_what_another_cluster_of_our_name_registered_is_left_in_a_batch() -> None:

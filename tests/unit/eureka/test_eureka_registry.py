@@ -1,4 +1,4 @@
-"""What a registry reads by itself, and what it renews no more; the rest of it is tested by its parts."""
+"""Reads of a registry by itself, and instances that it renews no more; its parts have tests of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.eureka.servers import OWNER, Told, TwoServers, instance
 
 
 def test_what_no_list_shows_yet_is_read_by_itself() -> None:
-    """What leaves Kubernetes just after a change of leader must leave Eureka, listed or not."""
+    """An instance that leaves Kubernetes just after a change of leader must leave Eureka, listed or not."""
     unlisted, gone = instance("unlisted"), ("RATING", "gone")
     servers = TwoServers([unlisted])
     for peer in servers.peers:
@@ -18,8 +18,11 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
     assert registry.table.owned(OWNER) == []
-    registry.refresh([unlisted.key, gone])
+    registry.table.listener = told = Told()
+    for _ in range(2):
+        registry.refresh([unlisted.key, gone])
     assert registry.table.owned(OWNER) == [unlisted]
+    assert told.owners == [OWNER]
     registry.reader.read()  # nor does a list that still lacks it make it go
     assert registry.table.owned(OWNER) == [unlisted]
 
@@ -60,3 +63,13 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
             assert ours.key not in registry.renewals
             assert registry.table.get(ours.key) == theirs
             assert ours.owner in told.owners
+
+
+def test_a_list_from_before_does_not_hold_less_than_is_renewed() -> None:
+    """Three instances were registered since Eureka was read empty: they are all of the registry, not more."""
+    registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
+    registry.take_over(0)
+    for name in ("one", "two", "three"):
+        registry.keep(instance(name))
+    figures = registry.figures()
+    assert (figures.held, figures.registered, figures.share) == (3, 3, 1.0)

@@ -40,7 +40,7 @@ class Cluster:
         return peer.url
 
     def each(self, *, asks_avoided: bool = False) -> tuple[set[str], set[str], float]:
-        """Who answered, who did not, and the seconds that it took."""
+        """Return the servers that answered, those that did not, and the seconds that it took."""
         started = time.monotonic()
         answers, failures = self.peers.each(self.ask, asks_avoided=asks_avoided)
         return set(answers), set(failures), time.monotonic() - started
@@ -140,7 +140,7 @@ def test_who_cannot_tell_later_waits_for_all() -> None:
 
 @pytest.mark.parametrize("waits_for_all", [False, True])
 def test_who_asks_after_the_end_is_told(waits_for_all: bool) -> None:
-    """Whoever stops an operator closes its connections while others may still ask: nobody waits for ever."""
+    """A stop closes the connections while others may still ask: nobody waits for ever."""
     cluster = Cluster(waits_for_all=waits_for_all)
     cluster.peers.close()
     assert cluster.each()[:2] == (set(), set(URLS))

@@ -40,6 +40,34 @@ def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
         assert {held.status for held in servers.holding().values()} == {expected}
 
 
+@pytest.mark.parametrize("metadata", [{}, ONE.metadata])
+def test_what_registered_itself_out_of_service_is_put_back_where_that_is_asked_for(
+    servers: Servers, metadata: dict[str, str]
+) -> None:
+    """Eureka keeps what it sent first, whatever it says since; no UP is left set over it.
+
+    What Eurekube registered so is meant so.
+    """
+    one = replace(ONE, metadata=metadata, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
+    servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
+    servers.everywhere(replace(one, last_dirty_timestamp_ms=servers.cluster.clock.now_ms + 1))
+    put_back(servers.peers, [one])
+    assert {held.status for held in servers.holding().values()} == {"OUT_OF_SERVICE"}
+    put_back(servers.peers, [one], also_registered_out=True)
+    expected = ("OUT_OF_SERVICE", "UNKNOWN") if metadata else ("UP", "UNKNOWN")
+    assert {(held.status, held.overridden) for held in servers.holding().values()} == {expected}
+
+
+def test_an_up_that_was_left_set_over_it_is_cleared_the_next_time(servers: Servers) -> None:
+    """The process that set it died before it cleared it."""
+    one = replace(ONE, metadata={}, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
+    servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
+    for peer in servers.peers.peers:
+        peer.set_status(one, Status.UP)
+    put_back(servers.peers, [one], also_registered_out=True)
+    assert {(held.status, held.overridden) for held in servers.holding().values()} == {("UP", "UNKNOWN")}
+
+
 def test_undrain_waits_for_what_servers_still_tell_each_other(servers: Servers) -> None:
     """A server that was busy tells the others of an override after it was cleared."""
     one = replace(ONE, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)

@@ -52,7 +52,7 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytes
         peer.clear_status = partial(asked, "clear")  # type: ignore[method-assign]
     writer.set_status(shared, Status.OUT_OF_SERVICE)
     writer.clear_status(shared)
-    assert told == ["remember shared", "set OUT_OF_SERVICE", "remember shared", "clear UP"]
+    assert told == ["remember shared", "set OUT_OF_SERVICE", "remember shared", "clear UP", "clear UP"]
 
 
 def test_a_renewal_ends_at_who_removed_it() -> None:
@@ -81,7 +81,7 @@ class Split:
         self.peers = Peers(Connection(URLS), lambda: self.may_write)
 
     def renewed(self, one: Instance = ONE, turns: int = 4) -> bool:
-        """Whether it stands at the far side after so many renewals."""
+        """Return whether the far side has it after so many renewals."""
         for turn in range(turns):
             assert self.peers.renew(one, turn)
             self.cluster.clock.advance(25_000)
@@ -90,7 +90,7 @@ class Split:
 
 @pytest.fixture
 def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
-    """What lacks once is told at once."""
+    """A missing instance is reported at once."""
     monkeypatch.setattr(windows, "LACKING", 0.0)
     cluster = EurekaCluster(URLS)
     with owned(World(cluster)):

@@ -30,7 +30,7 @@ class Server:
         """The id of an instance that it does not remove."""
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """What is there."""
+        """Return the instance."""
         return self.held.get((application, instance_id))
 
     def deregister(self, application: str, instance_id: str) -> bool:
@@ -97,7 +97,7 @@ def test_what_is_somebody_elses_by_now_stays() -> None:
 
 
 def test_while_one_looks_the_others_go_on() -> None:
-    """Whoever comes meanwhile leaves its look to the one who waits."""
+    """A caller that comes meanwhile leaves its look to the one that waits."""
     cluster = Cluster()
     waiting, go_on = threading.Event(), threading.Event()
 
@@ -120,7 +120,7 @@ def test_while_one_looks_the_others_go_on() -> None:
 
 
 def test_a_failure_is_its_own_removals(capsys: pytest.CaptureFixture[str]) -> None:
-    """Who looks for another one tells of its failure and does not fail; the rest is looked at."""
+    """The look for another removal reports its failure there; the rest goes on."""
     cluster = Cluster()
     looks = RemovalChecks(lambda _: None)
     other = threading.Thread(target=looks.add, args=(cluster, instance(1)))

@@ -1,4 +1,4 @@
-"""What follows from a record: each fault that a rule is for is a row."""
+"""The rules of a record: each fault that a rule is for is a row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eurekube_provider.core.identity import INCARNATION_KEY, Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.record import Dropped, Look, Record, Sent
+from eurekube_provider.eureka.record import Dropped, Look, Record, Sent, Spreading
 from eurekube_provider.eureka.rules import Listed, Ownership, Servers, Verdict
 from tests.unit import strategies
 
@@ -75,7 +75,7 @@ def by_lists(held: Instance | None = ONE) -> Record:
     ],
 )
 def test_a_list_only_suggests(fault: str, record: Record, listed: Instance | None, said: Listed) -> None:
-    """Whatever was written, read or removed meanwhile counts more; after a while it is a reason to look."""
+    """A write, read or removal meanwhile counts more; after a while the list is a reason to look."""
     assert rules.judge_listed(record, listed) is said, fault
 
 
@@ -164,21 +164,90 @@ def test_what_was_removed_is_swept_as_it_may_come_late(
 def test_a_status_is_told_again_only_where_another_server_holds_it_as_written(
     fault: str, held: dict[str, Instance | None], ours: Instance, urls: tuple[str, ...]
 ) -> None:
-    """What a person set over it, what is newer, and what somebody else holds is not ours to set right."""
+    """A person's status, a newer one, and another owner's instance stay as they are."""
     assert rules.overtaken(held, ours) == urls, fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "held", "ours", "is_overtaken"),
+    [
+        ("a status of before came over it before it was told", {"a": DOWN, "b": DOWN, "c": None}, ONE, True),
+        ("a server holds it as written", {"a": DOWN, "b": ONE}, ONE, False),
+        ("nobody holds it", {"a": None}, ONE, False),
+        ("a person set it out of service", {"a": OUT, "b": DOWN}, ONE, False),
+        ("a person's status has gone", {"a": DOWN}, replace(ONE, overridden_status=Status.DOWN), False),
+        ("it was written anew", {"a": replace(DOWN, last_dirty_timestamp_ms=2000)}, ONE, False),
+        ("it is somebody else's", {"a": replace(THEIRS, status=Status.DOWN)}, ONE, False),
+    ],
+)
+def test_a_status_that_all_servers_have_otherwise_is_the_owners_to_write_anew(
+    fault: str, held: dict[str, Instance | None], ours: Instance, *, is_overtaken: bool
+) -> None:
+    """Only where it is our last registration that they have, and nothing is set over it."""
+    assert rules.is_overtaken_everywhere(held, ours) is is_overtaken, fault
+
+
+@pytest.mark.parametrize(
+    ("owner", "uid", "is_ours"),
+    [
+        ("cluster/lab/shop/rating", "uid-1", True),
+        ("cluster/lab/shop/rating", "", True),
+        ("cluster/earlier/shop/rating", "uid-1", True),
+        ("cluster/earlier/shop/rating", "uid-2", False),
+        ("cluster/earlier/shop/rating", "", False),
+        ("stack/o/p/s/rating", "uid-1", False),
+    ],
+)
+def test_a_cluster_knows_its_own_by_whatever_name(owner: str, uid: str, *, is_ours: bool) -> None:
+    """The cluster's UID tells, not the name."""
+    ownership = rules.Ownership(Cluster("lab", "uid-1"), "eurekube")
+    metadata = {"eurekube.owner": owner, **({"eurekube.cluster-uid": uid} if uid else {})}
+    assert ownership.is_of_this_cluster(replace(ONE, metadata=metadata)) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "gives_way"),
+    [
+        ("written a moment ago", lately(), True),
+        ("nothing stands there", lately(None), False),
+        ("only a list shows it", by_lists(), False),
+        (
+            "it was written longer ago than any list can be behind",
+            replace(lately(), touched_at=NOW - 90.0),
+            False,
+        ),
+        ("nobody knows when", written(), False),
+        ("a registration may come late", replace(lately(), sent=Sent(NEWER, NOW)), False),
+        ("a status may come late", replace(lately(), status_sent=Sent(OUT, NOW)), False),
+        ("a status of ours may be told again", replace(lately(), overridden_at=NOW), False),
+        ("a person has put it out of service", lately(OUT), False),
+        ("the servers forgot it", replace(lately(), lost={"cluster/lab/shop/rating": ONE}), False),
+        ("with a person's status", replace(lately(), lost_override=LOST), False),
+        ("it is looked for", replace(lately(), looks={"a": MAY_COME}), False),
+        ("a server may know its former owner", replace(lately(), former_owners=FORMER), False),
+    ],
+)
+def test_what_is_written_over_without_another_read(fault: str, record: Record, gives_way: bool) -> None:
+    """In doubt it is read before."""
+    assert rules.may_give_way(record, NOW) is gives_way, fault
 
 
 def test_what_is_too_old_is_forgotten() -> None:
     """A record of which nothing is left is none."""
-    asked = Record(ONE.key, left_at=NOW, asked_at=NOW, waits_at=NOW, dropped=Dropped(ONE, NOW))
+    asked = Record(
+        ONE.key, left_at=NOW, evicted_at=NOW, asked_at=NOW, waits_at=NOW, dropped=Dropped(ONE, NOW)
+    )
     assert (asked.expire(NOW + windows.PROOF_TURN), asked.waits_at) == (True, None)
     assert (asked.expire(NOW + windows.MEMORY_LOST), asked.dropped) == (True, None)
-    assert (asked.expire(NOW + windows.PROOF_KEPT), asked.is_blank()) == (True, False)
-    assert (asked.expire(NOW + windows.PROOF_KEPT + 0.1), asked.is_blank()) == (False, True)
+    assert (asked.expire(NOW + windows.PROOF_KEPT - 0.1), asked.is_blank()) == (True, False)
+    assert (asked.expire(NOW + windows.PROOF_KEPT), asked.is_blank()) == (False, True)
     record = Record(
         ONE.key, touched_at=NOW, sent=Sent(ONE, NOW), status_sent=Sent(OUT, NOW), overridden_at=NOW
     )
     assert (record.expire(NOW + windows.STATUS_TOLD_AGAIN), record.overridden_at) == (True, None)
+    new = spread(0, "near")
+    new.expire(NOW + windows.SUCCESSORS_TOLD)
+    assert new.spreading is None
     assert not record.is_blank()
     assert (record.expire(NOW + windows.UNLISTED), record.touched_at) == (True, None)
     assert (record.expire(NOW + windows.UNLISTED + 0.1), record.is_blank()) == (False, True)
@@ -195,7 +264,7 @@ def test_what_is_too_old_is_forgotten() -> None:
 def test_what_a_server_accepted_lately_it_has_not_evicted(
     fault: str, url: str, seconds: float, is_lately: bool
 ) -> None:
-    """What it does not hold any more was removed there."""
+    """A missing instance was removed there."""
     record = Record(ONE.key, accepted_at={"near": NOW})
     assert rules.accepted_lately(record, url, ONE, NOW + seconds) is is_lately, fault
 
@@ -215,6 +284,53 @@ def test_who_is_cut_off_from_the_other_servers(
     record = Record(ONE.key, lacking_since={"far": NOW})
     assert rules.is_cut_off(record, "far", instance, NOW + seconds) is is_cut_off, fault
     assert not rules.is_cut_off(record, "near", instance, NOW + seconds)
+
+
+def spread(seconds_ago: float, *seen: str, held: Instance = ONE) -> Record:
+    """A registration, and the servers that were seen to hold it since."""
+    return Record(held.key, held=held, spreading=Spreading(NOW - seconds_ago, frozenset(seen)))
+
+
+def going(record: Record) -> Record:
+    """Return a record of what another thread is about to remove."""
+    assert record.spreading is not None
+    record.spreading = replace(record.spreading, is_leaving=True)
+    return record
+
+
+OLD = replace(ONE, instance_id="old")
+STACKS_OLD = replace(OLD, metadata=THEIRS.metadata)
+
+
+@pytest.mark.parametrize(
+    ("fault", "records", "leaving", "unseen"),
+    [
+        ("it was taken by another server a moment ago", [spread(5, "near")], OLD, [ONE]),
+        ("it was taken by another server, and the time is over", [spread(90, "near")], OLD, []),
+        ("it was seen there", [spread(5, "near", "far")], OLD, []),
+        ("another one was seen there", [spread(5, "near"), written(MOVED)], OLD, []),
+        ("a machine cannot take all calls", [spread(5, "near"), written(NOBODYS)], OLD, [ONE]),
+        ("it is older than what leaves", [spread(70, "near")], OLD, []),
+        ("it is what leaves", [spread(5, "near")], ONE, []),
+        ("it leaves as well", [going(spread(5, "near"))], OLD, []),
+        ("it is not UP", [spread(5, "near", held=DOWN), spread(5, "near", held=OUT)], OLD, []),
+        ("nothing replaces it", [], OLD, []),
+        ("a stack's may have been removed there", [spread(5, "near", held=THEIRS)], OLD, []),
+        ("its own run knows that it was not", [spread(5, "near", held=THEIRS)], STACKS_OLD, [THEIRS]),
+        (
+            "the first one is the surest",
+            [spread(5, "near"), spread(9, "near", held=MOVED)],
+            OLD,
+            [MOVED, ONE],
+        ),
+    ],
+)
+def test_what_a_server_was_not_seen_to_hold_of_what_replaces_its_last_instance(
+    fault: str, records: list[Record], leaving: Instance, unseen: list[Instance]
+) -> None:
+    """It is asked for that before the last one is removed there."""
+    found = rules.unseen_successors(records, "far", [leaving], NOW - 60, NOW)
+    assert found == unseen, fault
 
 
 @pytest.mark.parametrize(
@@ -263,7 +379,7 @@ def test_what_is_written_next(
 def test_a_second_write_finds_nothing_to_do(
     want: Instance, have: Instance | None, known: Instance | None
 ) -> None:
-    """What was sent is newer than what stands and what was known, and is as wanted."""
+    """The first write is newer than the known instance, and as wanted."""
     sent = rules.next_write(want, have, known, now_ms=5000)
     if sent is None:
         assert have is not None
@@ -399,7 +515,7 @@ LONG_UP = {"a": 1000, "b": 1000}
 
 
 def dropped(instance: Instance = STACKS, *lacking: str) -> Record:
-    """What was removed before our eyes."""
+    """Return a record of a removal that we made."""
     return Record(STACKS.key, dropped=Dropped(instance, NOW, frozenset(lacking)))
 
 
@@ -477,7 +593,7 @@ SPLIT = {"a": None, "b": STACKS}
 def test_what_a_list_suggests_to_renew_for_a_stack(
     fault: str, record: Record, servers: Servers, shares: bool, verdict: Verdict
 ) -> None:
-    """What was removed at one server is renewed at no other one, which would bring it back everywhere."""
+    """An instance removed at one server is renewed at no other one, which would bring it back everywhere."""
     ours = Ownership(Cluster("lab", "u"), "operator")
     assert rules.judge_listed_for_stack(record, servers, ours, 1000.0, lambda: shares) is verdict, fault
 
@@ -542,7 +658,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
 def test_what_a_renewal_misses_of_a_stack(
     fault: str, servers: Servers, lately: set[str], removed_from: set[str], told: set[str], verdict: Verdict
 ) -> None:
-    """What servers forgot is restored; what was removed stays away; what nobody knows is looked at again."""
+    """Forgotten instances are restored, removed ones stay away, and unknown ones are read again."""
 
     def judged(*, is_restoring: bool) -> Verdict:
         return rules.judge_missing_of_stack(

@@ -1,4 +1,4 @@
-"""What we believe is in the registry: lists suggest, and never overrule what was written meanwhile."""
+"""The believed registry: lists suggest, and never overrule what was written meanwhile."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clock:
 
 
 def test_a_first_list_is_believed() -> None:
-    """What nobody knew better is news, and is believed as listed."""
+    """An unknown instance is news, and is believed as listed."""
     table = Table()
     assert table.merge([RATING, ORDER]) == ([RATING, ORDER], [])
     assert table.get(RATING.key) == RATING
@@ -41,7 +41,9 @@ def test_a_first_list_is_believed() -> None:
 
 
 def test_a_list_that_agrees_is_kept_instead() -> None:
-    """What a list shows as it was written is held once, and still firm: a later contradiction is a doubt."""
+    """An instance listed as it was written is stored once, and stays firm: a later contradiction is a
+    doubt.
+    """
     clock = Clock()
     table = Table(clock)
     table.registered(RATING)
@@ -103,7 +105,7 @@ def test_what_may_be_others_by_now_is_believed_as_listed() -> None:
 
 
 def test_a_settled_doubt_is_knowledge() -> None:
-    """What an uncached read found after a doubt is firm, and lists may not overrule it for a while."""
+    """An uncached read after a doubt is firm, and lists may not overrule it for a while."""
     clock = Clock()
     table = Table(clock)
     table.registered(RATING)
@@ -114,7 +116,7 @@ def test_a_settled_doubt_is_knowledge() -> None:
 
 
 def test_a_change_of_owner_or_status_is_news() -> None:
-    """What is only known from lists follows them, and what changed is said."""
+    """An instance known from lists alone follows them, and a change is reported."""
     table = Table()
     table.merge([RATING, ORDER])
     taken = replace(RATING, metadata={"eurekube.owner": THEIRS})
@@ -151,7 +153,7 @@ _events = st.lists(
 
 @given(_events)
 def test_indexes_agree_with_what_is_held(events: list[tuple[str, list[Instance]]]) -> None:
-    """Whatever happens in whatever order, owners and applications lead to exactly what is held."""
+    """After any sequence of calls, owners and applications lead to exactly the stored instances."""
     clock = Clock()
     table = Table(clock)
     for kind, instances in events:
@@ -267,7 +269,7 @@ def test_a_persons_status_comes_back_with_what_servers_forgot() -> None:
 
 
 def test_who_leads_no_more_believes_the_next_list() -> None:
-    """What was lost, and whose it was before, holds only for who leads."""
+    """A loss and a former owner count only for the leader."""
     clock = Clock()
     table = Table(clock, URLS)
     table.registered(replace(RATING, metadata={"eurekube.owner": THEIRS}))
@@ -300,8 +302,19 @@ def test_a_removal_says_whose_it_was_and_what_may_come_late() -> None:
     assert rules.is_just_set(table.record(RATING.key), out, clock.now)
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["all was answered", "a write got no answer"])
+def test_what_is_certain_to_be_gone_is_not_looked_for(is_late: bool) -> None:
+    """But for a write of ours that may come late."""
+    table = Table(Clock(), urls=["a"])
+    table.registered(RATING)
+    if is_late:
+        table.unanswered_many([RATING])
+    table.removed(RATING, is_certain=True)
+    assert (table.record(RATING.key).looks is not None) is is_late
+
+
 def test_what_may_come_late_is_looked_for_where_no_other_look_is_planned() -> None:
-    """What was removed already goes on to be looked for as it was removed."""
+    """A removed instance is still looked for."""
     clock = Clock()
     table = Table(clock, URLS)
     table.unanswered(ORDER)

@@ -1,4 +1,4 @@
-"""Whether batches may be used: asked once, remembered, and not forgotten while no server answers."""
+"""Batches: asked once, remembered, and not forgotten while no server answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY = BATCHES_FROM_LEASES
 
 
 class Server:
-    """What one server says of itself; asked through a real Peer's methods."""
+    """One server's status, asked through a real Peer's methods."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.replicas: tuple[str, ...] = ()

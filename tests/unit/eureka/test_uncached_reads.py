@@ -1,4 +1,4 @@
-"""What is read by instance: fresh, without a trace, and without keeping anything alive."""
+"""Reads of single instances: fresh, without a trace, and without keeping anything alive."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from eurekube_provider.core.identity import MEMBER_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
-from eurekube_provider.eureka.overrides import another_is_up, instances_named
+from eurekube_provider.eureka.overrides import Named, another_is_up, instances_named, still_listed
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers, merged
 from eurekube_provider.eureka.protocol.batch import ItemResponse
+from eurekube_provider.eureka.protocol.delta import Delta
 from eurekube_provider.eureka.uncached_reads import READS_AT_ONCE, read_each, read_everywhere
 from eurekube_provider.registrations import registry_lists
 from eurekube_provider.registrations.actual import read_actual
@@ -38,15 +39,23 @@ class Server:
         self.url = url
         self.held: dict[Key, Instance] = {}
         self.listed: list[Instance] = []
+        self.gone: list[Key] = []
+        self.refused: set[Key] = set()
         self.reads = self.renewals = 0
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """What is there."""
+        """Return the instance."""
         self.reads += 1
+        if (application, instance_id) in self.refused:
+            raise RegistryRejected(f"400 for {instance_id}")
         return self.held.get((application, instance_id))
 
+    def changes_unless(self, _: bytes) -> tuple[bytes, Delta]:
+        """Return the removals."""
+        return b"", Delta(1, "", dict.fromkeys(self.gone))
+
     def find(self, instance_id: str) -> Instance | None:
-        """What is there under an id, in whatever application."""
+        """Return the instance of an id, in any application."""
         return next((one for key, one in self.held.items() if key[1] == instance_id), None)
 
     def deregister(self, application: str, instance_id: str) -> bool:
@@ -103,6 +112,11 @@ class Cluster(Peers):
         """All of them."""
         return merged(one.listed for one in self.servers), {}
 
+    def batch(self, peer: Any, items: Sequence[bytes]) -> Sequence[ItemResponse]:
+        """Each server's own."""
+        answers: list[ItemResponse] = peer.batch(items)
+        return answers
+
     def uses_batches(self, leases: int) -> bool:
         """As the servers allow it."""
         return leases >= BATCHES_FROM_LEASES
@@ -146,7 +160,7 @@ def sweep(cluster: Cluster, *removed: Instance, former: frozenset[str] = frozens
 
 
 def test_to_sweep_many_renews_none() -> None:
-    """What was removed is to be dead; what is somebody else's by now is left alone."""
+    """A removed instance has to be dead; another owner's is left alone."""
     cluster = Cluster()
     cluster.holds([MANY[0], replace(MANY[1], metadata={"eurekube.owner": "other"})])
     sweep(cluster, *MANY)
@@ -166,7 +180,7 @@ def test_what_was_handed_over_is_swept_as_its_former_owners() -> None:
 
 
 def test_to_sweep_many_takes_time() -> None:
-    """What is registered again after all were read is read again before it would be removed."""
+    """An instance that was registered again after the read is read again before its removal."""
     cluster = Cluster()
     cluster.holds(MANY[:3])
     (server,) = cluster.servers
@@ -251,7 +265,7 @@ def test_only_what_is_written_and_others_renew_is_renewed(renewer: str) -> None:
 
 
 def test_a_look_knows_what_the_state_knows() -> None:
-    """What an update registered a moment ago is in no list yet; what is listed may be gone."""
+    """An update's registration of a moment ago is in no list yet; a listed instance may be gone."""
     cluster, before, wanted = Cluster(), application(2), application(1)
     kept, going = (each.instance for each in before.registrations.values())
     gone = instance(7, metadata={"eurekube.owner": OWNER, MEMBER_KEY: "k7"})
@@ -305,29 +319,68 @@ def test_whether_another_is_up_is_read() -> None:
 
 
 def test_instances_are_named_as_they_stand() -> None:
-    """What is gone is left out; an id is found before any list shows it; what nobody can say is kept."""
+    """A gone one is left out, an id is found before any list shows it, and an undecided one is kept."""
     cluster = Cluster("http://a/eureka", "http://b/eureka")
-    there, gone, unlisted = instance(1, status=Status.DOWN), instance(2), instance(3)
+    there, unlisted = instance(1, status=Status.DOWN), instance(3)
+    gone = instance(2, status=Status.DOWN)
     cluster.holds([there, unlisted], listed=[replace(there, status=Status.UP), gone])
-    assert instances_named(cluster, "rating") == [there]
-    assert instances_named(cluster, "i3") == [unlisted]
+    assert instances_named(cluster, "rating") == Named((there,))
+    assert instances_named(cluster, "i3") == Named((unlisted,))
     with pytest.raises(RegistryRejected, match="neither an application nor an instance i2"):
         instances_named(cluster, "i2")
     cluster.silent = {"http://b/eureka"}
-    assert instances_named(cluster, "i2") == [gone]
+    assert instances_named(cluster, "i2") == Named((gone,))
+
+
+def test_what_a_list_shows_as_up_and_no_server_holds_is_not_yet_known() -> None:
+    """The list is older than that, or the server holds it under another id than it shows."""
+    cluster = Cluster()
+    there, listed = instance(1), instance(2)
+    cluster.holds([there], listed=[there, listed])
+    assert instances_named(cluster, "rating") == Named((there,), (), (listed,))
+    assert instances_named(cluster, "i2") == Named(unseen=(listed,))
+    assert still_listed(cluster, [listed]) == [listed]
+    cluster.holds([there], listed=[there])
+    assert still_listed(cluster, [listed]) == []
+
+
+def test_a_delta_says_that_it_left_before_the_list_does() -> None:
+    """A list is made anew every half minute, and may have been made before it left."""
+    cluster = Cluster()
+    cluster.holds([], listed=[instance(2)])
+    cluster.servers[0].gone = [instance(2).key]
+    assert still_listed(cluster, [instance(2)]) == []
+
+
+def test_what_a_server_refuses_to_tell_costs_only_itself() -> None:
+    """Under an id that a proxy refuses: it is named as what no request can name, and so is why."""
+    cluster = Cluster()
+    there, odd = instance(1), instance(2)
+    cluster.holds([there], listed=[odd, there])
+    cluster.servers[0].refused = {odd.key}
+    named = instances_named(cluster, "rating")
+    assert (named.held, named.beyond, named.unseen) == ((there,), (odd,), ())
+    assert named.beyond[0].unreadable == "400 for i2"
+    assert not another_is_up(cluster, "RATING", {there.key})
+    with pytest.raises(RegistryRejected):
+        read_each(cluster, [odd.key])
 
 
 def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
     """A server takes it in and refuses every URL with it: it is told, and the others are drained."""
     cluster = Cluster()
-    there, strange = instance(1), replace(instance(2), instance_id="two\x1b[2K")
+    odd = "no request can name the id 'two/\\x1b[2K'"
+    there, strange = instance(1), replace(instance(2), instance_id="two/\x1b[2K", unreadable=odd)
     cluster.holds([there], listed=[strange, there])  # what is read of the other one is refused
-    assert instances_named(cluster, "rating") == [there, strange]
-    (told,) = beyond_reach([there, strange], "drained")
-    assert "'two\\x1b[2K' is not drained" in told
+    named = instances_named(cluster, "rating")
+    assert named == Named((there,), (strange,))
+    assert list(named) == [there, strange]
+    (told,) = beyond_reach(named.beyond, "drained")
+    assert f"'two/\\x1b[2K' is UP and not drained: {odd}" in told
     assert not another_is_up(cluster, "RATING", {there.key})
     cluster.holds([], listed=[strange])
-    assert instances_named(cluster, "rating") == [strange]
+    assert instances_named(cluster, "rating") == Named(beyond=(strange,))
+    assert instances_named(cluster, strange.instance_id) == Named(beyond=(strange,))
 
 
 def test_what_a_drain_left_out_is_told() -> None:

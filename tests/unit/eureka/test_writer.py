@@ -59,7 +59,7 @@ class Registry(Peers):
         return False
 
     def serve_read(self, application: str, instance_id: str) -> Instance | None:
-        """What is held."""
+        """Return the instance."""
         self._ask("read", application, instance_id)
         return self.held.get((application, instance_id))
 
@@ -95,7 +95,7 @@ A, B, C = instance("a"), instance("b"), instance("c")
 
 
 def test_every_write_is_preceded_by_a_read() -> None:
-    """What a list said is not believed: whose the instance is now is read first."""
+    """A list is not believed: whose the instance is now is read first."""
     registry = Registry(C)
     outcome = Writer(registry).apply(plan([A], [C], OURS), OURS)
     assert [change.action for change in outcome.done] == [Action.REGISTER, Action.DEREGISTER]
@@ -114,7 +114,7 @@ class Keeping(Registry):
 
 
 def test_what_is_shown_after_its_removal_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever removed it is told, after five tries."""
+    """The caller reads the error, after five tries."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
     registry = Keeping(C)
     (failure,) = Writer(registry).apply(plan([], [C], OURS), OURS).failures
@@ -235,7 +235,7 @@ def test_a_foreign_instance_is_a_conflict() -> None:
 
 @pytest.mark.parametrize("stored", [1, 4_000_000_000_000])
 def test_timestamps_only_grow(stored: int) -> None:
-    """Whatever our clock says, what we send is newer than what is there."""
+    """Whatever our clock says, a sent timestamp is newer than the present one."""
     have = replace(A, last_dirty_timestamp_ms=stored)
     assert next_timestamp(have) > stored
     assert next_timestamp(None) > 1_700_000_000_000
@@ -355,7 +355,7 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark() -> None:
 
 
 def test_a_stack_decides_about_our_mark_by_itself() -> None:
-    """What it planned is written as it is."""
+    """Its plan is written as it is."""
     stacks = "stack/o/p/s/n"
     out = replace(
         instance("a", stacks), status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE
@@ -368,7 +368,7 @@ def test_a_stack_decides_about_our_mark_by_itself() -> None:
 
 
 def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None:
-    """Who registered there long ago, and is in no list that was read, keeps the id."""
+    """An old instance of another owner that is in no list we read keeps the id."""
     first, second = "http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka"
     cluster = EurekaCluster([first, second])
     cluster.cut = {(second, first)}

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.eureka.connection import Connection
-from eurekube_provider.registrations.connections import configured_connection
+from eurekube_provider.registrations.connections import configured_connection, connection_problems
 
 URL = "http://eureka:8761/eureka"
 OTHER = "http://other:8761/eureka"
 SECRET = "pa55-w0rd"
 
 
+@dataclass(frozen=True)
+class Configured:
+    """A setting beside an environment of its own."""
+
+    texts: dict[str, str]
+    environment: dict[str, str]
+
+    def __call__(self, name: str) -> str | None:
+        """Return what is configured."""
+        return self.texts.get(name)
+
+
 def connection(name: str = "default", environment: dict[str, str] | None = None, **config: Any) -> Connection:
     """The connection of this name; objects of the configuration arrive as JSON."""
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
-    return configured_connection(texts.get, environment or {}, name=name)
+    return configured_connection(Configured(texts, environment or {}), name=name)
 
 
 def test_the_configuration_wins_over_the_environment() -> None:
@@ -46,8 +59,26 @@ def test_a_named_connection_may_come_from_the_environment_alone() -> None:
 def test_a_states_urls_are_used_with_todays_credentials() -> None:
     """A state has no credentials, and the configuration may have moved on."""
     texts = {"connections": json.dumps({"eu": {"url": URL, "token": SECRET}})}
-    made = configured_connection(texts.get, {}, service_url=OTHER, name="eu")
+    made = configured_connection(Configured(texts, {}), service_url=OTHER, name="eu")
     assert (made.service_urls, made.token) == ((OTHER,), SECRET)
+
+
+def test_the_largest_answer_of_a_named_connection_may_be_a_number() -> None:
+    """Pulumi's CLI writes one with ``--path``, and the engine makes a float of it."""
+    for size in (256, 256.0, "256"):
+        made = connection("eu", connections={"eu": {"url": URL, "maxAnswerMib": size}})
+        assert made.max_answer_mib == 256
+
+
+def test_a_missing_file_of_a_secret_is_told_of_the_connection_that_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may be on the machine of those alone that use the connection."""
+    monkeypatch.setenv("EUREKA_EU_PASSWORD_FILE", "/nowhere")
+    named = {"eu": {"url": URL, "user": "bridge"}}
+    assert connection_problems({"connections": json.dumps(named)}.get) == []
+    with pytest.raises(ConfigurationError, match="EUREKA_EU_PASSWORD_FILE: /nowhere cannot be read"):
+        configured_connection({"connections": json.dumps(named)}.get, name="eu")
 
 
 @pytest.mark.parametrize(
@@ -73,3 +104,51 @@ def test_what_cannot_be_used_is_told_without_any_value_of_it(
         connection(name, **config)
     assert sentence in str(raised.value)
     assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("connections", "sentences"),
+    [
+        ({}, []),
+        ({"eu": {"url": URL, "user": "bridge", "password": SECRET}, "us": {"url": OTHER}}, []),
+        ({"eu": {"user": "bridge", "password": SECRET}}, []),  # for the URLs of a state
+        (f"[{SECRET}", ["eurekube:connections must be an object"]),
+        ([URL], ["eurekube:connections must be an object"]),
+        (
+            {"eu": {"url": URL, "pasword": SECRET}, "us": {"url": OTHER, "password": [SECRET]}},
+            [
+                "connections.eu: there is no field 'pasword'; password is one",
+                "connections.us.password must be a",
+            ],
+        ),
+        ({"eu": {"url": SECRET}}, ["connections.eu: the Eureka URL '[secret]' cannot be used"]),
+        ({"eu": {"url": URL, "user": "u", "token": SECRET}}, ["connections.eu: Eureka takes a user"]),
+        ({"eu": {"url": URL, "mode": SECRET}}, ["connections.eu: the Eureka mode '[secret]'"]),
+        ({"eu": {"url": URL, "caFile": "/nowhere"}}, []),  # on the machine of those that use it
+        (
+            {"eu": {"url": URL, "caFile": "/nowhere", "maxAnswerMib": "0"}},
+            ["connections.eu: Eureka's max-answer-mib '0'"],
+        ),
+        (
+            {"eu": {"url": URL, "clientKey": "/nowhere"}},
+            ["connections.eu: a client key is of no use without"],
+        ),
+        ({"eu": {"url": URL, "maxAnswerMib": 256}}, []),
+        ({"eu": {"url": URL, "maxAnswerMib": 256.0}}, []),
+        ({"eu": {"url": URL, "maxAnswerMib": 0.5}}, ["connections.eu.maxAnswerMib must be a text"]),
+        ({"eu": {"url": URL, "maxAnswerMib": True}}, ["connections.eu.maxAnswerMib must be a text"]),
+        ({"eu": {"url": URL, "maxAnswerMib": 5000}}, ["connections.eu: Eureka's max-answer-mib '5000'"]),
+        ({"default": {"url": URL}}, ["call this connection otherwise"]),
+        ({"eu": None}, []),
+        ({"eu": SECRET}, ["eurekube:connections.eu must be an object"]),
+    ],
+)
+def test_all_connections_are_looked_at_whether_used_or_not(connections: Any, sentences: list[str]) -> None:
+    """One sentence for each that is wrong, without any value that may be a credential."""
+    text = connections if isinstance(connections, str) else json.dumps(connections)
+    found = connection_problems({"url": URL, "connections": text}.get)
+    assert len(found) == len(sentences)
+    for told, sentence in zip(found, sentences, strict=True):
+        assert sentence in told
+        assert SECRET not in told
+        assert told.startswith("eurekube:connections")

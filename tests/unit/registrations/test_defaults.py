@@ -1,4 +1,4 @@
-"""What the state of a registration need not hold."""
+"""Values that a registration's state can leave out."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.unit.registrations.test_properties import checked
     ],
 )
 def test_what_is_left_out_comes_back(changes: dict[str, Any]) -> None:
-    """Whatever was written."""
+    """Any written form comes back."""
     assert completed(shortened(checked(**changes))) == checked(**changes)
 
 
 def test_only_what_differs_from_its_default_is_kept() -> None:
-    """Whether or not it was written, so that a refresh, which cannot know that, says the same."""
+    """A written default and an omitted one are the same, so that a refresh agrees."""
     assert set() == FIXED.keys() & shortened(checked()).keys()
     assert shortened(checked(drain_seconds=0, secure_port=443.0)) == {
         **shortened(checked()),

@@ -1,4 +1,4 @@
-"""What lookups make of a cluster's answer."""
+"""Lookups' results from a cluster's answer."""
 
 from __future__ import annotations
 

@@ -50,13 +50,13 @@ class Server:
         self.requests.append(what)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """What is there."""
+        """Return the instance."""
         return self.held.get((application, instance_id))
 
     def read_everywhere(
         self, application: str, instance_id: str
     ) -> tuple[dict[str, Instance | None], dict[str, Any]]:
-        """What is there, at every server."""
+        """Return the instance of every server."""
         return {"http://a/eureka": self.read(application, instance_id)}, {}
 
     def first(self, ask: Any, **_: Any) -> Any:
@@ -107,7 +107,7 @@ def interrupt(_seconds: float) -> None:
 
 
 def test_the_mark_stands_before_the_status_and_all_wait_once() -> None:
-    """Whatever dies, OUT_OF_SERVICE without a mark is a person's."""
+    """After any death, an OUT_OF_SERVICE without a mark is a person's."""
     server, waits = Server(ONE, TWO), list[float]()
     drain([(server.peer, ONE), (server.peer, TWO)], 100, waits.append)
     for name in ("one", "two"):

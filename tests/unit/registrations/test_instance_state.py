@@ -1,4 +1,4 @@
-"""What changes between a state and a program, and what a state says of Eureka."""
+"""Changes between a state and a program, and a state's record of Eureka."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.registrations.test_properties import LEAST, checked
 
 
 def actual_of(properties: dict[str, Any], **changes: Any) -> Instance:
-    """What Eureka holds after such a registration."""
+    """Return the instance in Eureka after such a registration."""
     instance = replace(
         Registration.from_properties(properties).instance, last_updated_timestamp_ms=1_700_000_000_000
     )

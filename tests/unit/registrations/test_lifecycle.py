@@ -17,12 +17,14 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
     SomeFailed,
 )
-from eurekube_provider.core.identity import INCARNATION_KEY
+from eurekube_provider.core.identity import INCARNATION_KEY, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.registrations import lifecycle, registry_lists
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.desired import DesiredState
+from eurekube_provider.registrations.importing import as_not_ours, imported_application, imported_instance
 from eurekube_provider.registrations.properties import INCARNATION, Properties
 from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import PEERS
@@ -80,8 +82,9 @@ def servers(eureka: FakeEureka, other: FakeEureka, monkeypatch: pytest.MonkeyPat
 
 
 def run(kind: Kind, **config: str) -> Provider:
-    """What a new plugin process has."""
+    """Return a provider as a new plugin process has it."""
     RUN_RESOURCES.__init__()  # type: ignore[misc]
+    PEERS.silent.clear()
     provider = kind[0]()
     settings = {f"eurekube:{key}": value for key, value in config.items()}
     provider.configure(ConfigureRequest(Config(settings, "shop")))
@@ -89,7 +92,7 @@ def run(kind: Kind, **config: str) -> Provider:
 
 
 def checked(kind: Kind, **changes: Any) -> Properties:
-    """What the engine creates with."""
+    """Return the inputs with which the engine creates."""
     result = kind[0]().check({}, {**kind[1], "service_url": URL, **changes})
     assert not result.failures
     return dict(result.inputs)
@@ -219,7 +222,7 @@ def test_what_is_previewed_or_refreshed_is_not_asked_for(
 def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
     kind: Kind, eureka: FakeEureka, servers: FakeServers
 ) -> None:
-    """What carries another mark than the state's could not be removed by it."""
+    """An instance with another mark than the state's could not be removed by it."""
     assert servers
     state, _ = created(kind), created(kind)
     result = run(kind).read("x", state)
@@ -275,6 +278,22 @@ def test_a_server_that_is_gone_for_good_is_let_go_of(
 
 
 @KINDS
+def test_a_removal_that_finds_nothing_says_so(
+    kind: Kind, servers: FakeServers, eureka: FakeEureka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another Eureka may answer at the URL by now: absence there is no removal."""
+    assert servers
+    state = created(kind)
+    capsys.readouterr()
+    eureka.held.clear()
+    kind[0]().delete("", state)
+    said = capsys.readouterr().err
+    assert f"is not registered at {URL}: nothing was removed" in said
+    kind[0]().delete("", created(kind))
+    assert capsys.readouterr().err == ""
+
+
+@KINDS
 def test_credentials_go_to_the_urls_that_they_were_configured_for(kind: Kind, servers: FakeServers) -> None:
     """A URL that is not configured any more gets none; that of another connection gets its own."""
     state = created(kind)
@@ -324,7 +343,7 @@ def test_a_server_that_wants_credentials_has_them_in_a_connection(
 def test_a_connection_goes_together_with_what_is_registered_there(
     kind: Kind, other: FakeEureka, servers: FakeServers
 ) -> None:
-    """What is to be removed need not be configured any more."""
+    """A removal needs no configured connection."""
     assert servers
     state = created(kind, service_url=OTHER, connection="eu")
     assert other.held
@@ -403,6 +422,7 @@ def test_an_update_that_fails_leaves_what_stood(
     assert servers
     old = created(ONE)
     before = dict(eureka.held)
+    run(ONE)
     wanted = {**checked(ONE, **changes), "instance_id": old["instance_id"]}
     eureka.fails = {name: list(each) for name, each in fails.items()}
     with pytest.raises((RegistryRejected, RegistryUnreachable), match="what stood there before stands there"):
@@ -414,7 +434,7 @@ def test_an_update_that_fails_leaves_what_stood(
 
 
 def test_an_update_that_fails_takes_nothing_out_of_service(eureka: FakeEureka, servers: FakeServers) -> None:
-    """What a drain had left out stays in service, although it did not stand there before."""
+    """An instance that a drain left out stays in service, although it did not before."""
     assert servers
     old = created(ONE)
     ((key, one),) = eureka.held.items()
@@ -438,15 +458,17 @@ def test_one_of_many_that_a_drain_left_out_is_found(
     many: Kind = (ApplicationProvider, {**ALL, "instances": instances})
     old = created(many)
     given = {**many[1], "service_url": URL, "in_update": True}
-    assert not run(many).diff("", old, run(many).check(old, given).inputs).changes
+    first = run(many)
+    assert not first.diff("", old, first.check(old, given).inputs).changes
     key = sorted(eureka.held)[count // 2]
     one = eureka.held[key]
     out = Status.OUT_OF_SERVICE
     marked = {**one.metadata, "eurekube.leaving": "true"}
     eureka.held[key] = replace(one, metadata=marked, status=out, overridden_status=out)
-    news = run(many).check(old, given).inputs
-    assert run(many).diff("", old, news).changes
-    run(many).update("", old, news)
+    second = run(many)
+    news = second.check(old, given).inputs
+    assert second.diff("", old, news).changes
+    second.update("", old, news)
     assert (eureka.held[key].status, eureka.held[key].metadata) == (Status.UP, one.metadata)
 
 
@@ -552,9 +574,276 @@ def test_what_a_list_has_and_nobody_holds_is_in_nobodys_way(eureka: FakeEureka, 
         created(ONE, owner="stack/organization/shop/prod/billing", instance_id="prod")
 
 
+THEIRS = "stack/acme/legacy/prod/billing"
+
+BEHIND_THE_STACKS_BACK = {
+    "taken over": {"owner": THEIRS, "renewer": "theirs", "incarnation": "0123abcd"},
+    "another renewer": {"renewer": "theirs"},
+    "another incarnation": {"incarnation": "0123abcd"},
+    "a mark of a status": {"enforced": "DOWN"},
+    "a drain that was interrupted": {"leaving": "true"},
+    "other contents": {},
+}
+"""Marks that somebody changed in Eureka; with each, an address."""
+
+
+@pytest.mark.parametrize("marks", BEHIND_THE_STACKS_BACK.values(), ids=BEHIND_THE_STACKS_BACK)
+@KINDS
+def test_a_refresh_settles(
+    kind: Kind, marks: dict[str, str], eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """It finds the same difference once; the program finds it until it is gone. Its own owner stays."""
+    assert servers
+    state, inputs = created(kind), checked(kind)
+    key = sorted(eureka.held)[0]
+    changed = {f"eurekube.{name}": value for name, value in marks.items()}
+    one = eureka.held[key]
+    host = "192.0.2.99" if not marks else one.host_name
+    eureka.held[key] = replace(one, host_name=host, metadata={**one.metadata, **changed})
+    found = []
+    for _ in range(3):
+        refresh = run(kind)
+        result = refresh.read("x", state)
+        assert (result.outs or {})["owner"] == (result.inputs or {})["owner"] == inputs["owner"]
+        found.append(refresh.diff("x", dict(result.outs or {}), inputs).changes)
+        state, inputs = dict(result.outs or {}), dict(result.inputs or {})
+    assert found == [True, False, False]
+    update = run(kind)
+    news = update.check(inputs, {**kind[1], "service_url": URL}).inputs
+    assert update.diff("x", state, news).changes
+
+
+@KINDS
+def test_what_an_update_has_healed_is_no_change_of_a_refresh(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """The marks by which its check asked for it stand among its inputs, and say nothing any more."""
+    assert servers
+    state = created(kind)
+    eureka.held.clear()
+    update = run(kind)
+    inputs = update.check(checked(kind), {**kind[1], "service_url": URL, IN_UPDATE: True}).inputs
+    assert inputs["absent"]
+    assert update.diff("x", state, inputs).changes
+    state = dict(update.update("x", state, inputs).outs or {})
+    refresh = run(kind)
+    found = dict(refresh.read("x", state).outs or {})
+    assert not refresh.diff("x", found, inputs).changes
+
+
+CAME_BACK: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
+    "as it was": ({}, {}, True),
+    "under its host name alone": ({"host_name": "192.0.2.10", "ip_address": "10.1.1.1"}, {}, True),
+    "at another address": ({"host_name": "vm", "ip_address": "10.1.1.1"}, {}, False),
+    "at another port": ({"port": Port(9090)}, {}, False),
+    "of another stack": ({"metadata": {"eurekube.owner": THEIRS}}, {}, False),
+    "of a cluster": ({"metadata": {"eurekube.owner": "cluster/eks/shop/billing"}}, {}, False),
+    "with contents that nobody reads for certain": ({"unreadable": "its address"}, {}, False),
+    "with an owner that nobody can read": ({"metadata": {"eurekube.owner": ""}}, {}, False),
+    "of a program that has an operator renew it": ({}, {"renewer": "eurekube"}, False),
+}
+"""What stands in the place of a registration that renews itself, what the program changes, and whether it is
+taken over."""
+
+
+@pytest.mark.parametrize("is_refreshed", [False, True], ids=["", "after a refresh"])
+@pytest.mark.parametrize(("found", "changes", "is_ours"), CAME_BACK.values(), ids=CAME_BACK)
+@KINDS
+def test_an_application_that_came_back_is_taken_over(
+    kind: Kind,
+    found: dict[str, Any],
+    changes: dict[str, Any],
+    is_ours: bool,
+    is_refreshed: bool,
+    eureka: FakeEureka,
+    servers: FakeServers,
+) -> None:
+    """One that renews itself, at the id and address of the state, and without any owner; nothing else is."""
+    assert servers
+    # What it registers has its own metadata, and no mark of ours.
+    instances = {"a": {"host_name": "192.0.2.10"}}
+    given = {"renewer": "self", **({"instances": instances} if "instances" in kind[1] else {})}
+    state, inputs = created(kind, **given), checked(kind, **given)
+    (key,) = eureka.held
+    client = replace(eureka.held[key], metadata={"management.port": "9000"}, status=Status.UP)
+    eureka.held[key] = there = replace(client, **found)
+    if is_refreshed:
+        result = run(kind).read("x", state)
+        state, inputs = dict(result.outs or {}), dict(result.inputs or {})
+    update = run(kind)
+    asked = {**kind[1], "service_url": URL, **given, **changes}
+    news = update.check(inputs, {**asked, IN_UPDATE: True}).inputs
+    assert update.diff("x", state, news).changes is (is_ours or is_refreshed or bool(changes))
+    if not is_ours:
+        with pytest.raises((OwnershipConflict, SomeFailed)):
+            update.update("x", state, news)
+        assert eureka.held == {key: there}
+        return
+    state = dict(update.update("x", state, news).outs or {})
+    assert (eureka.held[key].owner, eureka.held[key].renewer) == (kind[1]["owner"], "self")
+    assert "management.port" not in eureka.held[key].metadata
+    run(kind).delete("x", state)
+    assert eureka.held == {}
+
+
+@pytest.mark.parametrize("is_marked", [True, False], ids=["", "in the name of the stack"])
+@KINDS
+def test_what_was_only_imported_is_not_taken_over(
+    kind: Kind, is_marked: bool, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """It may be anybody's: the program has to ask for it. What was adopted once may come back."""
+    place = {"host_name": "192.0.2.10", "instance_id": "vm-1"}
+    given = {"renewer": "self", **({"instances": {"vm-1": place}} if "instances" in kind[1] else place)}
+    there = Instance("BILLING", "vm-1", "192.0.2.10", "192.0.2.10", Port(8080), status=Status.UP)
+    eureka.held[there.key] = there
+    is_many = "instances" in kind[1]
+    (imports, id_) = (imported_application, "BILLING") if is_many else (imported_instance, "BILLING/vm-1")
+    found = imports(id_, cast("StackOwner", parse_owner(kind[1]["owner"])), URL, servers(Connection((URL,))))
+    assert found is not None
+    if is_marked:
+        found = as_not_ours(found)
+        assert "service_url" not in found.properties
+    state = dict(found.properties)
+    inputs = {name: value for name, value in found.inputs.items() if name != "on_conflict"}
+
+    def up(state: Properties, **more: Any) -> Properties:
+        update = run(kind)
+        news = update.check(inputs, {**kind[1], "service_url": URL, **given, **more, IN_UPDATE: True}).inputs
+        return dict(update.update("x", state, news).outs or {})
+
+    with pytest.raises((OwnershipConflict, SomeFailed)):
+        up(state)
+    assert eureka.held == {there.key: there}
+    state = up(state, on_conflict="adopt")
+    assert eureka.held[there.key].owner == kind[1]["owner"]
+    assert eureka.held[there.key].incarnation == state.get(INCARNATION, "")
+    assert (INCARNATION in state) is is_marked
+    eureka.held[there.key] = there
+    refreshed = dict(run(kind).read("x", state).outs or {})
+    for each in (state, refreshed) if is_marked else (state,):
+        eureka.held[there.key] = there
+        state = up(each)
+        assert eureka.held[there.key].owner == kind[1]["owner"]
+    run(kind).delete("x", state)
+    assert eureka.held == {}
+
+
+STRANGERS: dict[str, dict[str, str]] = {
+    "of nobody": {},
+    "with the owner of the stack": {"eurekube.owner": str(LEAST["owner"]), "eurekube.member": "x"},
+}
+
+
+@pytest.mark.parametrize("metadata", STRANGERS.values(), ids=STRANGERS)
+@KINDS
+def test_a_stranger_that_no_request_can_name_stops_nothing(
+    kind: Kind,
+    metadata: dict[str, str],
+    eureka: FakeEureka,
+    servers: FakeServers,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Eureka takes a registration under an id with a slash: it is told, and stays."""
+    assert servers
+    state, inputs = created(kind), checked(kind)
+    ours = eureka.held[min(eureka.held)]
+    theirs = replace(ours, instance_id="vm/17", metadata=metadata, unreadable="its id")
+    eureka.held[theirs.key] = theirs
+
+    def told(calls: Callable[[Provider], Any]) -> bool:
+        capsys.readouterr()
+        state.update(dict(getattr(calls(run(kind)), "outs", None) or {}))
+        return "vm/17" in capsys.readouterr().err
+
+    is_member = bool(metadata) and "instances" in kind[1]
+    assert told(lambda provider: provider.read("x", state))
+    update = {**kind[1], "service_url": URL, IN_UPDATE: True}
+    assert told(lambda provider: provider.check(inputs, update)) is not bool(metadata)
+    assert not PEERS.silent
+    news = checked(kind, metadata={"tier": "2"})
+    assert told(lambda provider: provider.update("x", state, news)) is is_member
+    assert eureka.held[ours.key].metadata["tier"] == "2"
+    assert told(lambda provider: provider.delete("x", state)) is is_member
+    assert list(eureka.held) == [theirs.key]
+
+
+@KINDS
+def test_without_a_state_nothing_is_known_to_have_come_back(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """Nor by its creation, which has none either."""
+    made = created(kind, renewer="self")
+    bare = {key: replace(each, metadata={}) for key, each in eureka.held.items()}
+    eureka.held = dict(bare)
+    with pytest.raises((OwnershipConflict, SomeFailed)):
+        created(kind, renewer="self")
+    stateless = DesiredState.from_properties(made).without_state()
+    (peers,) = servers.made.values()
+    with pytest.raises((OwnershipConflict, SomeFailed)):
+        lifecycle.update(stateless, stateless, peers)
+    assert eureka.held == bare
+
+
+@KINDS
+def test_a_removal_leaves_an_application_that_came_back(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It serves, and registered itself: its own end removes it."""
+    assert servers
+    state = created(kind, renewer="self")
+    bare = {key: replace(each, metadata={}) for key, each in eureka.held.items()}
+    eureka.held = dict(bare)
+    run(kind).delete("x", state)
+    assert eureka.held == bare
+    assert "was left as it is" in capsys.readouterr().err
+
+
 def test_the_sentence_about_what_was_left_names_it() -> None:
     """Whichever of both reasons it has."""
     sentence = lifecycle.left_alone(Instance("A", "a-1", "h", "h", Port(1)))
     assert sentence.startswith(
         "A a-1 was registered anew, is asked for by the program or belongs to somebody else"
     )
+
+
+@KINDS
+def test_a_connection_that_cannot_be_used_is_told_before_the_first_creation(
+    kind: Kind, eureka: FakeEureka, servers: FakeServers
+) -> None:
+    """By each check, also where no resource names it; what the state has can be read and removed."""
+    assert servers
+    old = created(kind)
+    stands = dict(eureka.held)
+    provider = run(kind, url=URL, connections='{"eu": {"url": "http://eu:8761/eureka", "pasword": "pa55"}}')
+    (failure,) = provider.check({}, {**kind[1], "service_url": URL}).failures
+    assert failure.reason == "eurekube:connections.eu: there is no field 'pasword'; password is one"
+    assert provider.read("id", old).id == "id"
+    assert eureka.held == stands
+    provider.delete("id", old)
+    assert eureka.held == {}
+
+
+def test_warnings_of_the_dynamic_provider_repeat_no_address(
+    eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Anybody may read standard error, and a host name may be a secret; the other's id leads to it."""
+    assert servers
+    address = str(LEAST["host_name"])
+    created(ONE)
+    ((_, ours),) = eureka.held.items()
+    metadata = {**ours.metadata, "eurekube.owner": "stack/organization/other/dev/billing"}
+    theirs = replace(ours, instance_id="theirs", metadata=metadata)
+    eureka.held[theirs.key] = theirs
+    olds = checked(ONE)
+    provider = run(ONE)
+    other = {**LEAST, "service_url": URL, "owner": f"{LEAST['owner']}-2", "instance_id": "another"}
+    provider.check({}, other)
+    assert not provider.check(olds, {**LEAST, "service_url": URL, IN_UPDATE: True}).failures
+    told = capsys.readouterr().err
+    assert "host_name: the resource 'billing-2' of this program registers the same" in told
+    assert "callers of BILLING find an address twice, since theirs is registered there, too" in told
+    many = {**ALL, "service_url": URL, "instances": {key: {"host_name": address} for key in ("a", "b")}}
+    assert not run((ApplicationProvider, ALL)).check(many, many).failures
+    told += capsys.readouterr().err
+    assert "instances.b.host_name: the instance 'a' of this application registers the same" in told
+    assert address not in told

@@ -31,7 +31,7 @@ def checked(olds: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any
 
 
 def reasons(**changes: Any) -> dict[str, str]:
-    """What is wrong, by property."""
+    """Return the faults by property."""
     return {each.property: each.reason for each in check_members({}, {**ALL, **changes}).problems}
 
 
@@ -189,7 +189,7 @@ def test_what_belongs_to_others_is_a_change() -> None:
 
 
 def test_the_defaults_are_those_of_a_single_registration() -> None:
-    """What is written for one instance means the same in both resources."""
+    """An input means the same in both resources."""
     from eurekube_provider.registrations.property_check import check
 
     alone = check({}, {**LEAST, "instance_id": "x"}).properties
@@ -221,3 +221,91 @@ def test_large_metadata_of_an_earlier_release_go_on(where: str) -> None:
     assert not found.problems
     assert "more than 4096" in found.warnings[-1].reason
     assert "more than 4096" in check_members(olds, written({**large, "c": "d"})).problems[0].reason
+
+
+TWICE = {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1"}}
+
+
+@pytest.mark.parametrize(
+    ("instances", "is_refused"),
+    [
+        (TWICE, True),
+        ({key: {"host_name": key, "ip_address": "192.0.2.1"} for key in ("a", "b")}, False),
+        (
+            {
+                "a": {"host_name": "x.example.com"},
+                "b": {"host_name": "X.example.com", "ip_address": "x.example.com"},
+            },
+            True,
+        ),
+        ({key: {"host_name": "192.0.2.1", "vip_address": key} for key in ("a", "b")}, False),
+        ({"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "vip_address": "BILLING"}}, True),
+        ({key: {"host_name": "192.0.2.1", "zone": key} for key in ("a", "b")}, False),
+        ({key: {"host_name": "192.0.2.1", "metadata": {"zone": key}} for key in ("a", "b")}, False),
+        ({key: {"host_name": "192.0.2.1", "metadata": {"tier": key}} for key in ("a", "b")}, True),
+        ({"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "status": "UP"}}, True),
+        (
+            {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "status": "OUT_OF_SERVICE"}},
+            False,
+        ),
+        ({"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "status": UNKNOWN}}, False),
+        ({key: {"host_name": "192.0.2.1", "metadata": UNKNOWN} for key in ("a", "b")}, False),
+        ({"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "port": 8080.0}}, True),
+        ({"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "port": 9090}}, False),
+        ({"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "secure_port": 8443}}, False),
+        ({"a": {"host_name": UNKNOWN}, "b": {"host_name": UNKNOWN}}, False),
+        ({key: {**each, "port_enabled": False} for key, each in TWICE.items()}, False),
+        (
+            {
+                "a": {"host_name": "192.0.2.1", "secure_port": 8443, "port_enabled": False},
+                "b": {"host_name": "192.0.2.1", "secure_port": 9443, "port_enabled": False},
+            },
+            False,
+        ),
+    ],
+)
+def test_two_instances_that_callers_find_at_one_address_are_refused(
+    instances: dict[str, Any], is_refused: bool
+) -> None:
+    """Each would be called twice as often as it should; without asking anybody."""
+    found = check_members({}, {**ALL, "instances": instances})
+    assert bool(found.problems) is is_refused
+    for each in found.problems:
+        assert each.property == "instances.b.host_name"
+        assert "the instance 'a' of this application registers the same" in each.reason
+        assert "give one of them another host_name or port" in each.reason
+        assert "192.0.2.1" not in each.without_value()
+
+
+def test_two_instances_that_stand_at_one_address_go_on_with_a_warning() -> None:
+    """An earlier release allowed it; a third one there is refused."""
+    standing = {**ALL, "instances": TWICE}
+    found = check_members(standing, standing)
+    assert found.problems == ()
+    (warning,) = found.warnings
+    assert (warning.property, "this one was registered there before, and stays" in warning.reason) == (
+        "instances.b.host_name",
+        True,
+    )
+    (refused,) = check_members(
+        standing, {**ALL, "instances": {**TWICE, "c": {"host_name": "192.0.2.1"}}}
+    ).problems
+    assert refused.property == "instances.c.host_name"
+
+
+def test_a_third_host_behind_one_gateway_is_added() -> None:
+    """A gateway tells its virtual hosts apart by name."""
+    hosts = {key: {"host_name": f"{key}.example.com", "ip_address": "192.0.2.1"} for key in ("a", "b", "c")}
+    standing = {**ALL, "instances": {key: hosts[key] for key in ("a", "b")}}
+    found = check_members(standing, {**ALL, "instances": hosts})
+    assert (found.problems, found.warnings) == ((), ())
+
+
+def test_what_goes_up_at_an_address_that_is_called_already_is_refused() -> None:
+    """It was out of service before, and called by nobody."""
+    waiting = {"a": {"host_name": "192.0.2.1"}, "b": {"host_name": "192.0.2.1", "status": "OUT_OF_SERVICE"}}
+    standing = {**ALL, "instances": waiting}
+    assert not check_members(standing, standing).problems
+    assert check_members(standing, {**ALL, "instances": TWICE}).problems
+    swapped = {"a": waiting["b"], "b": waiting["a"]}
+    assert not check_members(standing, {**ALL, "instances": swapped}).problems

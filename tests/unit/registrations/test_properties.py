@@ -1,4 +1,4 @@
-"""What people may write for a registration, and what becomes of it."""
+"""Inputs of a registration, and their effects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checked(**changes: Any) -> dict[str, Any]:
 
 
 def reasons(**changes: Any) -> dict[str, str]:
-    """What is wrong, by property."""
+    """Return the faults by property."""
     return {problem.property: problem.reason for problem in check({}, {**LEAST, **changes}).problems}
 
 

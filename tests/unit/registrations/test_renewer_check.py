@@ -1,4 +1,4 @@
-"""Whether somebody renews what a stack registers."""
+"""Detection of a living renewer of a stack's registrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error says of servers that are in no configuration any more, and how they are let go of."""
+"""Errors about servers that are in no configuration any more, and the way to abandon them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ URL = "http://eureka:8761/eureka"
 
 
 def test_what_is_let_go_of_is_told_as_text() -> None:
-    """Whoever registered there chose its name, which a terminal must not obey."""
+    """The author of a registration chose its name, which a terminal must not obey."""
     assert let_go("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
 
 

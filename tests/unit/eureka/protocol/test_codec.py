@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.model import EMPTY, DataCenter, EurekaLease, Instance, Port, Status
 from eurekube_provider.eureka.protocol.codec import (
     instance_from_json,
@@ -44,7 +43,7 @@ def listing(*entries: Any) -> dict[str, Any]:
 
 @given(instances)
 def test_round_trip(instance: Instance) -> None:
-    """What is sent is what is read back, but for the two fields that are the server's."""
+    """A registration is read back as it was sent, except the two fields that are the server's."""
     sent = json.loads(json.dumps(instance_to_json(instance)))
     expected = replace(instance, overridden_status=Status.UNKNOWN, last_updated_timestamp_ms=None)
     assert instance_from_json(sent) == expected
@@ -60,7 +59,7 @@ def test_the_end_of_a_lease_is_read_and_makes_no_other_instance() -> None:
 
 @given(instances)
 def test_an_override_is_never_sent(instance: Instance) -> None:
-    """Whatever a server told of an override, registering again never creates one."""
+    """A repeated registration never creates an override, after any answer of a server."""
     document = instance_to_json(instance)
     assert document["overriddenStatus"] == "UNKNOWN"
     assert "overriddenstatus" not in document
@@ -174,7 +173,7 @@ def test_timestamps_are_numbers_or_text() -> None:
 
 
 def test_amazon_data_centers_are_kept() -> None:
-    """What a cloud instance says of its data centre is handed back as it came."""
+    """A cloud instance's data centre is sent back as it came."""
     data_center = {
         "@class": "com.netflix.appinfo.AmazonInfo",
         "name": "Amazon",
@@ -185,13 +184,47 @@ def test_amazon_data_centers_are_kept() -> None:
     assert instance_to_json(instance)["dataCenterInfo"] == data_center
 
 
-@pytest.mark.parametrize("missing", ["app", "instanceId"])
-def test_what_has_no_name_is_no_instance(missing: str) -> None:
-    """Without an application, or without anything to serve as id, the reader says which is missing."""
-    document = {key: value for key, value in DOCUMENT.items() if key not in (missing, "hostName", "ipAddr")}
-    field = {"app": "application", "instanceId": "instance_id"}[missing]
-    with pytest.raises(InvalidInstance, match=field):
-        instance_from_json(document)
+AMAZON = "com.netflix.appinfo.AmazonInfo"
+OWN = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
+
+
+@pytest.mark.parametrize(
+    ("given", "data_center", "expected"),
+    [
+        (None, {"@class": AMAZON, "name": "Amazon", "metadata": {"instance-id": "i-1"}}, "i-1"),
+        ("", {"@class": AMAZON, "name": "Amazon", "metadata": {"instance-id": "i-1"}}, "i-1"),
+        ("own", {"@class": AMAZON, "name": "Amazon", "metadata": {"instance-id": "i-1"}}, "own"),
+        (None, {"@class": AMAZON, "name": "Amazon", "metadata": {"instance-id": "null"}}, "null"),
+        (None, {"@class": AMAZON, "name": "Amazon", "metadata": {"instance-id": " "}}, " "),
+        (None, {"@class": AMAZON, "name": "Amazon", "metadata": {"instance-id": ""}}, "vm-1"),
+        (None, {"@class": AMAZON, "name": "Amazon", "metadata": {}}, "vm-1"),
+        (None, {"name": "Amazon", "metadata": {"instance-id": "i-1"}}, "i-1"),
+        (None, {"@class": OWN, "name": "MyOwn", "metadata": {"instance-id": "i-1"}}, "vm-1"),
+        (None, {"@class": OWN, "name": "Netflix"}, "vm-1"),
+        (None, None, "vm-1"),
+        (None, "Amazon", "vm-1"),
+    ],
+)
+def test_an_id_that_was_not_sent_is_the_servers(given: str | None, data_center: Any, expected: str) -> None:
+    """It is the Amazon data centre's, else the host name, as the server's getId says."""
+    found = read(instanceId=given, hostName="vm-1", dataCenterInfo=data_center)
+    assert (found.instance_id, found.unreadable) == (expected, "")
+
+
+def test_two_machines_with_one_host_name_are_two() -> None:
+    """Their data centre tells them apart, in a list as well."""
+    machines = [
+        {
+            **DOCUMENT,
+            "instanceId": None,
+            "dataCenterInfo": {"@class": AMAZON, "name": "Amazon", "metadata": {"instance-id": name}},
+        }
+        for name in ("i-1", "i-2")
+    ]
+    assert [one.key for one in instances_from_json(listing(*machines))] == [
+        ("RATING", "i-1"),
+        ("RATING", "i-2"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +239,7 @@ def test_what_has_no_name_is_no_instance(missing: str) -> None:
 )
 def test_single_objects_instead_of_lists(document: dict[str, Any]) -> None:
     """Some writers send one object where a list is meant: both are read."""
-    assert instances_from_json(document) == ([read()], [])
+    assert instances_from_json(document) == [read()]
 
 
 @pytest.mark.parametrize(
@@ -221,40 +254,101 @@ def test_single_objects_instead_of_lists(document: dict[str, Any]) -> None:
 )
 def test_empty_lists(document: dict[str, Any]) -> None:
     """A registry without instances is an empty list, however it is written."""
-    assert instances_from_json(document) == ([], [])
+    assert instances_from_json(document) == []
 
 
-def test_an_id_with_a_slash_is_reported_and_not_raised() -> None:
-    """One instance that no client could address hides none of the others."""
-    found, unreadable = instances_from_json(listing({**DOCUMENT, "instanceId": "a/b"}, DOCUMENT))
-    assert found == [read()]
-    assert len(unreadable) == 1
-    assert "RATING" in unreadable[0]
-    assert "'a/b'" in unreadable[0]
+@pytest.mark.parametrize("bad", ["a/b", "a\\b", "a;b", "a%b", "a\nb", "a\u2028b", ".", "..", "a\ud800b"])
+def test_an_id_that_no_request_can_name_is_kept_and_told(bad: str) -> None:
+    """Such an instance can be shown, with its status and address, and is taken for none of the others."""
+    odd, other = instances_from_json(listing({**DOCUMENT, "instanceId": bad}, DOCUMENT))
+    assert (odd.key, odd.status, odd.ip_address) == (("RATING", bad), Status.UP, "10.0.0.1")
+    assert odd.unreadable == f"no request can name the id {bad!r}"
+    assert other == read()
+    assert other.unreadable == ""
+
+
+def test_an_application_that_no_request_can_name_is_told() -> None:
+    """A server takes it, in the body of a registration."""
+    assert read(app="a/b").unreadable == "no request can name the application 'A/B'"
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "told"),
     [
-        {"port": {"$": "x"}},
-        {"lastDirtyTimestamp": "x"},
-        {"port": {"$": None}},
-        {"leaseInfo": {"durationInSecs": "x"}},
+        ({"port": {"$": "x"}}, "port: 'x' is no number"),
+        ({"port": {"$": None}}, "port: None is no number"),
+        ({"port": "x"}, "port: 'x' is no number"),
+        ({"securePort": {"$": []}}, "port: [] is no number"),
+        ({"lastDirtyTimestamp": "x"}, "timestamp: 'x' is no number"),
+        ({"lastUpdatedTimestamp": float("inf")}, "timestamp: inf is no number"),
+        ({"leaseInfo": {"durationInSecs": "x"}}, "lease: 'x' is no number"),
+        ({"status": "passing"}, "status: 'passing' is none of Eureka's"),
+        ({"metadata": ["a"]}, "metadata is no object, so that nobody knows who owns it"),
+        ({"ipAddr": "198.51.100.071"}, "some read 198.51.100.57"),
     ],
 )
-def test_one_broken_instance_hides_none_of_the_others(fields: dict[str, Any]) -> None:
-    """A field with a value that means nothing is reported, and the rest of the list is read."""
-    found, unreadable = instances_from_json(listing({**DOCUMENT, **fields}, DOCUMENT))
-    assert found == [read()]
-    assert len(unreadable) == 1
+def test_one_broken_instance_is_told_and_hides_none_of_the_others(fields: dict[str, Any], told: str) -> None:
+    """A field with a value that means nothing has its default, and the rest of the list is read."""
+    odd, other = instances_from_json(listing({**DOCUMENT, **fields}, {**DOCUMENT, "instanceId": "other"}))
+    assert told in odd.unreadable
+    assert odd.key == read().key
+    assert other == read(instanceId="other")
+
+
+def test_what_has_no_id_is_one_of_its_own() -> None:
+    """Anything in a list is shown and counted, with its application."""
+    nameless = {
+        key: value for key, value in DOCUMENT.items() if key not in ("instanceId", "hostName", "ipAddr")
+    }
+    found = instances_from_json(listing(nameless, "nothing", None, nameless, DOCUMENT))
+    assert [one.application for one in found] == ["RATING"] * 5
+    assert len({one.key for one in found}) == 5
+    assert [bool(one.unreadable) for one in found] == [True] * 4 + [False]
+    assert (found[0].unreadable, found[1].unreadable) == ("it has no id", "it is no instance")
+
+
+def test_what_names_no_application_is_of_the_list_around_it() -> None:
+    """A list names the application of its instances."""
+    nameless = {key: value for key, value in DOCUMENT.items() if key != "app"}
+    assert instances_from_text(json.dumps(listing({**nameless, "leaseInfo": {}}))) == [read()]
+
+
+FIELDS = (
+    *(
+        "instanceId",
+        "app",
+        "hostName",
+        "ipAddr",
+        "status",
+        "overriddenStatus",
+        "port",
+        "securePort",
+        "metadata",
+    ),
+    *(
+        "vipAddress",
+        "leaseInfo",
+        "dataCenterInfo",
+        "lastDirtyTimestamp",
+        "lastUpdatedTimestamp",
+        "homePageUrl",
+    ),
+)
+
+
+@given(json_values | st.dictionaries(st.sampled_from(FIELDS), json_values))
+def test_whatever_stands_in_a_list_is_read(value: Any) -> None:
+    """No value makes a list unreadable, and none is dropped."""
+    entry = {**DOCUMENT, **value} if isinstance(value, dict) else value
+    text = json.dumps(listing(entry, {**DOCUMENT, "leaseInfo": {}}))
+    assert len(instances_from_text(text)) == len(instances_from_json(json.loads(text))) == 2
 
 
 @given(st.lists(instances, max_size=4))
 def test_lists_keep_every_instance(listed: list[Instance]) -> None:
     """A list is read completely and in order."""
-    found, unreadable = instances_from_json(listing(*map(instance_to_json, listed)))
+    found = instances_from_json(listing(*map(instance_to_json, listed)))
     assert [one.key for one in found] == [one.key for one in listed]
-    assert unreadable == []
 
 
 @given(st.lists(instances, max_size=4))
@@ -268,8 +362,7 @@ def test_metadata_is_never_taken_for_an_instance() -> None:
     """Metadata may have the keys of an instance: its values are text, and so it stays what it is."""
     metadata = {"ipAddr": "10.0.0.9", "leaseInfo": "none", "instanceId": "x", "app": "OTHER"}
     text = json.dumps(listing({**DOCUMENT, "leaseInfo": {}, "metadata": metadata}))
-    found, unreadable = instances_from_text(text)
-    assert (found, unreadable) == ([read(metadata=metadata)], [])
+    assert instances_from_text(text) == [read(metadata=metadata)]
 
 
 def test_empty_instances_share_nothing_that_changes() -> None:

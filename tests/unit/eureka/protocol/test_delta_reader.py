@@ -67,8 +67,8 @@ def understood(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the instances of which the text was read."""
     found: list[str] = []
 
-    def noting(document: Any, held: Mapping[Key, Instance]) -> DeltaItem:
-        found.append(document["instanceId"])
+    def noting(document: Any, held: Mapping[Key, Instance]) -> DeltaItem | None:
+        found.append(document.get("instanceId") or document["hostName"])
         return delta_item_of(document, held)
 
     monkeypatch.setattr(delta_reader, "delta_item_of", noting)
@@ -76,7 +76,7 @@ def understood(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_stood_in_the_last_delta_is_not_read_again(understood: list[str]) -> None:
-    """Whatever its lease says by now; what changed is, and what is told for the first time."""
+    """Its lease makes no difference; changed and new items are read."""
     renewed = item("b", leaseInfo={"durationInSecs": 90, "lastRenewalTimestamp": 2})
     second = text_of(item("a"), renewed, item("c", status="DOWN"), item("d"), item("z"))
     one = DeltaReader()
@@ -87,7 +87,7 @@ def test_what_stood_in_the_last_delta_is_not_read_again(understood: list[str]) -
 
 
 def test_nothing_is_remembered_of_the_delta_before_the_last(understood: list[str]) -> None:
-    """What is held is what the last one left; memory is that of one delta."""
+    """The memory is that of the last delta."""
     texts = [text_of(item("a"), item("z")), text_of(item("z")), text_of(item("a"), item("z"))]
     following(texts, DeltaReader().read)
     assert understood == ["a", "z", "a"]
@@ -136,13 +136,18 @@ items = st.builds(
 @settings(deadline=None)  # of others' work on the machine
 @given(st.lists(st.builds(lambda each: text_of(*each), st.lists(items, max_size=6)), min_size=1, max_size=5))
 def test_it_comes_to_what_reading_all_of_it_comes_to(texts: list[bytes]) -> None:
-    """Whatever came before, in whatever order, and whatever stands in the strings."""
+    """Any order and any string give the same result."""
     assert following(texts, DeltaReader().read) == following(texts, delta_from_text)
 
 
 ODD = [
     text_of(item("a")).replace(b'[{"instanceId"', b'{"instanceId"').replace(b"}]}]", b"}}]"),
     text_of({key: value for key, value in item("a").items() if key != "instanceId"}),
+    text_of(item("a"), {key: value for key, value in item("b").items() if key != "instanceId"}, item("c")),
+    text_of(item("a"), item("b", actionType="ARCHIVED"), item("c")),
+    text_of(item("a"), item("b")).replace(b'},{"instanceId"', b'},1,{"instanceId"'),
+    text_of(item("a"), item("b")).replace(b'[{"instanceId"', b'[0,{"instanceId"'),
+    text_of(item("a"), item("b/c")),
     json.dumps(json.loads(text_of(item("a"), item("b")))).encode(),
     text_of(item("a", metadata={"other": item("b")})),
     text_of(item("a", other={"instanceId": "b"}), item("c")),
@@ -155,19 +160,25 @@ def test_what_is_written_otherwise_is_read_as_before(text: bytes) -> None:
     assert following([text, text], DeltaReader().read) == following([text, text], delta_from_text)
 
 
+def test_an_instance_without_an_id_has_no_other_read_again(understood: list[str]) -> None:
+    """Its id is the host name; the others' texts are remembered as ever, and only it is read each time."""
+    bare = {key: value for key, value in item("b").items() if key != "instanceId"}
+    text = text_of(item("a"), {**bare, "hostName": "b"}, item("c"))
+    found = following([text, text], DeltaReader().read)
+    assert set(found[1].changes) == {("RATING", "a"), ("RATING", "b"), ("RATING", "c")}
+    assert sorted(understood) == ["a", "b", "b", "c"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
         text_of(item("a"), item("b"))[:-3],
         text_of(item("a"), item("b")) + b"}",
-        text_of(item("a"), item("b")).replace(b'},{"instanceId"', b'},1,{"instanceId"'),
-        text_of(item("a"), item("b")).replace(b'[{"instanceId"', b'[0,{"instanceId"'),
         text_of(item("a"), item("b")).replace(b'"actionType":"ADDED"},', b'"actionType":"ADDED"}'),
-        text_of(item("a"), item("b", actionType="ARCHIVED")),
     ],
 )
 def test_what_cannot_be_read_is_refused(text: bytes) -> None:
-    """Half a delta would leave something standing that is gone; also where most of it was read before."""
+    """A text that is no JSON is no delta, even where most of it was read before."""
     before = text_of(item("a"), item("b"))
     with pytest.raises((ValueError, KeyError)):
         delta_from_text(text)

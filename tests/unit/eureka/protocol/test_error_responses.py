@@ -28,7 +28,9 @@ from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.error_responses import refusal
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.transport import EurekaResponse, shown_proxy
 from eurekube_provider.eureka.writer import Writer
 from eurekube_provider.kube.access import KubeAccess
 
@@ -99,7 +101,7 @@ def answering() -> Iterator[Answer]:
 
 
 def said(error: type[RegistryError], ask: Callable[[], object], *words: str) -> RegistryError:
-    """What an error of this kind says: one sentence with these words, and no password."""
+    """Return the sentence of an error of this kind: one sentence with these words, and no password."""
     with pytest.raises(error) as caught:
         ask()
     text = str(caught.value)
@@ -111,7 +113,7 @@ def said(error: type[RegistryError], ask: Callable[[], object], *words: str) -> 
 
 
 def test_the_tree() -> None:
-    """Whoever catches the root, or Eureka's errors, catches all of them."""
+    """The root catches all errors, and Eureka's root all of Eureka's."""
     for error in (
         ConfigurationError,
         InvalidInstance,
@@ -399,3 +401,41 @@ def test_no_server_answers(answering: Answer) -> None:
     peers.close()
     assert held == {}
     assert failures.keys() == {first.url, second.url}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "sentence"),
+    [
+        (403, RegistryDenied, "answered 403 through the proxy http://proxy:3128: it may be the proxy"),
+        (407, RegistryDenied, "the proxy http://proxy:3128 to http://eureka/eureka answered 407"),
+        (502, RegistryUnreachable, "answered 502 through the proxy http://proxy:3128: it may be the proxy"),
+        (503, RegistryUnreachable, "answered 503 through the proxy http://proxy:3128: it may be the proxy"),
+        (504, RegistryUnreachable, "answered 504 through the proxy http://proxy:3128: it may be the proxy"),
+        (500, RegistryUnreachable, "list: http://eureka/eureka answered 500"),
+        (404, RegistryRejected, "list: http://eureka/eureka answered 404"),
+    ],
+)
+def test_what_may_be_a_proxys_answer_names_the_proxy(
+    code: int, kind: type[RegistryError], sentence: str
+) -> None:
+    """It may not let us through, whatever Eureka would say."""
+    shown = shown_proxy("http://ann:pa55-w0rd@proxy:3128/x")
+    error = refusal("list", "http://eureka/eureka", EurekaResponse(code, {}, b""), shown)
+    assert type(error) is kind
+    assert sentence in str(error)
+    assert SECRET not in str(error)
+
+
+def test_a_server_whose_status_is_refused_can_be_used() -> None:
+    """A gateway lets /apps through, and nothing else."""
+    server = Answering(403, "no", {})
+    with pytest.raises(RegistryDenied):
+        server.peer.status()
+    after_status = server.peer.traffic.state
+    with pytest.raises(RegistryDenied):
+        server.peer.list_instances()
+    after_list = server.peer.traffic.state
+    server.stop()
+    assert after_status is None
+    assert after_list is not None
+    assert not after_list.is_up

@@ -1,4 +1,4 @@
-"""What a peer sends besides the request itself."""
+"""Headers and parameters that a peer adds to a request."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Server(Transport):
         )
 
     def codes(self, *paths: str) -> list[int]:
-        """What requests of these paths are answered with."""
+        """Return the status codes of requests for these paths."""
         return [self.request("GET", path).status_code for path in paths]
 
 
@@ -78,7 +78,7 @@ def test_a_file_is_believed_once_the_server_takes_what_is_in_it(
 
 
 def test_without_a_file_nothing_is_sent_twice() -> None:
-    """What is refused stays refused."""
+    """A refused request stays refused."""
     server = Server(Connection((URL,), "me", "old"), "new")
     assert server.codes("/apps") == [401]
     assert server.shown == ["old"]

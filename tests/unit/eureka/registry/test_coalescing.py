@@ -34,20 +34,32 @@ def registers(application: str, instance_id: str = "", count: int = 1) -> Plan:
     )
 
 
+def removes_of_others(application: str) -> Plan:
+    """A plan that removes what nobody of ours registered."""
+    dead = Instance(application, f"{application}-own", "h", "h", Port(80))
+    return Plan((Change(Action.DEREGISTER, dead, dead, adopts=True),))
+
+
 class Road:
-    """What went alone and what together; single plans are held up until the gate opens.
+    """Plans that went alone and plans that went together; single plans wait until the gate opens.
 
     :ivar batches: whether batches are used.
     :ivar known: whether each owner has instances.
+    :ivar is_alone: whether there is one server.
+    :ivar ids: the instances of those that went together, or without single requests, in their order.
+    :ivar hold_up: hold these up as well.
     """
 
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.alone: list[str] = []
         self.together: list[set[str]] = []
+        self.ids: list[str] = []
+        self.hold_up = False
         self.fail: Callable[[Order], ChangeError | None] = lambda _: None
         self.batches = self.known = True
         self.peers = SimpleNamespace(uses_batches=lambda _: self.batches)
+        self.is_alone = False
         self.notes = SimpleNamespace(is_known=lambda _: self.known)
         self.coalescer = Coalescer(cast("Writer", self))
         self._pool = ThreadPoolExecutor(32)
@@ -79,6 +91,9 @@ class Road:
     def apply_together(self, orders: Sequence[Order]) -> list[ChangeError | None]:
         """Plays :meth:`.Writer.apply_together`."""
         self.together.append({order.change.instance.application for order in orders})
+        self.ids += [order.change.instance.instance_id for order in orders]
+        if self.hold_up:
+            self.gate.wait(SECONDS)
         return [self.fail(order) for order in orders]
 
 
@@ -94,6 +109,37 @@ def test_who_finds_the_way_free_goes_alone_and_at_once(road: Road) -> None:
     for number in range(5):
         assert road.send(registers(f"app-{number}")).result(SECONDS).failures == ()
     assert (len(road.alone), road.together) == (5, [])
+
+
+def test_a_server_that_is_alone_gets_a_single_plan_in_a_batch_as_well(road: Road) -> None:
+    """There is nobody whom it would have to tell, and it says in the same answer what it holds."""
+    road.is_alone = True
+    for number in range(3):
+        assert road.send(registers(f"app-{number}")).result(SECONDS).failures == ()
+    assert (road.alone, len(road.together)) == ([], 3)
+
+
+def test_at_a_server_that_is_alone_only_the_same_application_waits(road: Road) -> None:
+    """The requests are shared, not the plans; of one application, who came first goes first."""
+    road.is_alone = True
+    road.hold_up = True
+    sent = [road.send(registers(name)) for name in ("a", "b")]
+    wait_until(lambda: len(road.together) == 2, "both under way", SECONDS)
+    sent += road.gather(registers("a", "second"), registers("a", "third"))
+    sent.append(road.send(registers("c")))
+    wait_until(lambda: len(road.together) == 3, "another one under way", SECONDS)
+    road.gate.set()
+    assert all(one.result(SECONDS).failures == () for one in sent)
+    assert road.ids[-2:] == ["second-0", "third-0"]
+
+
+def test_what_is_removed_of_others_waits_for_nobody(road: Road) -> None:
+    """A batch would renew it: it goes by single requests."""
+    sent = [*road.fill(), road.send(removes_of_others("a"))]
+    wait_until(lambda: "A" in road.alone, "it under way", SECONDS)
+    road.gate.set()
+    assert all(one.result(SECONDS).failures == () for one in sent)
+    assert road.together == []
 
 
 def test_who_waits_goes_together(road: Road) -> None:

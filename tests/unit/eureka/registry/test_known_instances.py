@@ -1,4 +1,4 @@
-"""Whether an instance is new: not while another server, or another replica, may know it."""
+"""New instances: not while another server, or another replica, may know it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from functools import partial
 import pytest
 
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.plan import plan
+from eurekube_provider.core.plan import Action, Change, plan
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.notes import Order
 from lab.waiting import wait_until
 from tests.unit.eureka.servers import OWNER, Holding, Told, TwoServers, after_a_restart, instance
 
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the first server had forgotten may stand on the others, a status that a person set included."""
+    """Other servers may hold an instance that the first one forgot, a person's status included."""
     monkeypatch.setattr(windows, "LIST_LAG", 0.0)
     registry = EurekaRegistry(TwoServers([instance("held")]), Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)  # nobody reads on: as it is until all are listed
@@ -100,3 +101,37 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
     assert [set(held) for held in servers.held] == [left, left]
     assert {one.change.instance.key for one in outcome.failures} == left
     assert all("another cluster of this name" in str(one.error) for one in outcome.failures)
+
+
+def test_what_is_removed_from_a_server_that_is_alone() -> None:
+    """It is gone, but for what another replica may have sent there that led a moment ago."""
+    registry = EurekaRegistry(
+        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False
+    )
+    registry.take_over(0)
+    one, other = instance("one"), instance("other")
+    registry.instances.gone(one, is_read_back=True)
+    assert registry.table.record(one.key).looks is None
+    registry.reachability.lag()
+    registry.instances.gone(other, is_read_back=True)
+    assert registry.table.record(other.key).looks is not None
+
+
+def test_what_needs_no_read_before_an_update() -> None:
+    """Only what is the owner's, and was written by a replica that knows of all that is under way."""
+    registry = EurekaRegistry(
+        TwoServers([]), Cluster("lab", "u"), "operator", 600.0, follows_another=lambda: False
+    )
+    registry.take_over(0)
+    one = instance("one")
+    update = Order(Change(Action.UPDATE, one, one), OWNER)
+    assert not registry.instances.known_under(update)
+    registry.instances.registered(one)
+    assert registry.instances.known_under(update)
+    assert not registry.instances.known_under(replace(update, owner="cluster/lab/shop/another"))
+    assert not registry.instances.known_under(replace(update, change=replace(update.change, adopts=True)))
+    assert not registry.instances.known_under(
+        replace(update, change=replace(update.change, action=Action.REGISTER))
+    )
+    registry.reachability.lag()
+    assert not registry.instances.known_under(update)

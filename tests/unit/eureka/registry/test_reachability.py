@@ -1,4 +1,4 @@
-"""Whether an Eureka can be read: what is said of readings that fail and of silent servers, and when."""
+"""Readability of a Eureka server: what is said of readings that fail and of silent servers, and when."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eureka]:
 
 
 def test_a_single_reading_that_fails_is_told_and_judged_by_nobody(eureka: Eureka) -> None:
-    """Who looks sees why it failed at once; syncers say so only when the next one fails as well."""
+    """The error is visible at once; syncers report it only when the next reading fails as well."""
     assert eureka.reachability.condition() == Unread()
     assert not eureka.reachability.failed(AWAY)
     assert eureka.reachability.condition() == Unread(AWAY)
@@ -141,7 +141,7 @@ def test_what_is_missing_after_one_server_was_silent_after_the_other_was_removed
 
 
 def test_what_is_missing_after_a_reading_failed_may_be_forgotten(eureka: Eureka) -> None:
-    """Whoever could not be read could not be renewed, either."""
+    """A reading that failed may hide a renewal that failed, too."""
     eureka.was_read()
     eureka.reachability.failed(AWAY)
     eureka.was_read()

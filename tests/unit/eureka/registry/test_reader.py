@@ -1,4 +1,4 @@
-"""What is read of a registry and when, at a take-over too, and what is learned of it."""
+"""Readings of a registry, also at a take-over, and their effects."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from eurekube_provider.core.errors import ConfigurationError, RegistryUnreachable
+from eurekube_provider.core.errors import ConfigurationError, RegistryDenied, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.registry import Refused
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.connection import Connection
@@ -42,8 +42,9 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     doubts: list[bool] = []
     servers, follows = Balanced(older(600)), True
 
-    def read(_: object, started: Mapping[str, int], *, in_doubt: bool) -> list[Instance]:
+    def read(_: object, started: Mapping[str, int], *, in_doubt: bool, wants_proofs: bool) -> list[Instance]:
         assert list(started) == [servers.peers[0].url]
+        assert not wants_proofs, "nobody follows"
         doubts.append(in_doubt)
         return []
 
@@ -76,10 +77,39 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     assert doubtful(behind_a_balancer(servers))
 
 
+def test_who_follows_learns_of_removals_while_this_replica_comes_to_lead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its lists are in doubt for half a minute, in which nothing else would prove that a machine left. Not by
+    the reading for which the take-over waits, nor by the first of all, nor behind a load balancer.
+    """
+    wanted: list[bool] = []
+    servers = Balanced(older(600))
+
+    def read(*_: object, wants_proofs: bool, **__: object) -> list[Instance]:
+        wanted.append(wants_proofs)
+        return []
+
+    monkeypatch.setattr(RegistryFetcher, "read", read)
+    registry = behind_a_balancer(servers)
+    registry.follow(lambda: None)
+    registry.reader.read()
+    registry.take_over(0)
+    registry.reader.read()
+    assert wanted == [False, False, True]
+    balanced = behind_a_balancer(Balanced(older(600), older(700)))
+    balanced.follow(lambda: None)
+    balanced.reader.read()
+    balanced.reader.read()
+    assert wanted[-1] is False
+
+
 def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever waits for the news works on them meanwhile. Where there is no such list, nothing waits."""
+    """The caller works on the news meanwhile. Where there is no such list, nothing waits. Where there is no
+    such list, nothing waits.
+    """
     told: list[list[str]] = []
     owed: list[list[Instance]] = []
     monkeypatch.setattr(windows, "DEFERRED_LIST", 0.0)
@@ -94,6 +124,51 @@ def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
     registry.reader.read()
     assert told == [["by-delta"], ["by-delta"], ["by-delta", "by-list"]]
     assert owed == []
+
+
+def test_a_server_that_starts_again_in_the_middle_of_a_reading_has_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It did not say yet since when it runs, and lists nothing already: a person's status is not lost."""
+    servers, out = Balanced(older(600)), Status.OUT_OF_SERVICE
+    registry = behind_a_balancer(servers)
+    persons = replace(instance("persons"), status=out, overridden_status=out)
+    registry.reader.learn([persons], is_complete=True)
+    answers = iter([None, started_now()])
+
+    def status() -> ServerStatus:
+        answer = next(answers)
+        if answer is None:
+            raise RegistryUnreachable("no answer")
+        return answer
+
+    servers.peers[0].status = status  # type: ignore[method-assign]
+    monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [])
+    registry.reader.read()
+    assert registry.table.lost_override(persons.key) is out
+
+
+def test_a_server_that_starts_again_is_read_within_half_a_second() -> None:
+    """Nobody calls forgotten instances until then. One failure says little, and is followed by a pause."""
+    registry = behind_a_balancer(Balanced(older(600)))
+    registry.reader.learn([], is_complete=True)
+    seldom, error = registry.reader.pause_seconds, RegistryUnreachable("refused")
+    pauses = []
+    for _ in range(3):
+        registry.reachability.failed(error)
+        pauses.append(registry.reader.pause_seconds)
+    assert pauses == [windows.RESTART_CHECK, windows.AWAY_CHECK, windows.AWAY_CHECK]
+    registry.reader.learn([], is_complete=True)
+    assert registry.reader.pause_seconds == seldom
+
+
+def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
+    """It runs, and hashes a wrong password each time: trying again at once helps nobody."""
+    registry = behind_a_balancer(Balanced(older(600)))
+    registry.reader.learn([], is_complete=True)
+    for _ in range(3):
+        registry.reachability.failed(RegistryDenied("wants other credentials", status_code=401))
+        assert registry.reader.pause_seconds == windows.RESTART_CHECK
 
 
 def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
@@ -245,14 +320,19 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
 
 
 def test_what_registers_itself_beside_ours_has_us_look() -> None:
-    """Ours was registered before a list showed it; once only, and not for another application."""
+    """Ours was registered before a list showed it; once for each change, and not for another application."""
     told = Told()
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     registry.table.listener = told
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     other = replace(itself, application="other")
     registry.reader.learn([ours], is_complete=True)
-    for listed, expected in (([ours, other], []), ([ours, other, itself], [ours.owner])):
+    for listed, expected in (
+        ([ours, other], []),
+        ([ours, other, itself], [ours.owner]),
+        ([ours, itself], []),
+        ([ours], [ours.owner]),
+    ):
         for again in (expected, []):
             told.owners.clear()
             registry.reader.learn(listed, is_complete=True)
@@ -277,7 +357,7 @@ def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:
 
 
 def test_what_nobody_expected_ends_no_readings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is done between two readings is done on the thread that reads."""
+    """The work between two readings runs on the thread that reads."""
     monkeypatch.setattr(windows, "RESTART_CHECK", 0.02)
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
     rounds: list[int] = []

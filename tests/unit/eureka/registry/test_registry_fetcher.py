@@ -20,6 +20,7 @@ from eurekube_provider.dev.eureka.virtual_clock import EPOCH_MS, Clock
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.codec import instances_from_text
 from eurekube_provider.eureka.protocol.delta import Delta, applied, counts_of, delta_from_text
+from eurekube_provider.eureka.registry import registry_fetcher
 from eurekube_provider.eureka.registry.registry_fetcher import RegistryFetcher
 from tests.model.commands import Commands
 
@@ -90,7 +91,7 @@ def test_what_is_gone_is_not_remembered() -> None:
 
 
 def test_a_delta_is_applied_by_key() -> None:
-    """What came, changed and went; what is as it was stays the same object."""
+    """New, changed and removed items; an unchanged item stays the same object."""
     held = {one.key: one for one in (RATING, ORDER)}
     down = replace(ORDER, status=Status.DOWN)
     delta = Delta(1, "DOWN_1_UP_1_", {ORDER.key: down, RATING.key: replace(RATING)})
@@ -141,7 +142,7 @@ def test_a_delta_is_read_as_servers_write_it() -> None:
 
 
 def lapsed(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
-    """What a delta tells to have been evicted."""
+    """Return the delta of an eviction."""
     return delta_from_text(delta_text(document)).lapsed
 
 
@@ -163,7 +164,7 @@ STAMPED = {**WRITTEN, "lastUpdatedTimestamp": 1700, "lastDirtyTimestamp": 1600, 
 
 
 def held_of(document: dict[str, Any]) -> Instance:
-    """What a delta tells of one instance."""
+    """Return the delta's item of one instance."""
     (instance,) = delta_from_text(delta_text(document)).changes.values()
     assert instance is not None
     return instance
@@ -210,20 +211,43 @@ def test_what_has_no_stamp_is_made_anew() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        delta_text({**WRITTEN}),
-        delta_text({**WRITTEN, "actionType": "ARCHIVED"}),
-        delta_text({**WRITTEN, "actionType": "ADDED", "instanceId": "a/b"}),
-        delta_text({"instanceId": "a", "app": "RATING", "actionType": "ADDED"}),
-        delta_text(cast("dict[str, Any]", "a")),
         delta_text(version="first"),
         "{}",
         "<applications/>",
     ],
 )
-def test_a_delta_that_leaves_a_doubt_cannot_be_read(text: str) -> None:
-    """Half a delta would leave something standing that is gone, or the other way round."""
+def test_what_is_no_delta_cannot_be_read(text: str) -> None:
+    """Another server's answer is no delta without changes."""
     with pytest.raises((ValueError, KeyError)):
         delta_from_text(text)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {**WRITTEN},
+        {**WRITTEN, "actionType": "ARCHIVED"},
+        {"app": "RATING", "actionType": "ADDED"},
+        {"instanceId": "a", "actionType": "ADDED"},
+        "a",
+        None,
+        1,
+    ],
+)
+def test_a_delta_with_an_item_that_nobody_can_read_is_one_for_the_others(odd: Any) -> None:
+    """The counts show whether the item exists: where they do not fit, the list is read."""
+    other = {**WRITTEN, "instanceId": "other", "actionType": "ADDED"}
+    delta = delta_from_text(delta_text(odd, other))
+    assert set(delta.changes) == {("RATING", "other")}
+
+
+def test_a_delta_keeps_an_instance_that_no_request_can_name() -> None:
+    """It counts as an instance in each list, so that lists and deltas go on to fit."""
+    delta = delta_from_text(delta_text({**WRITTEN, "actionType": "ADDED", "instanceId": "a/b"}))
+    (found,) = delta.changes.values()
+    assert found is not None
+    assert found.unreadable == "no request can name the id 'a/b'"
+    assert applied({}, delta) == {("RATING", "a/b"): found}
 
 
 @dataclass
@@ -267,7 +291,7 @@ class Following:
 
         def made(key: CacheKey) -> str:
             text = render(key)
-            self.truth[text] = instances_from_text(text if key.name == ALL else render(everything))[0]
+            self.truth[text] = instances_from_text(text if key.name == ALL else render(everything))
             return text
 
         server.caches.render = made
@@ -296,7 +320,7 @@ class Following:
                 self.silent.discard(one.key)
         found = hashlib.sha256(text.encode()).digest()
         self.after_list()
-        return found, None if found == fingerprint else lambda: instances_from_text(text)[0]
+        return found, None if found == fingerprint else lambda: instances_from_text(text)
 
     def changes_unless(
         self, fingerprint: bytes, read: Callable[[bytes], Delta] = delta_from_text
@@ -327,10 +351,10 @@ class Following:
         }
         return text
 
-    def read(self) -> list[Instance]:
-        """What the listing says; what was asked for it stands in ``asked``."""
+    def read(self, *, wants_proofs: bool = False) -> list[Instance]:
+        """Return the listing; the requests for it are in ``asked``."""
         self.asked.clear()
-        self.by_delta = self.listing.read(self.started, in_doubt=False)
+        self.by_delta = self.listing.read(self.started, in_doubt=False, wants_proofs=wants_proofs)
         return self.listing.read_deferred_list() if self.listing.has_deferred_list else self.by_delta
 
     def ids(self) -> list[str]:
@@ -516,7 +540,7 @@ def test_a_delta_older_than_the_list_brings_nothing_back() -> None:
     one.register("b")
     stale = delta_from_text(one.get("apps", "delta"))
     one.remove("a")
-    held = {each.key: each for each in instances_from_text(one.get("apps"))[0]}
+    held = {each.key: each for each in instances_from_text(one.get("apps"))}
     assert len(applied(held, stale) or ()) == 2  # the counts fit
     assert one.ids() == ["b"]
     one.wait(15)
@@ -644,7 +668,7 @@ def test_another_server_is_listed() -> None:
 
 
 def test_who_doubts_has_the_list() -> None:
-    """Whatever the deltas say, which are not even asked for; they are followed from the next list on."""
+    """The deltas are not even requested; they are followed from the next list on."""
     one = following().anchored()
     one.asked.clear()
     one.listing.read(STARTED, in_doubt=True)
@@ -699,13 +723,35 @@ def test_a_delta_that_is_not_answered_beside_the_list_rests() -> None:
     assert one.asked == ["list", "delta"]
 
 
+@pytest.mark.parametrize("wants_proofs", [False, True])
+def test_a_delta_that_outweighs_the_list_rests(wants_proofs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under churn it repeats more than there is; who wants proofs of who left goes on with it."""
+    monkeypatch.setattr(registry_fetcher, "FEWEST_THAT_OUTWEIGH", 5)
+    one = following().anchored()
+    for number in range(8):
+        one.register(f"x{number}")
+        one.remove(f"x{number}")
+    one.wait(31)
+    one.read(wants_proofs=wants_proofs)
+    assert one.asked == ["delta"]
+    one.register("y")
+    one.wait(31)
+    found = one.read(wants_proofs=wants_proofs)
+    assert one.asked == ["delta" if wants_proofs else "list"]
+    assert "y" in [each.instance_id for each in found]
+    one.wait(windows.LIST_INTERVAL)
+    one.read(wants_proofs=wants_proofs)
+    assert one.asked == ["list", "delta"]
+
+
 @pytest.mark.parametrize("others", [(), ("http://other",)])
 def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]) -> None:
     """One that hears nothing from the others evicts what renews with them."""
     one = following().anchored()
     one.others = others
     told: list[tuple[str, str]] = []
-    one.listing.removals_seen = told.extend
+    evicted: list[tuple[str, str]] = []
+    one.listing.removals_seen, one.listing.evictions_seen = told.extend, evicted.extend
     one.register("c", leaseInfo={"durationInSecs": 30})
     one.wait(31)
     for instance_id in ("a", "b"):
@@ -715,6 +761,7 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
     one.wait(31)
     assert one.ids() == ["b"]
     assert sorted(set(told)) == [("RATING", "a")] + ([] if others else [("RATING", "c")])
+    assert sorted(set(evicted)) == ([("RATING", "c")] if others else [])
 
 
 def away(one: Following) -> None:
@@ -743,6 +790,28 @@ def test_who_left_while_the_server_was_away_is_told_of() -> None:
     one.wait(30)
     assert one.ids() == ["b", "c"]
     assert one.asked == ["delta"]
+
+
+@pytest.mark.parametrize("wants_proofs", [False, True])
+def test_who_deregistered_is_told_of_while_the_list_is_in_doubt(wants_proofs: bool) -> None:
+    """Of an eviction nobody knows yet whether another server has its renewals."""
+    one = following().anchored()
+    left: list[tuple[str, str]] = []
+    evicted: list[tuple[str, str]] = []
+    one.listing.removals_seen, one.listing.evictions_seen = left.extend, evicted.extend
+    one.register("c", leaseInfo={"durationInSecs": 30})
+    one.wait(31)
+    for instance_id in ("a", "b"):
+        one.send(ServerRequest("PUT", ("apps", "RATING", instance_id), headers=HEADERS))
+    one.cluster.servers[URL].registry.cancel("RATING", "c", replicated=False)
+    one.remove("a")
+    one.wait(31)
+    found = one.listing.read(one.started, in_doubt=True, wants_proofs=wants_proofs)
+    assert [each.instance_id for each in found] == ["b"]
+    assert left == ([("RATING", "a")] if wants_proofs else [])
+    assert evicted == ([("RATING", "c")] if wants_proofs else [])
+    one.delta_fails = [RegistryUnreachable("away", url=URL)]
+    assert one.listing.read(one.started, in_doubt=True, wants_proofs=wants_proofs) == found
 
 
 def test_who_came_back_after_the_outage_has_not_left() -> None:

@@ -61,7 +61,7 @@ class FakePeer:
 
 
 class FakePeers:
-    """What renewals use of Peers: plain renewals to any server, or batches to each."""
+    """The part of Peers that renewals use: plain renewals to any server, or batches to each."""
 
     def __init__(self, urls: Sequence[str] = ("http://one/eureka",), *, batches: bool = False) -> None:
         self.peers = tuple(FakePeer(url, self) for url in urls)
@@ -85,7 +85,7 @@ class FakePeers:
         self._lock = threading.Lock()
 
     def uses_batches(self, _leases: int) -> bool:
-        """Whether batches are used."""
+        """Return whether batches are used."""
         return self.batches
 
     def renew(self, renewed: Instance, turn: int) -> bool:
@@ -94,7 +94,7 @@ class FakePeers:
         return self.answer(renewed.key, None).status_code != 404
 
     def answer(self, key: Key, peer: FakePeer | None) -> ItemResponse:
-        """What became of one renewal."""
+        """Return the end of one renewal."""
         with self._lock:
             self.waiting += 1
             self.most_at_once = max(self.most_at_once, self.waiting)
@@ -119,7 +119,7 @@ class FakePeers:
 
 
 class Listening:
-    """Who is told of what renewals find out."""
+    """A listener of the renewals' findings."""
 
     def __init__(self) -> None:
         self.lost: list[tuple[Instance, Any]] = []
@@ -149,7 +149,7 @@ Start = Callable[..., Renewals]
 
 @pytest.fixture
 def listener() -> Listening:
-    """Who listens."""
+    """Return the listener."""
     return Listening()
 
 
@@ -256,7 +256,7 @@ def test_a_promise_that_becomes_shorter_is_kept(start: Start) -> None:
 
 
 def test_renewals_are_spread(start: Start) -> None:
-    """What was registered at once is not renewed at once."""
+    """Registrations of one moment are not renewed at one moment."""
     peers = FakePeers()
     renewals = start(peers, interval_seconds=1.0)
     for number in range(100):
@@ -435,7 +435,7 @@ def test_a_listener_that_fails_stops_nothing(start: Start, listener: Listening) 
 
 
 def test_new_contents_are_renewed_from_then_on(start: Start, listener: Listening) -> None:
-    """What is added again under its key goes on with its new contents, once an interval."""
+    """An instance added again under its key is renewed with its new contents, once an interval."""
     peers = FakePeers()
     renewals = start(peers)
     renewals.add(instance(), just_registered=True)
@@ -460,7 +460,7 @@ def test_many_are_renewed_in_batches_on_every_server(start: Start) -> None:
 
 
 def test_a_batch_is_no_larger_than_servers_send_each_other() -> None:
-    """Whatever is split: renewals, registrations or removals."""
+    """Renewals, registrations and removals are split alike."""
     assert [len(chunk) for chunk in chunks(range(600))] == [250, 250, 100]
 
 
@@ -543,7 +543,7 @@ def test_all_at_once(start: Start, batches: bool) -> None:
 
 @pytest.mark.parametrize("batches", [False, True])
 def test_some_soon(start: Start, batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What may have been removed by mistake is renewed once besides its turn, and nothing else is."""
+    """A possible removal by mistake is renewed once besides its turn, and nothing else is."""
     monkeypatch.setattr(windows, "REPLICATED", 0.1)
     peers = FakePeers(batches=batches)
     renewals = start(peers, interval_seconds=600)

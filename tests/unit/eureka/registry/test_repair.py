@@ -20,7 +20,7 @@ from eurekube_provider.eureka.registry.repair import CHUNK, MOST_ASKED, Repair
 from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.eureka.rules import Ownership
 from eurekube_provider.eureka.table import Table
-from eurekube_provider.eureka.uncached_reads import UncachedReads
+from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads
 from tests.unit.eureka.servers import (
     OWNER,
     STATUS,
@@ -55,10 +55,23 @@ def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -
         assert set(gone) == {removed.key}, number
 
 
+def test_who_is_beside_what_registered_itself_is_told_when_it_has_left() -> None:
+    """Known by an uncached read, so that the list is not believed and it is asked for."""
+    ours, itself = instance("pod"), replace(instance("itself"), metadata={})
+    servers, told = Holding(ours), Told()
+    registry = servers.registry()
+    registry.table.found(ours)
+    registry.table.found(itself)
+    registry.table.listener = told
+    registry.repair.settle([itself.key])
+    assert registry.table.get(itself.key) is None
+    assert told.owners == [OWNER]
+
+
 def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is dead leaves it, whatever else is not as it should be there."""
+    """Dead instances leave it all the same."""
     up, dead = instance("vm"), instance("dead")
     servers = Holding(up, dead)
     registry = servers.registry()
@@ -175,7 +188,7 @@ def test_an_out_of_service_after_a_pod_was_removed_with_ours_is_ours(monkeypatch
 
 
 def known_as_leaving(registry: EurekaRegistry, one: Instance) -> bool:
-    """Whether it is known with our mark."""
+    """Return whether it is known with our mark."""
     known = registry.table.get(one.key)
     return known is not None and known.is_leaving
 
@@ -268,7 +281,7 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     monkeypatch.setattr(
-        module, "read_many", lambda peer, some: {one.key: peer.read(*one.key) for one in some}
+        module, "read_many", lambda _, peer, some: {one.key: peer.read(*one.key) for one in some}
     )
     monkeypatch.setattr(module, "bring_level", lambda peer, some: [peer.register(one) for one in some])
     registry = servers.registry()
@@ -294,7 +307,7 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
 def test_beside_a_restart_a_server_that_kept_its_memory_tells_what_was_removed(
     held_on: tuple[int, ...], accepted_at: int, accepted_seconds_ago: float, stands: bool
 ) -> None:
-    """What it accepted lately, and holds no more, was removed; what it may have evicted is restored."""
+    """An instance that it accepted lately and lacks was removed; one that it may have evicted is restored."""
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     registry = servers.registry()
@@ -369,7 +382,7 @@ def test_what_is_removed_meanwhile_is_told_to_no_server_that_is_made_level(
         registry.instances.leaving(many[-1])
         registry.instances.gone(many[-1])
 
-    monkeypatch.setattr(module, "read_many", lambda _, some: {one.key: one for one in some})
+    monkeypatch.setattr(module, "read_many", lambda _, _peer, some: {one.key: one for one in some})
     monkeypatch.setattr(module, "bring_level", bring_level)
     registry.repair.missing(many, servers.peers[0])
     assert told == many[:-1]
@@ -398,6 +411,7 @@ class Scene:
         self.now = 10_000.0
         self.asked = 0
         self.chunks: list[int] = []
+        self.refused: set[Key] = set()
         self.runs_for = dict.fromkeys(self.held, windows.SERVER_SETTLED)
         self.looks = 0
         self.behind = 1
@@ -416,8 +430,9 @@ class Scene:
         self.looks += 1
         self.restarts.servers_behind = self.behind
 
-    def read(self, _: object, keys: list[Key]) -> UncachedReads:
+    def read(self, _: object, keys: list[Key], refused: Refused) -> UncachedReads:
         """The uncached reads of the servers that answer."""
+        refused.update((key, RegistryRejected("400")) for key in keys if key in self.refused)
         self.asked += len(keys)
         self.chunks.append(len(keys))
         if len(self.failures) == 2:
@@ -429,7 +444,7 @@ class Scene:
         return UncachedReads(by_url, {**self.failures})
 
     def is_gone(self) -> bool:
-        """Whether it is proved."""
+        """Return whether its removal is proved."""
         return self.repair.find_unlisted([KEY]).gone == {KEY}
 
 
@@ -446,12 +461,40 @@ def test_what_no_request_can_name_keeps_no_other_from_being_proved(scene: Scene)
     assert scene.asked == 1
 
 
+def test_what_a_server_refuses_to_tell_is_not_gone(scene: Scene) -> None:
+    """It counts as not held where it is read, and keeps no other from being proved."""
+    odd = ("REVIEW", "odd")
+    scene.refused = {odd}
+    assert scene.repair.find_unlisted([odd, KEY]).gone == {KEY}
+
+
+def test_a_delta_proves_the_end_of_what_no_request_can_name(scene: Scene) -> None:
+    """A server says which it deregistered, under whatever id."""
+    odd = ("REVIEW", "a/b")
+    scene.table.left([odd])
+    assert scene.repair.find_unlisted([odd]).gone == {odd}
+    assert scene.asked == 0
+
+
 def test_what_no_server_holds_is_gone(scene: Scene) -> None:
     """By the uncached read of each."""
     assert scene.is_gone()
     scene.held["two"] = HERE
     found = scene.repair.find_unlisted([KEY])
     assert (found.registered, found.gone) == ((HERE,), frozenset())
+
+
+def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None:
+    """An Eureka that never had it says the same; not where one of the servers said that it evicted it."""
+    assert scene.repair.find_unlisted([KEY]).absent == {KEY}
+    scene.table.evicted([KEY])
+    scene.now += windows.PROOFS_COUNTED
+    found = scene.repair.find_unlisted([KEY])
+    assert (found.gone == {KEY}, found.absent == frozenset()) == (True, True)
+    scene.now += windows.PROOF_KEPT + 0.1
+    assert scene.repair.find_unlisted([KEY]).absent == {KEY}
+    scene.table.left([KEY])
+    assert scene.repair.find_unlisted([KEY]).absent == frozenset()
 
 
 def test_a_server_that_does_not_answer_proves_nothing(scene: Scene) -> None:
@@ -480,7 +523,9 @@ def test_a_server_that_hung_is_waited_for() -> None:
 
 
 def test_a_server_is_looked_at_before_it_is_taken_to_be_alone(scene: Scene) -> None:
-    """What is asked over one connection all goes to one server; not each time, and not for nothing."""
+    """Requests over one connection all reach one server; the look is neither repeated nor done for
+    nothing.
+    """
     scene.behind = 2
     scene.runs_for["two"] -= 1
     assert not scene.is_gone()
@@ -516,7 +561,7 @@ def test_servers_are_asked_for_so_many_only(scene: Scene) -> None:
 
 
 def test_very_many_are_read_in_portions(scene: Scene) -> None:
-    """Which a server far away has read soon after one that is near; not once one of them is silent."""
+    """A server far away is read soon after a near one, but not once one of them is silent."""
     keys = [("REVIEW", str(number)) for number in range(2 * CHUNK + 1)]
     assert scene.repair.find_unlisted(keys).gone == set(keys)
     assert scene.chunks == [CHUNK, CHUNK, 1]
@@ -528,7 +573,7 @@ def test_very_many_are_read_in_portions(scene: Scene) -> None:
 
 
 def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -> None:
-    """What waits has its turn before what was asked for since; each of them stands on a server."""
+    """Earlier requests have their turn first; each stands on a server."""
     scene.held["two"] = HERE
     many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
     others = [("SMALL", str(number)) for number in range(10)]
@@ -543,7 +588,7 @@ def test_a_large_application_keeps_no_other_from_being_asked_for(scene: Scene) -
 
 @pytest.mark.parametrize("is_back", [True, False])
 def test_a_turn_is_not_kept_for_long(scene: Scene, *, is_back: bool) -> None:
-    """Who waits may never ask again, or be back."""
+    """The waiting one may never ask again, or be back."""
     many = [("LARGE", str(number)) for number in range(MOST_ASKED)]
     scene.repair.find_unlisted(many)
     scene.repair.find_unlisted([KEY])

@@ -15,7 +15,7 @@ from tests.unit.eureka.servers import Balanced, older, started_now
 
 
 def looked(servers: Balanced) -> tuple[RestartDetection, list[Peer]]:
-    """Whoever has looked at the servers some times, and the restarts that it noticed."""
+    """Look at the servers some times, and return the detector with the restarts that it noticed."""
     restarted: list[Peer] = []
     restarts = RestartDetection(servers, restarted.append)
     for _ in range(7):
@@ -42,7 +42,7 @@ class Sticky(Balanced):
         self.peers[0].status_and_close = self._status_and_close  # type: ignore[method-assign]
 
     def turn(self) -> int:
-        """Which server answers now."""
+        """Make another server answer."""
         return self.connections % len(self.servers)
 
     def _status_and_close(self) -> ServerStatus:

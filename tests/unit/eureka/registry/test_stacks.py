@@ -1,4 +1,4 @@
-"""Which registrations of stacks are renewed: not what was removed, though a list or a server has it still."""
+"""Stack registrations that are renewed: not what was removed, though a list or a server has it still."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_list_of_a_server_that_missed_a_removal_brings_back_nothing() -> None:
 def test_what_is_known_as_removed_stays_so_where_nothing_shows_any_more_that_servers_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What both held went away since."""
+    """Both instances went away since."""
     monkeypatch.setattr(windows, "LIST_LAG", -1.0)
     stale, shared = of_a_stack("stale"), instance("shared")
     servers = Holding(shared)
@@ -117,7 +117,7 @@ def test_what_is_known_costs_no_read() -> None:
 
 
 def test_only_what_names_this_operator_is_renewed_for_stacks() -> None:
-    """What names another one, or renews itself, is theirs to let lapse."""
+    """Instances that name another operator, or renew themselves, may lapse."""
     named = {
         name: replace(instance(name), metadata={"eurekube.owner": "stack/o/p/s/n", "eurekube.renewer": name})
         for name in ("operator", "another", "self")
@@ -136,7 +136,7 @@ def test_one_of_a_stack_that_cannot_be_read_keeps_no_other_from_being_renewed(
 
 
 def test_whether_servers_share_is_told_by_what_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever others have registered beside it."""
+    """Other instances beside it make no difference."""
     odd, shared, removed = instance("odd%"), instance("shared"), of_a_stack("removed")
     servers = Holding(odd, shared)
     servers.held[0][removed.key] = removed

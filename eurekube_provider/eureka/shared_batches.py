@@ -1,0 +1,91 @@
+"""Batches to a server that is alone, which the threads that write to it share.
+
+What comes while a request is under way goes together in the next one, and the server carries it out in the
+order in which it came. So a removal is looked at in one request and sent in the next, and both carry what
+others write meanwhile; nobody waits for more than the request that is under way.
+
+Several servers share none: what waits for one of them that is frozen may be undone by the time it is sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eurekube_provider.core.errors import RegistryRejected
+from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse
+from eurekube_provider.eureka.protocol.peer import Peer
+
+MOST_SHARED = 50
+"""More items are sent by themselves, at once: a request of their own costs an item little then."""
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """The items of one thread, and the answers to them.
+
+    :ivar turn: set when they were answered, or when the thread is to send what waits.
+    """
+
+    items: Sequence[bytes]
+    turn: threading.Event
+    answers: Sequence[ItemResponse] = ()
+    error: BaseException | None = None
+    is_shared: bool = False
+    is_over: bool = False
+
+
+class SharedBatches:
+    """The batches of one server, for any number of threads."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._lock = threading.Lock()
+        self._is_busy = False
+        self.waiting: deque[_Part] = deque()
+
+    def send(self, items: Sequence[bytes]) -> Sequence[ItemResponse]:
+        """Have the server carry out items, perhaps with others'; see :meth:`.Peer.batch`.
+
+        :returns: an answer for each, in their order.
+        """
+        if len(items) > MOST_SHARED:
+            return self._peer.batch(items)
+        mine = _Part(items, threading.Event())
+        with self._lock:
+            self.waiting.append(mine)
+            waits, self._is_busy = self._is_busy, True
+        if waits:
+            mine.turn.wait()
+        if not mine.is_over:
+            self._send_waiting()
+        if isinstance(mine.error, RegistryRejected) and mine.is_shared:
+            return self._peer.batch(items)  # what the server refuses may be another one's
+        if mine.error is not None:
+            raise mine.error
+        return mine.answers
+
+    def _send_waiting(self) -> None:
+        """Send what waits in one request, and have the first one that came meanwhile send the next."""
+        with self._lock:
+            parts, room = list[_Part](), MOST_ITEMS
+            while self.waiting and len(self.waiting[0].items) <= room:
+                parts.append(self.waiting.popleft())
+                room -= len(parts[-1].items)
+        try:
+            answers = iter(self._peer.batch([item for part in parts for item in part.items]))
+            for part in parts:
+                part.answers = [next(answers) for _ in part.items]
+        except BaseException as error:  # noqa: BLE001 - raised again for each of them, on its own thread
+            for part in parts:
+                part.error = error
+        with self._lock:
+            following = self.waiting[0] if self.waiting else None
+            self._is_busy = following is not None
+        if following is not None:
+            following.turn.set()
+        for part in parts:
+            part.is_over, part.is_shared = True, len(parts) > 1
+            part.turn.set()

@@ -1,0 +1,67 @@
+"""The progress of a call that changes many registrations, for a person who waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from eurekube_provider.runtime.clock import elapsed_seconds
+
+SHOWN_EVERY_SECONDS = 1.0
+"""The time between two sentences of which the second takes the first one's place."""
+
+SAID_EVERY_SECONDS = 10.0
+"""The time between two lines that stay."""
+
+_CURRENT: ContextVar[Progress | None] = ContextVar("progress", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The way in which a call's progress is told.
+
+    :ivar tell: tells a person a sentence.
+    :ivar interval_seconds: the time before the first sentence, and between two.
+    """
+
+    tell: Callable[[str], None]
+    interval_seconds: float = SAID_EVERY_SECONDS
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Have the changes of this thread's call told."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
+
+class SentChanges:
+    """The changes of a plan that were sent, told now and then; any thread may count.
+
+    :param total: how many changes the plan has.
+    """
+
+    def __init__(self, total: int, clock: Callable[[], float] = elapsed_seconds) -> None:
+        self._progress = _CURRENT.get()
+        self._total, self._clock, self._lock = total, clock, threading.Lock()
+        self._sent: Counter[str] = Counter()
+        self._told_at = clock()
+
+    def count(self, url: str, count: int) -> None:
+        """Count what a server answered to, and tell the count of the one that answered to the fewest."""
+        if self._progress is None:
+            return
+        with self._lock:
+            self._sent[url] += count
+            now = self._clock()
+            if now < self._told_at + self._progress.interval_seconds:
+                return
+            self._told_at = now
+            done = min(self._total, *self._sent.values())
+        self._progress.tell(f"{done:,} of {self._total:,} changes sent to Eureka")

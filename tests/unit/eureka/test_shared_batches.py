@@ -1,0 +1,122 @@
+"""The batches of several threads to a server that is alone: what goes at once, what together, who hears."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from eurekube_provider.core.errors import LeadershipLost, RegistryRejected
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.protocol.batch import MOST_ITEMS, ItemResponse
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.shared_batches import MOST_SHARED, SharedBatches
+from lab.waiting import wait_until
+
+SECONDS = 30.0
+
+
+class Server:
+    """Answers each item with the number that it is, once the gate is open; what it got is kept."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.got: list[list[int]] = []
+        self.error: BaseException | None = None
+        self.batches = SharedBatches(cast("Peer", self))
+        self._pool = ThreadPoolExecutor(32)
+
+    def send(self, *numbers: int) -> Future[Sequence[ItemResponse]]:
+        """Send items on a thread of its own, and return when they are on their way or wait."""
+        sent = len(self.got) + len(self.batches.waiting)
+        future = self._pool.submit(self.batches.send, [b"%d" % number for number in numbers])
+        wait_until(lambda: len(self.got) + len(self.batches.waiting) > sent, "it sent", SECONDS)
+        return future
+
+    def batch(self, items: Sequence[bytes]) -> list[ItemResponse]:
+        """Play :meth:`.Peer.batch`."""
+        self.got.append([int(item) for item in items])
+        self.gate.wait(SECONDS)
+        if self.error is not None:
+            raise self.error
+        if b"-1" in items:
+            raise RegistryRejected("a field that it does not know")
+        return [ItemResponse(int(item)) for item in items]
+
+
+@pytest.fixture
+def server() -> Server:
+    """A server that was asked nothing yet."""
+    return Server()
+
+
+def codes(future: Future[Sequence[ItemResponse]]) -> list[int]:
+    """Return what somebody was answered."""
+    return [answer.status_code for answer in future.result(SECONDS)]
+
+
+def test_what_comes_meanwhile_goes_together_in_its_order(server: Server) -> None:
+    """One request is under way, and each thread hears of its own items."""
+    sent = [server.send(1, 2), server.send(3), server.send(4, 5), server.send(6)]
+    server.gate.set()
+    assert [codes(one) for one in sent] == [[1, 2], [3], [4, 5], [6]]
+    assert server.got == [[1, 2], [3, 4, 5, 6]]
+
+
+def test_one_after_the_other_goes_at_once(server: Server) -> None:
+    """Nothing waits where nothing is under way."""
+    server.gate.set()
+    assert [codes(server.send(number)) for number in range(5)] == [[number] for number in range(5)]
+    assert server.got == [[number] for number in range(5)]
+
+
+def test_who_has_much_goes_at_once(server: Server) -> None:
+    """It is no longer than what it would wait for."""
+    first, large = server.send(1), server.send(*range(MOST_SHARED + 1))
+    assert len(server.got) == 2
+    server.gate.set()
+    assert (codes(first), codes(large)) == ([1], list(range(MOST_SHARED + 1)))
+
+
+def test_a_request_has_no_more_items_than_a_batch(server: Server) -> None:
+    """Items without room go with the next one."""
+    sent = [server.send(1), *(server.send(*range(MOST_SHARED)) for _ in range(7))]
+    server.gate.set()
+    assert [len(codes(one)) for one in sent] == [1, *[MOST_SHARED] * 7]
+    assert [len(request) for request in server.got] == [1, MOST_ITEMS, 2 * MOST_SHARED]
+
+
+def test_what_ends_a_request_is_raised_for_each_and_ends_no_other(server: Server) -> None:
+    """Each thread of the request hears of it; the next request is sent all the same."""
+    server.error = LeadershipLost("not sent")
+    sent = [server.send(number) for number in range(3)]
+    server.gate.set()
+    assert [one.exception(SECONDS) for one in sent] == [server.error] * 3
+    server.error = None
+    assert codes(server.send(7)) == [7]
+
+
+def test_what_a_server_refuses_fails_alone(server: Server) -> None:
+    """One item has it refuse the whole request; the others of that are sent once more, each by themselves."""
+    sent = [server.send(1), server.send(2), server.send(-1), server.send(3)]
+    server.gate.set()
+    assert [codes(sent[number]) for number in (0, 1, 3)] == [[1], [2], [3]]
+    assert isinstance(sent[2].exception(SECONDS), RegistryRejected)
+    assert server.got[:2] == [[1], [2, -1, 3]]
+    assert sorted(server.got[2:]) == [[-1], [2], [3]]
+
+
+def test_several_servers_share_no_request() -> None:
+    """A change that waits for a frozen one may be undone before it is sent; each gets its own at once."""
+    peers = Peers(Connection(("http://one:1/eureka", "http://two:1/eureka")))
+    sent: list[str] = []
+    servers = [cast("Peer", SimpleNamespace(batch=lambda _, name=name: sent.append(name))) for name in "ab"]
+    for server in servers:
+        peers.batch(server, [])
+    peers.close()
+    assert sent == ["a", "b"]

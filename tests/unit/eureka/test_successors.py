@@ -1,0 +1,230 @@
+"""Successors of an instance stand at each server before the last one leaves it, also across a split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import Outcome, plan
+from eurekube_provider.dev.eureka.cluster import EurekaCluster
+from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.connection import BatchMode, Connection
+from eurekube_provider.eureka.notes import Order
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.eureka.successors import refusal
+from eurekube_provider.eureka.table import Table
+from eurekube_provider.eureka.writer import Writer
+from tests.explore.world import World, owned
+from tests.unit.strategies import OURS
+
+NEAR, FAR = URLS = ("http://near/eureka", "http://far/eureka")
+STACKS = "stack/o/p/s/billing"
+WAYS = pytest.mark.parametrize("in_a_batch", [False, True], ids=["single", "batch"])
+
+
+def pod(name: str, owner: str = OURS) -> Instance:
+    """One of an application's instances."""
+    return Instance("rating", name, "10.0.0.1", "10.0.0.1", Port(8080), metadata={OWNER_KEY: owner})
+
+
+class TwoServers:
+    """Two servers of the model, and a writer that knows both."""
+
+    def __init__(self, cluster: EurekaCluster, world: World) -> None:
+        self.cluster, self.world = cluster, world
+        self.peers = Peers(Connection(URLS, mode=BatchMode.BATCH))
+        self.restart()
+
+    def restart(self) -> None:
+        """Remember nothing."""
+        self.peers.table = Table(lambda: self.cluster.clock.now_ms / 1000, URLS)
+        self.writer = Writer(self.peers)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.cluster.clock.advance(int(seconds * 1000))
+
+    def split(self) -> None:
+        """Have the servers tell each other nothing."""
+        self.cluster.cut = {(NEAR, FAR), (FAR, NEAR)}
+
+    def change(
+        self,
+        *added: Instance,
+        without: tuple[Instance, ...] = (),
+        owner: str = OURS,
+        in_a_batch: bool = False,
+    ) -> list[Exception]:
+        """Register some, then remove others; returns what did not go well."""
+        steps = plan(added, without, owner)
+        self.world.trace.clear()
+        if in_a_batch:
+            errors = self.writer.apply_together([Order(change, owner) for change in steps.changes])
+            return [error for error in errors if error is not None]
+        outcome: Outcome = self.writer.apply(steps, owner)
+        return [failure.error for failure in outcome.failures]
+
+    def up(self, url: str = FAR) -> set[str]:
+        """Return the instances that callers of a server find."""
+        instances = self.cluster.servers[url].registry.leases.get("RATING", {})
+        return {name for name, lease in instances.items() if lease.holder.status == "UP"}
+
+    def asked(self, url: str = FAR) -> list[str]:
+        """Return a server's requests: methods and last parts of paths."""
+        lines = [line.split() for line in self.world.trace if f" {url} " in line]
+        return [f"{words[0]} {words[2].rpartition('/')[2]}" for words in lines]
+
+
+@pytest.fixture
+def two() -> Iterator[TwoServers]:
+    """They hold one pod for long."""
+    cluster = EurekaCluster(URLS)
+    with owned(world := World(cluster)):
+        made = TwoServers(cluster, world)
+        assert not made.change(pod("old"))
+        made.wait(100)
+        yield made
+
+
+@pytest.mark.parametrize("seconds", [0, 5, 60], ids=str)
+def test_the_far_side_of_a_split_is_told_before_its_last_instance_goes(two: TwoServers, seconds: int) -> None:
+    """A removal reaches it at once, and a registration only with the renewals, some 70 s later."""
+    two.split()
+    assert not two.change(pod("new"))
+    two.wait(seconds)
+    assert two.up() == {"old"}
+    assert not two.change(without=(pod("old"),))
+    assert two.up() == {"new"}
+    assert two.up(NEAR) == {"new"}
+
+
+@WAYS
+def test_all_that_replaces_it_is_told(two: TwoServers, in_a_batch: bool) -> None:
+    """The callers of the far side would else all call one pod."""
+    news = [pod(f"new-{number}") for number in range(5)]
+    two.split()
+    assert not two.change(*news)
+    assert two.up() == {"old"}
+    assert not two.change(without=(pod("old"),), in_a_batch=in_a_batch)
+    assert two.up() == {one.instance_id for one in news}
+
+
+def test_one_plan_that_replaces_everything_leaves_nobody_without(two: TwoServers) -> None:
+    """Its registrations count before its removals run; the instances that go do not count."""
+    two.split()
+    assert not two.change(pod("old"), pod("older"))
+    two.wait(100)
+    assert not two.change(pod("new"), without=(pod("old"), pod("older")))
+    assert two.up() == {"new"}
+
+
+def test_servers_that_tell_each_other_cost_one_look(two: TwoServers) -> None:
+    """At each that was not seen to hold it; what was seen once is not looked for again."""
+    assert not two.change(pod("old"), pod("older"))
+    two.wait(100)
+    assert not two.change(pod("new"))
+    two.wait(2)
+    assert not two.change(without=(pod("older"),))  # another old one is left
+    assert two.asked() == ["GET older", "DELETE older"]
+    assert not two.change(without=(pod("old"),))
+    assert two.asked() == ["GET new", "GET old", "DELETE old"]
+    assert two.asked(NEAR) == ["GET old", "DELETE old"]  # it took the registration
+    assert not two.change(pod("newer"))
+    two.wait(1)
+    assert not two.change(pod("newest"))
+    two.wait(2)
+    assert not two.change(without=(pod("newest"),))
+    assert two.asked() == ["GET newest", "DELETE newest"]  # the others are older, and stand where it does
+    assert not two.change(without=(pod("new"),))
+    assert two.asked() == ["GET newer", "GET new", "DELETE new"]
+
+
+def test_a_renewal_shows_it_as_well(two: TwoServers) -> None:
+    """Then a removal looks for nothing."""
+    assert not two.change(pod("new"))
+    two.wait(2)
+    assert two.peers.renew(pod("new"), turn=1)
+    assert not two.change(without=(pod("old"),))
+    assert two.asked() == ["GET old", "DELETE old"]
+
+
+@WAYS
+def test_what_a_batch_registered_is_not_looked_for(two: TwoServers, in_a_batch: bool) -> None:
+    """It went to every server."""
+    two.split()
+    assert not two.change(pod("new"), in_a_batch=True)
+    assert not two.change(without=(pod("old"),), in_a_batch=in_a_batch)
+    assert "GET new" not in two.asked()
+    assert two.up() == {"new"}
+
+
+def test_an_instance_that_nothing_replaces_costs_nothing(two: TwoServers) -> None:
+    """It is removed everywhere, as is wanted."""
+    two.split()
+    assert not two.change(pod("new"))
+    assert not two.change(without=(pod("new"),))
+    two.change(without=(pod("old"),))
+    assert two.asked() == ["GET old", "DELETE old"]
+    assert two.up() == set()
+
+
+@WAYS
+def test_a_server_that_cannot_be_told_keeps_it_for_a_while(two: TwoServers, in_a_batch: bool) -> None:
+    """Somebody set the new one OUT_OF_SERVICE at the near side: nobody would lift that at the far one."""
+    two.split()
+    assert not two.change(pod("new"))
+    two.peers.peers[0].set_status(pod("new"), Status.OUT_OF_SERVICE)
+    [error] = two.change(without=(pod("old"),), in_a_batch=in_a_batch)
+    assert isinstance(error, RegistryRejected)
+    assert f"{FAR} holds none of what replaces it in RATING" in str(error)
+    assert (two.up(NEAR), two.up()) == (set(), {"old"})
+    assert len(two.change(without=(pod("old"),), in_a_batch=in_a_batch)) == 1
+    two.wait(windows.SUCCESSORS_TOLD)
+    assert not two.change(without=(pod("old"),), in_a_batch=in_a_batch)
+    assert two.up() == set()
+
+
+def test_a_server_that_does_not_answer_holds_up_nothing(two: TwoServers) -> None:
+    """It is not asked to remove anything either: it would lose its last one when it is back."""
+    assert not two.change(pod("new"))
+    two.cluster.down.add(FAR)
+    assert not two.change(without=(pod("old"),))
+    assert not [line for line in two.asked() if line.startswith("DELETE")]
+    assert two.up(NEAR) == {"new"}
+
+
+def test_a_stacks_run_tells_what_it_registered(two: TwoServers) -> None:
+    """It knows that nobody has removed it since; who renews for it does not, and tells nothing."""
+    two.split()
+    assert not two.change(pod("stack-old", STACKS), owner=STACKS)
+    for peer in two.peers.peers:
+        peer.register(pod("stack-old", STACKS))
+    two.wait(100)
+    two.restart()
+    assert not two.change(pod("stack-new", STACKS), owner=STACKS)
+    assert not two.change(without=(pod("stack-old", STACKS),), owner=STACKS)
+    assert two.up() == {"old", "stack-new"}
+    assert not two.change(pod("stack-newer", STACKS), owner=STACKS)
+    assert not two.change(without=(pod("old"),))
+    assert "stack-newer" not in two.up()
+
+
+def test_what_was_removed_meanwhile_replaces_nothing(two: TwoServers) -> None:
+    """Nor does what is on its way out, or not UP."""
+    two.split()
+    assert not two.change(pod("new"), replace(pod("down"), status=Status.DOWN))
+    assert not two.change(without=(pod("new"),))
+    assert not two.change(without=(pod("old"),))
+    assert two.asked() == ["GET old", "DELETE old"]
+
+
+def test_an_error_names_what_is_to_be_done() -> None:
+    """A server that does not answer is no refusal."""
+    silent, refused = RegistryUnreachable("silent"), RegistryRejected("refused")
+    assert refusal({"a": silent}) is None
+    assert refusal({"a": silent, "b": refused}) is refused
