@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -10,6 +10,7 @@ from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.objects import Object, conditions_of, is_ready, qualified
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise
+from eurekube_provider.core.wording import joined
 
 AUTO_ORDER = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP, Advertise.CLUSTER_IP)
 """The addresses that ``Auto`` tries, in order. Node ports and DNS names are taken only on request: the first
@@ -44,11 +45,16 @@ def service_address(
     advertise: Advertise,
     domain: str,
     nodes: Iterable[Object] | None,
+    ports: Collection[int] = (),
 ) -> Address | Problem:
     """Choose the address that callers of ``service`` use; for node ports the first of :func:`node_addresses`.
 
+    Of a Service of type LoadBalancer, ``Auto`` waits for the load balancer's address, or takes an external IP
+    that a person gave it: callers of a cluster IP would have to be moved as soon as there is one.
+
     :param domain: the cluster's DNS domain.
     :param nodes: the cluster's nodes, None as long as they have not been read.
+    :param ports: those that callers use; a load balancer that reports an error for one is of no use.
     """
     if advertise is Advertise.CLUSTER_DNS:
         metadata = service["metadata"]
@@ -57,24 +63,53 @@ def service_address(
     if advertise is Advertise.NODE_PORT:
         found = node_addresses(service, slices, nodes, most=1)
         return found if isinstance(found, Problem) else found[0][1]
-    order = AUTO_ORDER if advertise is Advertise.AUTO else (advertise,)
+    awaits_balancer = (service.get("spec") or {}).get("type") == "LoadBalancer"
+    order: Sequence[Advertise] = AUTO_ORDER if advertise is Advertise.AUTO else (advertise,)
+    if advertise is Advertise.AUTO and awaits_balancer:
+        order = (Advertise.LOAD_BALANCER, Advertise.EXTERNAL_IP)
     for kind in order:
-        address = _service_has(service, kind)
+        address = _service_has(service, kind, ports)
         if address:
             return Address.of(address)
     missing = f"no {_WHAT[order[-1]]}" if len(order) == 1 else "neither a load balancer's address nor an IP"
-    return Problem(
-        ConditionType.NO_ADDRESS,
-        f"Service {qualified(service)} has {missing}",
-        "use mode pod, or give it an address",
-    )
+    remedy = "use mode pod, or give it an address"
+    if awaits_balancer and order[0] is Advertise.LOAD_BALANCER:
+        missing = _balancer_problem(service, ports)
+        remedy = (
+            "wait for the load balancer; where none comes, use mode pod, or for callers in the cluster set"
+            " spec.advertise to ClusterIP"
+        )
+    return Problem(ConditionType.NO_ADDRESS, f"Service {qualified(service)} has {missing}", remedy)
 
 
-def _service_has(service: Object, kind: Advertise) -> str | None:
+def _balancer_problem(service: Object, ports: Collection[int]) -> str:
+    errors = [
+        f"port {port['port']}: {port['error']}"
+        for ingress in _ingresses(service)
+        for port in _failed_ports(ingress, ports)
+    ]
+    told = f" without an error of a port ({joined(errors)})" if errors else ""
+    return f"no load balancer's address in its status{told}"
+
+
+def _ingresses(service: Object) -> Sequence[Object]:
+    found: Sequence[Object] = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    return found
+
+
+def _failed_ports(ingress: Object, ports: Collection[int]) -> list[Object]:
+    """Return the ports among these for which a load balancer says why it has none."""
+    return [one for one in ingress.get("ports") or () if one.get("error") and one.get("port") in ports]
+
+
+def _service_has(service: Object, kind: Advertise, ports: Collection[int] = ()) -> str | None:
     spec = service.get("spec") or {}
     if kind is Advertise.LOAD_BALANCER:
-        ingresses = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
-        given = (item.get("ip") or item.get("hostname") for item in ingresses)
+        given = (
+            one.get("ip") or one.get("hostname")
+            for one in _ingresses(service)
+            if not _failed_ports(one, ports)
+        )
         return next((str(address) for address in given if address), None)
     if kind is Advertise.EXTERNAL_IP:
         return next(iter(spec.get("externalIPs") or ()), None)

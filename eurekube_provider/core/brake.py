@@ -6,7 +6,7 @@ is seen terminating before it goes; of a broken source's pods nobody sees that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -37,6 +37,10 @@ RELEASE_ANNOTATION = "eurekube.io/release-brake"
 
 
 _NOTHING_RECENT = RecentChanges()
+
+
+def _none_aside(_: Iterable[Instance]) -> Collection[str]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +105,15 @@ def judge(
     unix_now: float,
     *,
     is_repacked: bool = False,
+    ids_aside: Callable[[Iterable[Instance]], Collection[str]] = _none_aside,
 ) -> Braked:
     """Decide whether ``plan`` looks like the result of a broken source, and which changes must wait then.
 
     :param seen_terminating: whether an instance id's endpoint was seen terminating.
     :param now: seconds, of a clock that does not jump; ``unix_now`` is the time as people are told.
     :param is_repacked: whether the syncer's EndpointSlices are packed anew, see :class:`.mapping.Desired`.
+    :param ids_aside: asked for the ids of those among instances that are of a Service which is selected and
+        not meant. They may go since it is chosen otherwise, and not since anything happened to them.
     """
     came = frozenset(change.instance.key for change in plan.changes if brings(change))
     leaving = [change for change in plan.changes if takes_away(change)]
@@ -119,7 +126,9 @@ def judge(
     left_before, came_before = len(recent.left - left), len(recent.came - came)
     gone = count + left_before + recent.elsewhere
     lost = recent.elsewhere + max(0, count + left_before - arriving - came_before)
-    vanished = tuple(one for one in doubted if one.action is Action.DEREGISTER) if is_repacked else ()
+    vanished = tuple(one for one in doubted if one.action is Action.DEREGISTER)
+    ids = ids_aside([one.instance for one in vanished])
+    aside = tuple(one for one in vanished if one.instance.instance_id in ids)
     seconds = HOLD_SECONDS
     if takes_all(up, len(leaving), arriving):
         reason = f"all {up} instances would go"
@@ -127,7 +136,10 @@ def judge(
         reason = f"{count} of {up} instances would go"
     elif gone >= FEWEST and lost > history.operator_up * LARGEST_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {history.operator_up} instances would go within a minute"
-    elif vanished:
+    elif len(aside) > arriving + came_before:
+        doubted, count = (vanished if is_repacked else aside), len(aside)
+        reason = f"{count} of {up} instances would go, which are of other Services with the selected labels"
+    elif is_repacked and vanished:
         doubted, count, seconds = vanished, len(vanished), REPACK_SECONDS
         reason = f"{count} of {up} instances would go while EndpointSlices have different ports"
     else:
@@ -171,22 +183,22 @@ def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> s
 
 
 def takes_all(up: int, leaving: int, arriving: int) -> bool:
-    """Whether nothing would be left of several instances that are UP."""
+    """Return whether nothing would be left of several instances that are UP."""
     return up >= 2 and leaving >= up and not arriving
 
 
 def takes_most(up: int, doubted: int, arriving: int) -> bool:
-    """Whether so many would go, and so few come, that it is a large share of those that are UP."""
+    """Return whether so many would go, and so few come, that it is a large share of those that are UP."""
     return doubted >= FEWEST and doubted - arriving > up * LARGEST_SHARE_OF_SYNCER
 
 
 def counts(instance: Instance) -> bool:
-    """Whether an instance is more than a Service's address at one more node, as they come and go."""
+    """Return whether an instance is more than a Service's address at one more node, as they come and go."""
     return NODE_KEY not in instance.metadata
 
 
 def brings(change: Change) -> bool:
-    """Whether callers get an instance that they cannot use now."""
+    """Return whether callers get an instance that they cannot use now."""
     if not counts(change.instance):
         return False
     if change.action is Action.DEREGISTER or change.instance.status is not Status.UP:
@@ -195,7 +207,7 @@ def brings(change: Change) -> bool:
 
 
 def takes_away(change: Change) -> bool:
-    """Whether callers lose an instance that they can use now."""
+    """Return whether callers lose an instance that they can use now."""
     actual = change.actual
     if actual is None or actual.status is not Status.UP or not counts(actual):
         return False

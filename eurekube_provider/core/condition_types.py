@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+NOT_SERVED_YET = "AwaitingOperator"
+"""Reason of the condition Ready that the CRDs give to a custom resource that no operator has looked at."""
+
+PROGRESS = ("Reconciling", "Stalled")
+"""Conditions for tools that know no others."""
+
 
 class StatusCondition(StrEnum):
     """Types of conditions of one kind of object, in the order in which its status shows them.
@@ -14,7 +20,7 @@ class StatusCondition(StrEnum):
 
     @property
     def is_always_there(self) -> bool:
-        """Whether every status has it."""
+        """Return whether every status has it."""
         return self in ("Ready", "Synced")
 
 
@@ -40,23 +46,50 @@ class ConditionType(StatusCondition):
 
     CONFLICT = "Conflict"
     """An instance belongs to somebody else, and was left alone. Or another namespace has the application
-    or a VIP address already; then nothing is registered.
+    or a VIP address already, perhaps at zero instances: a syncer keeps a name as long as it exists. Then
+    nothing is registered.
     """
 
     SELF_REGISTERED = "SelfRegistered"
-    """The pod's own Eureka client registers it, too. The registration that came first stays. If Eureka's
-    lists, which are up to half a minute old, did not show it yet, both stay until that client is switched
-    off.
+    """The pod's own Eureka client registers it, too: at the pod's address, whatever the port, or with the
+    pod's name as id or host name. Where it came first, at the very address and port that the syncer would
+    register, it stays alone. At another port or address, such as loopback, both stand, since callers may need
+    the syncer's; and so they do if Eureka's lists, which are up to half a minute old, did not show it yet:
+    until that client is switched off, or until the Eureka lease of a dead pod that had the address ends.
+    """
+
+    DEAD_SELF_REGISTERED = "DeadSelfRegistered"
+    """A pod that registered itself is gone, and its registration is not: callers go on calling it until its
+    Eureka lease ends, in self-preservation for ever. With ``removeDeadSelfRegistered`` the operator removes
+    it once that is proved.
+    """
+
+    AMBIGUOUS_SERVICE = "AmbiguousService"
+    """The selector finds several Services whose ports or pods differ, and none is called as the
+    application. What is registered is kept, and of the others only pods of the same Service and port are
+    registered.
     """
 
     AMBIGUOUS_PORT = "AmbiguousPort"
     """There are several ports, and none is named in ``port``; the message names what there is."""
 
     NO_PORT = "NoPort"
-    """The port is not there; what is registered is kept."""
+    """None of the Service's EndpointSlices has the port, in mode service the Service has not; what is
+    registered is kept.
+    """
 
     NO_ADDRESS = "NoAddress"
-    """The address that ``advertise`` asks for is not there; what is registered is kept."""
+    """The address that ``advertise`` asks for is not there, or not yet; what is registered is kept."""
+
+    ENDPOINTS_LEFT_OUT = "EndpointsLeftOut"
+    """Endpoints of the Service cannot be instances, and the message says why: they lack the port that
+    callers use, or have a host name in place of an address. The others are registered all the same.
+    """
+
+    METADATA_LEFT_OUT = "MetadataLeftOut"
+    """Instances lack metadata, or their health check, that the spec takes from a port or an annotation: the
+    port is not there, or the value is none that Eureka's clients can read. They are registered all the same.
+    """
 
     LEASE_TOO_SHORT = "LeaseTooShort"
     """Twice ``durationSeconds`` is not longer than 17 s (a Lease of 15 s and one retry) and
@@ -64,13 +97,35 @@ class ConditionType(StatusCondition):
     registered all the same.
     """
 
+    NAME_NOT_RESERVED = "NameNotReserved"
+    """Nothing in the operator's settings gives the name to this namespace, and either others have instances
+    under it, such as machines that register themselves or a stack, so that callers come to both; or it is not
+    the name of the syncer's Service. The pods are registered all the same. Another cluster's syncers in a
+    namespace of this name are not meant.
+    """
+
     DRAIN_TOO_SHORT = "DrainTooShort"
     """The pods end while callers still call them: a rolling update loses calls. They are registered
     all the same.
     """
 
+    WAITING_FOR_CALLERS = "WaitingForCallers"
+    """Pods that declare the readiness gate ``eurekube.io/callers-know`` are not ready yet, since callers may
+    not know them, or cannot learn of them: the message says why. In each roll-out it is there for a while.
+    """
+
     PAUSED = "Paused"
     """``paused`` is true; the message counts the changes that wait."""
+
+    RECONCILING = "Reconciling"
+    """The spec is not carried out yet, and that may change by itself: kstatus and Flux wait. What only a
+    person can change counts as this for two minutes.
+    """
+
+    STALLED = "Stalled"
+    """Only a person can have the spec carried out, and two minutes have passed: kstatus and Flux call it
+    failed. The reason is that of the condition that says what is wrong.
+    """
 
 
 class RefreshCondition(StatusCondition):
@@ -87,6 +142,16 @@ class RefreshCondition(StatusCondition):
 
     PAUSED = "Paused"
     """``paused`` is true: nothing is run."""
+
+    RECONCILING = "Reconciling"
+    """The spec is not carried out yet, and that may change by itself: kstatus and Flux wait. What only a
+    person can change counts as this for two minutes.
+    """
+
+    STALLED = "Stalled"
+    """Only a person can have the spec carried out, and two minutes have passed: kstatus and Flux call it
+    failed. The reason is that of the condition that says what is wrong.
+    """
 
 
 class RefreshReason(StrEnum):
@@ -149,6 +214,9 @@ class Reason(StrEnum):
     NO_MATCHING_SERVICE = "NoMatchingService"
     """The selector finds no Service."""
 
+    EXTERNAL_NAME = "ExternalName"
+    """The Service is of type ExternalName, which has no endpoints and no address."""
+
     NAMESPACE_NOT_READ = "NamespaceNotRead"
     """The Services of the namespace have not been read yet; it passes by itself."""
 
@@ -157,6 +225,9 @@ class Reason(StrEnum):
 
     PODS_NOT_READ = "PodsNotRead"
     """The pods have not been read yet; it passes by itself."""
+
+    NOT_SERVED = "NotServed"
+    """No operator has looked at the syncer for longer than a lease: nobody renews what it has in Eureka."""
 
     INSTANCES_UP = "InstancesUp"
     """Ready, although not in sync."""

@@ -8,13 +8,19 @@ an instance that it has at a registry the first of these is true:
 it is wanted where it stands                it stays, and is brought up to date
 another syncer wants it                     it is given to that one, as it stands
 it ended: seen terminating, or without pod  it leaves
+another pod has its address                 it leaves
 what others want is not known yet           it stays
-it is wanted elsewhere                      it leaves once it stands there
+it is wanted elsewhere, or by another id    it leaves once it stands there
 it is not wanted                            it leaves
 ==========================================  =====================================================
 
-To leave is to lapse where the policy removes nothing. The brake may hold back what leaves and was not seen
-terminating.
+To leave is to lapse where the policy removes nothing, or the syncer is paused. The brake may hold back what
+leaves and was not seen terminating.
+
+A cluster may be called otherwise than it was. What the same syncer has under a former name is its own: it is
+given to it first, under the id that it has, and then one of these is true of it as well. What it has under
+another name of the cluster that nobody said is a former one is left as it is, and renewed for as long as it
+is in the way of what is wanted.
 """
 
 from __future__ import annotations
@@ -24,11 +30,24 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from eurekube_provider.core.brake import Braked, BrakeHistory, counts, judge
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.identity import without_cluster
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Key, Status
-from eurekube_provider.core.plan import Action, Change, Plan, Policy, Refusal, handover, plan
+from eurekube_provider.core.plan import (
+    Action,
+    Change,
+    Plan,
+    Policy,
+    Refusal,
+    eviction,
+    handover,
+    plan,
+    take_over,
+)
 from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.self_registered import SelfRegistration
 from eurekube_provider.core.syncer import OnTermination, Syncer
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 
@@ -63,6 +82,9 @@ class Leaves(Enum):
 
     ALL = "all"
     ENDED = "ended"
+    TAKEN = "taken"
+    """Of those that ended, the ones whose address another pod has by now."""
+
     NONE = "none"
 
 
@@ -73,6 +95,8 @@ class Rules:
     :ivar registers: whether what is wanted is registered and brought up to date.
     :ivar restores: whether what a registry forgot comes back as it stood.
     :ivar renews: whether what does not leave is renewed.
+    :ivar takes_over: whether what it has under a former name of the cluster is given to it.
+    :ivar lapses: whether what leaves is renewed no more, and not removed.
     """
 
     registers: bool = False
@@ -80,15 +104,17 @@ class Rules:
     restores: bool = False
     is_braked: bool = False
     renews: bool = True
+    takes_over: bool = True
+    lapses: bool = False
 
 
 RULES: Mapping[State, Rules] = {
     State.SERVED: Rules(registers=True, leaves=Leaves.ALL, is_braked=True),
     State.DOUBTFUL: Rules(registers=True, leaves=Leaves.ENDED, restores=True, is_braked=True),
-    State.PAUSED: Rules(restores=True),
+    State.PAUSED: Rules(leaves=Leaves.TAKEN, restores=True, lapses=True, takes_over=False),
     State.REFUSED: Rules(leaves=Leaves.ENDED, restores=True, is_braked=True),
     State.DELETED: Rules(leaves=Leaves.ALL, renews=False),
-    State.UNKNOWN: Rules(),
+    State.UNKNOWN: Rules(takes_over=False),
 }
 
 Place = tuple[str, Key]
@@ -126,6 +152,7 @@ class Situation:
     :ivar neighbours: by registry, everything under the applications that may be registered there.
     :ivar terminating: ids of held instances whose endpoints were seen terminating.
     :ivar ended: ids of held instances of whose pods the cluster has none any more.
+    :ivar taken: by id of held instances, the pod of another Service that has their address by now.
     :ivar forgotten: by registry, what it forgot, and whose endpoint is still ready.
     :ivar alike: other connections that lead to the servers of ``home``.
     :ivar doubts: other connections of which that is not known, with the reason; None where time will tell.
@@ -134,8 +161,15 @@ class Situation:
     :ivar heirs: what other syncers want of what this one gives up.
     :ivar is_awaited: whether what they want is not known yet.
     :ivar is_forced: whether a person wants the deleted syncer to go at once, whatever it leaves behind.
+    :ivar former: by registry, what the syncer has under former names of its cluster.
+    :ivar unclaimed: by registry, what it has under other names of its cluster of which nobody said that they
+        are former ones.
+    :ivar twins: what the syncer's pods registered themselves, by the key of what is desired.
+    :ivar removable: what pods registered themselves that are proved to be gone, and what may be removed for
+        that: the one exception to the rule that others' instances are left alone.
+    :ivar self_registered: what pods, gone or not, were seen to have registered themselves, and stands there.
+    :ivar notes: what a person should know of others' instances beside its own.
     :ivar now: seconds, of a clock that does not jump; ``unix_now`` is the time as people are told.
-    :ivar wanted: the keys of what is desired.
     """
 
     key: tuple[str, str]
@@ -151,6 +185,7 @@ class Situation:
     neighbours: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     terminating: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
+    taken: Mapping[str, str] = field(default_factory=dict)
     forgotten: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
     alike: frozenset[str] = frozenset()
     doubts: Mapping[str, RegistryError | None] = field(default_factory=dict)
@@ -159,37 +194,44 @@ class Situation:
     heirs: Mapping[Place, Heir] = field(default_factory=dict)
     is_awaited: bool = False
     is_forced: bool = False
+    former: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    unclaimed: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
+    twins: Mapping[Key, Instance] = field(default_factory=dict)
+    removable: Sequence[Instance] = ()
+    self_registered: tuple[SelfRegistration, ...] = ()
+    notes: tuple[Problem, ...] = ()
     brake: BrakeHistory = _NO_HISTORY
     now: float = 0.0
     unix_now: float = 0.0
-    wanted: frozenset[Key] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Note what is wanted, which every question is about."""
-        object.__setattr__(self, "wanted", frozenset([one.key for one in self.desired.instances]))
 
     @property
     def given_up(self) -> dict[str, list[Instance]]:
         """By registry, what other syncers may have: not wanted any more, and not seen terminating."""
         if RULES[self.state].leaves is not Leaves.ALL:
             return {}
-        found = {}
+        found, wanted = {}, self.desired.keys
         for name, there in self.held.items():
             is_at_home = name == self.home or name in self.alike or name in self.doubts
             instances = [*there, *(self.unlisted if name == self.home else ())]
             found[name] = [
                 one
                 for one in instances
-                if one.instance_id not in self.terminating and not (is_at_home and one.key in self.wanted)
+                if one.instance_id not in self.terminating and not (is_at_home and one.key in wanted)
             ]
         return found
 
     @property
     def may_leave(self) -> list[Instance]:
-        """The instances that are held and not wanted UP: of these it counts whether they ended."""
+        """The instances that it has and does not want UP: of these it counts whether they ended."""
         down = {one.key for one in self.desired.instances if one.status is not Status.UP}
-        up = self.wanted - down
-        return [one for there in self.held.values() for one in there if one.key not in up]
+        up = self.desired.keys - down
+        return [one for one in self.registered if one.key not in up]
+
+    @property
+    def registered(self) -> list[Instance]:
+        """All that the syncer has, by whatever name of its cluster."""
+        by_name = (self.held, self.former, self.unclaimed)
+        return [one for held in by_name for there in held.values() for one in there]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +240,22 @@ class RegistrySteps:
 
     :ivar registrations: these, updates, and changes of statuses.
     :ivar moves: removals of what stands at the registry that the syncer names.
+    :ivar takeovers: updates of what the syncer had under a former name of its cluster.
+    :ivar evictions: removals of what pods that are gone registered themselves: nobody else's are removed.
     :ivar lapses: what is renewed no more, and left to the registry to forget.
+    :ivar renewals: what it has under another name of its cluster, and is renewed all the same.
     :ivar refusals: what is left alone since somebody else's stands there; see :class:`~.plan.Plan`.
     """
 
+    takeovers: tuple[Change, ...] = ()
     handovers: tuple[Change, ...] = ()
     restores: tuple[Change, ...] = ()
     registrations: tuple[Change, ...] = ()
     removals: tuple[Change, ...] = ()
     moves: tuple[Change, ...] = ()
+    evictions: tuple[Change, ...] = ()
     lapses: tuple[Instance, ...] = ()
+    renewals: tuple[Instance, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     doubled: tuple[Refusal, ...] = ()
 
@@ -218,8 +266,9 @@ class RegistrySteps:
 
     @property
     def plan(self) -> Plan:
-        """All of it as one plan."""
-        return Plan((*self.handovers, *self.judged, *self.moves), self.refusals, self.doubled)
+        """All of it as one plan, without what is somebody else's."""
+        changes = (*self.takeovers, *self.handovers, *self.judged, *self.moves)
+        return Plan(changes, self.refusals, self.doubled)
 
     def without(self, held: frozenset[int]) -> RegistrySteps:
         """Return them without what the brake holds back, by identity."""
@@ -280,6 +329,7 @@ def decide(situation: Situation) -> Decision:
             situation.now,
             situation.unix_now,
             is_repacked=situation.desired.is_repacked,
+            ids_aside=situation.desired.ids_aside,
         )
         held = frozenset(map(id, brake.changes))
         at = {name: steps.without(held) if held else steps for name, steps in at.items()}
@@ -288,8 +338,10 @@ def decide(situation: Situation) -> Decision:
         waits.append(HEIR_POLL_SECONDS)
     if situation.doubts or _is_moving(situation, home):
         waits.append(TOLD_WITHIN_SECONDS)
-    is_in_the_way = bool(differing.refusals or differing.doubled)
-    if situation.state is State.REFUSED or is_in_the_way or situation.desired.is_unread:
+    is_in_the_way = bool(differing.refusals or differing.doubled or any(situation.unclaimed.values()))
+    is_in_the_way |= any(one.reason == ConditionType.DEAD_SELF_REGISTERED for one in situation.notes)
+    # Nobody tells a paused syncer which other pods get an address.
+    if situation.state is State.REFUSED or waiting or is_in_the_way or situation.desired.is_unread:
         waits.append(RECHECK_SECONDS)
     error = situation.unread
     if error is None and situation.policy is Policy.SYNC:
@@ -337,24 +389,39 @@ class _Draft:
         neighbours = situation.neighbours.get(name, ())
         restores: tuple[Change, ...] = ()
         if self.rules.restores and (lost := situation.forgotten.get(name, ())):
-            back = [one for one in lost if not (self.rules.registers and one.key in situation.wanted)]
+            back = [one for one in lost if not (self.rules.registers and one.key in situation.desired.keys)]
             restores = plan(back, neighbours, situation.owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
+        former = situation.former.get(name, ()) if self.rules.takes_over else ()
         registered = _NOTHING
         if self.rules.registers and is_home and situation.syncer is not None:
+            desired = situation.desired
+            if taken_over := {one.key for one in former}:
+                left = tuple(one for one in desired.instances if one.key not in taken_over)
+                desired = replace(desired, instances=left)
             registered = plan_of_syncer(
-                situation.syncer, situation.desired, situation.held[name], neighbours, situation.owner
+                situation.syncer,
+                desired,
+                situation.held[name],
+                neighbours,
+                situation.owner,
+                situation.twins,
             )
         given, leaving, moved = self._sorted(name, is_home=is_home)
         lapses: tuple[Instance, ...] = ()
-        if situation.policy is Policy.UPSERT_ONLY and situation.state is not State.DELETED:
+        keeps_all = situation.policy is Policy.UPSERT_ONLY and situation.state is not State.DELETED
+        if keeps_all or self.rules.lapses:
             lapses, leaving, moved = (*leaving, *moved), [], []
+        evicts = is_home and situation.state is State.SERVED and situation.policy is Policy.SYNC
         return RegistrySteps(
+            take_over(former, situation.owner).changes if former else (),
             handover(given).changes if given else (),
             restores,
             tuple(change for change in registered.changes if change.action is not Action.DEREGISTER),
             plan((), leaving, situation.owner).changes if leaving else (),
             plan((), moved, situation.owner).changes if moved else (),
+            tuple(eviction(one) for one in situation.removable) if evicts else (),
             lapses,
+            self._renewed(name),
             registered.refusals,
             registered.doubled,
         )
@@ -366,33 +433,73 @@ class _Draft:
         what leaves since it stands at home. The rest stays.
         """
         situation, leaves = self.situation, self.rules.leaves
+        wanted = situation.desired.keys
         given: list[tuple[Instance, Instance]] = []
         leaving: list[Instance] = []
         moved: list[Instance] = []
+        stand_here: frozenset[tuple[str, str, str]] | None = None
         home = () if is_home else situation.held.get(situation.home, ())
         at_home = {one.key for one in home} if situation.held[name] else set[Key]()
         is_here = is_home or name in situation.alike
         may_be_here = is_here or name in situation.doubts
         for one in situation.held[name] if leaves is not Leaves.NONE else ():
-            is_wanted = one.key in situation.wanted
-            if (is_wanted and may_be_here) or (is_here and self._is_shown(one)):
+            is_wanted = one.key in wanted
+            is_taken = one.instance_id in situation.taken
+            if is_taken and leaves is not Leaves.ALL and not self.rules.registers:
+                leaving.append(one)  # also where the next pod of a StatefulSet has its name
+                continue
+            if leaves is Leaves.TAKEN or (is_wanted and may_be_here) or (is_here and self._is_shown(one)):
                 continue
             if leaves is Leaves.ALL and (name, one.key) in situation.heirs:
                 given.append((situation.heirs[name, one.key].wants, one))
-            elif one.instance_id in situation.terminating or one.instance_id in situation.ended:
+            elif is_taken or one.instance_id in situation.terminating or one.instance_id in situation.ended:
                 leaving.append(one)
             elif leaves is Leaves.ENDED or situation.is_awaited:
                 continue
             elif not is_wanted:
-                leaving.append(one)
+                if stand_here is None:
+                    stand_here = self._wanted_and_up(name) if is_home else frozenset()
+                (moved if _endpoint(one) in stand_here else leaving).append(one)
             elif one.key in at_home:
                 moved.append(one)
         if is_home and not situation.is_awaited:
             leaving += [one for one in situation.unlisted if (name, one.key) not in situation.heirs]
         return given, leaving, moved
 
+    def _renewed(self, name: str) -> tuple[Instance, ...]:
+        """Return what is renewed though it is not the syncer's by name: nothing that ended, and where it is
+        known what is wanted, only the same endpoints.
+        """
+        situation = self.situation
+        left = situation.unclaimed.get(name, ())
+        if not self.rules.takes_over:
+            left = (*left, *situation.former.get(name, ()))
+        if not left or not self.rules.renews:
+            return ()
+
+        wanted = set(map(_endpoint, situation.desired.instances))
+        return tuple(
+            one
+            for one in left
+            if one.instance_id not in situation.terminating
+            and one.instance_id not in situation.ended
+            and one.instance_id not in situation.taken
+            and (_endpoint(one) in wanted or situation.state is not State.SERVED)
+        )
+
+    def _wanted_and_up(self, name: str) -> frozenset[tuple[str, str, str]]:
+        """Return the endpoints that are UP at a registry as they are wanted: one more id is too many."""
+        held, wanted = self.situation.held[name], self.situation.desired.keys
+        up = (one for one in held if one.key in wanted and one.status is Status.UP)
+        return frozenset(map(_endpoint, up))
+
     def _is_shown(self, one: Instance) -> bool:
         """Return whether an instance stays until its endpoint is gone, as OUT_OF_SERVICE."""
         syncer = self.situation.syncer
         is_kept = syncer is not None and syncer.on_termination is OnTermination.OUT_OF_SERVICE
         return is_kept and self.rules.registers and one.instance_id in self.situation.desired.terminating
+
+
+def _endpoint(one: Instance) -> tuple[str, str, str]:
+    """Return the endpoint of an instance, by whatever name of the cluster."""
+    return one.application, without_cluster(one.instance_id), one.ip_address

@@ -49,10 +49,20 @@ class Drain:
                 raise ConfigurationError(f"drain: {field.name} must be seconds from 0 on, not {value!r}")
 
     @property
+    def caches_seconds(self) -> float:
+        """The age that all caches between a server's registry and the callers may have together."""
+        caches = self.server_cache_seconds, self.client_fetch_seconds, self.load_balancer_cache_seconds
+        return math.fsum(caches)
+
+    @property
     def forgotten_after_seconds(self) -> int:
         """The time from the removal in Eureka until the last caller has forgotten the instance."""
-        caches = self.server_cache_seconds, self.client_fetch_seconds, self.load_balancer_cache_seconds
-        return math.ceil(math.fsum((*caches, self.replication_seconds)))
+        return math.ceil(self.caches_seconds + self.replication_seconds)
+
+    @property
+    def known_after_seconds(self) -> int:
+        """The time from when every server shows an instance until the last caller knows it."""
+        return math.ceil(self.caches_seconds + self.margin_seconds)
 
     @property
     def prestop_seconds(self) -> int:
@@ -82,3 +92,7 @@ class Drain:
                 f"drain: a process needs at least 1 second to end after SIGTERM, not {shutdown_seconds!r}"
             )
         return self.prestop_seconds + shutdown_seconds
+
+
+QUICK = Drain(server_cache_seconds=3, client_fetch_seconds=5, load_balancer_cache_seconds=2)
+"""Caches with which callers learn of a change within 10 s, at more requests to Eureka."""

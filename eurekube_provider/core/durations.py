@@ -9,7 +9,7 @@ BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What was observed up to a moment.
+    """Observed durations up to a moment.
 
     :param counts: how many were at most each of :data:`BOUNDS_SECONDS` and above the one before; the last
         one, how many were longer than all of them.

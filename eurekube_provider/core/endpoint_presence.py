@@ -8,15 +8,14 @@ from ipaddress import ip_address
 
 from eurekube_provider.core.identity import endpoint_of
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object, is_ready, service_of
+from eurekube_provider.core.objects import Object, is_ready, is_terminating, pod_of, service_of
 
 
-def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str) -> list[Instance]:
+def restorable(lost: Iterable[Instance], slices: Iterable[Object]) -> list[Instance]:
     """Return the instances whose endpoint is in the cluster, ready and at the same address, as they stood.
 
     :param slices: the EndpointSlices as they are now. For the instance of a whole Service any ready endpoint
         of it will do.
-    :param cluster: the name that stands in the ids.
     """
     left = [one for one in lost if not one.is_leaving]
     if not left:
@@ -32,7 +31,7 @@ def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str)
                 serving.add((namespace, service))
 
     def is_there(one: Instance) -> bool:
-        name, namespace = endpoint_of(one.instance_id, cluster)
+        name, namespace = endpoint_of(one.instance_id)
         service, mark, _ = name.partition(".svc")
         if (namespace, name, one.ip_address) in ready:
             return True
@@ -42,13 +41,12 @@ def restorable(lost: Iterable[Instance], slices: Iterable[Object], cluster: str)
     return [replace(one, status=Status.UP) if one.is_overridden else one for one in left if is_there(one)]
 
 
-def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str) -> list[Instance]:
+def vanished(held: Collection[Instance], slices: Iterable[Object]) -> list[Instance]:
     """Return pods that stand in no slice by name or address, while fellow pods of their application still do.
 
     Where none does, the source may be broken. Whole Services, and endpoints that are no pods, are left aside.
 
     :param slices: all of the namespaces in question.
-    :param cluster: the name that stands in the ids.
     """
     items = list(slices)
     pods = pods_of(items)
@@ -60,12 +58,48 @@ def vanished(held: Collection[Instance], slices: Iterable[Object], cluster: str)
     found: list[Instance] = []
     siblings: set[tuple[str, str]] = set()
     for one in held:
-        name, namespace = endpoint_of(one.instance_id, cluster)
+        name, namespace = endpoint_of(one.instance_id)
         if (namespace, name) in pods:
             siblings.add((namespace, one.application))
         elif is_pod(name) and not {(namespace, name), (namespace, one.ip_address)} & names:
             found.append(one)
-    return [one for one in found if (endpoint_of(one.instance_id, cluster)[1], one.application) in siblings]
+    return [one for one in found if (endpoint_of(one.instance_id)[1], one.application) in siblings]
+
+
+def taken_addresses(
+    held: Iterable[Instance], own: Iterable[Object], slices: Iterable[Object]
+) -> dict[str, tuple[str, str]]:
+    """Return by id the pods, of other Services, to which addresses of held instances' pods went.
+
+    Kubernetes gives an address to one pod at a time: a ready endpoint of another pod proves that the
+    instance's is gone. It proves nothing where two endpoints share the address, as those of pods in their
+    node's network do, nor of endpoints without a pod. Another pod of the same Service serves its callers.
+
+    :param own: the EndpointSlices of the Services that the instances are of.
+    :param slices: all that are known.
+    :returns: namespace and name of each such pod.
+    """
+    pods = {
+        one.instance_id: (namespace, name, one.ip_address)
+        for one in held
+        for name, namespace in [endpoint_of(one.instance_id)]
+        if is_pod(name)
+    }
+    siblings = pods_of(own)
+    addresses = {address for _, _, address in pods.values()}
+    live: dict[str, dict[tuple[str, str], bool]] = {}
+    for namespace, endpoint, _ in _endpoints(slices):
+        if endpoint["addresses"][0] in addresses and not is_terminating(endpoint):
+            there = live.setdefault(endpoint["addresses"][0], {})
+            place = (namespace, pod_of(endpoint))
+            there[place] = there.get(place, False) or is_ready(endpoint)
+    found: dict[str, tuple[str, str]] = {}
+    for instance_id, (namespace, name, address) in pods.items():
+        if len(live.get(address, {})) == 1:
+            ((place, ready),) = live[address].items()
+            if ready and place[1] and place != (namespace, name) and place not in siblings:
+                found[instance_id] = place
+    return found
 
 
 def _endpoints(slices: Iterable[Object]) -> Iterator[tuple[str, Object, Object]]:

@@ -1,4 +1,4 @@
-"""Which status a stack's registration is sent with, and what marks it as ours and not a person's.
+"""The status of a stack's registration, and the mark that tells an enforced status from a person's.
 
 A stack's registration begins UP and leaves its status to people, unless its program enforces one. The mark
 :data:`~eurekube_provider.core.identity.ENFORCED_KEY` is written before the status and goes after it: whatever
@@ -46,7 +46,9 @@ def being_lifted(have: Instance | None, status: Status | None) -> Status | None:
 
 
 def has_another_status(enforce: Status | None, have: Instance | None) -> bool:
-    """Whether registering alone does not bring the status about, or another server may hold a former one."""
+    """Return whether registering alone does not bring the status about, or another server may hold a former
+    one.
+    """
     if have is None:
         return enforce is Status.OUT_OF_SERVICE
     status = status_to_reach(enforce, have)
@@ -54,7 +56,7 @@ def has_another_status(enforce: Status | None, have: Instance | None) -> bool:
 
 
 def sent_first(want: Instance, enforce: Status | None, have: Instance | None) -> Instance:
-    """What to register before the status is set or cleared, where registering does not do that.
+    """Return the registration that must precede the setting or clearing of the status, where there is one.
 
     A status of ours that stands until then, and the one that is to come, are both marked: whatever dies in
     between, neither passes for a person's. The mark of the first goes after its status has gone.
@@ -105,5 +107,7 @@ def as_it_may_stand(want: Instance, enforce: Status | None, held: Instance) -> I
 
 
 def _may_be_out_elsewhere(enforce: Status | None, have: Instance) -> bool:
-    """Whether a drain was undone but at a server that was away: our mark stays until that one was asked."""
+    """Return whether a drain was undone but at a server that was away: our mark stays until that one was
+    asked.
+    """
     return have.is_leaving and have.status is Status.UP and enforce is not Status.OUT_OF_SERVICE

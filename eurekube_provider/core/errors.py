@@ -33,6 +33,10 @@ class ConfigurationError(EurekubeError):
     """A setting is missing or wrong. Raised before anything was tried."""
 
 
+class FileUnreadable(ConfigurationError):
+    """A file that a setting names is not on this machine, or cannot be read."""
+
+
 class InvalidInstance(EurekubeError, ValueError):
     """A desired instance cannot be registered.
 
@@ -76,7 +80,7 @@ class OwnershipConflict(EurekubeError):
 
 
 class SomeFailed(EurekubeError):
-    """Some of many registrations that were changed together failed; the message names each, and why."""
+    """Some of many registrations that were changed together failed; the message names the first, and why."""
 
 
 class DrainInterrupted(EurekubeError):

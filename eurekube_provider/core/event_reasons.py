@@ -25,6 +25,16 @@ class SyncerEvent(StrEnum):
     """
 
 
+class PodEvent(StrEnum):
+    """Reasons of Events about a pod that declares the readiness gate."""
+
+    GATE_OPENED = "GateOpened"
+    """The gate opened: callers know the pod, or there is no reason to wait for them."""
+
+    GATE_WAITS = "GateWaits"
+    """The pod waits, and somebody has to do something: Eureka is away, or the syncer is paused or refused."""
+
+
 class MirrorEvent(StrEnum):
     """Reasons of Events about an EurekaMirror."""
 

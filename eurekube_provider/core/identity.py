@@ -103,6 +103,14 @@ class Cluster:
         parsed = parse_owner(owner)
         return parsed if isinstance(parsed, ClusterOwner) and parsed.cluster == self.name else None
 
+    def is_called_otherwise(self, owner: str | None, uid: str | None) -> bool:
+        """Return whether a syncer of this cluster, under another name of the cluster, is an owner.
+
+        :param uid: the cluster's UID as the instance's metadata have it.
+        """
+        name = cluster_of(owner)
+        return name is not None and name != self.name and bool(self.uid) and uid == self.uid
+
 
 def parse_owner(text: str | None) -> ClusterOwner | StackOwner | None:
     """Read an owner back from metadata; None for what is no owner of ours."""
@@ -121,7 +129,7 @@ def cluster_of(owner: str | None) -> str | None:
 
 
 def are_of_one_stack(one: str | None, other: str | None) -> bool:
-    """Whether both owners are resources of the same stack."""
+    """Return whether both owners are resources of the same stack."""
     first, second = parse_owner(one), parse_owner(other)
     return (
         isinstance(first, StackOwner)
@@ -157,12 +165,31 @@ def pod_instance_id(pod: str, namespace: str, cluster: str, application: str, po
     return f"{pod}.{namespace}.{cluster}:{application.lower()}:{port}"
 
 
-def endpoint_of(instance_id: str, cluster: str) -> tuple[str, str]:
-    """Return the pod (or address) and the namespace of an id that :func:`pod_instance_id` made."""
+def endpoint_of(instance_id: str) -> tuple[str, str]:
+    """Return the pod (or address) and the namespace of an id that :func:`pod_instance_id` made.
+
+    The cluster's name, which has no dot, may be one that the cluster had when the instance was registered.
+    """
     # From the end, since the address of an endpoint without a pod may have colons of its own.
-    place = instance_id.rsplit(":", 2)[0].removesuffix(f".{cluster}")
-    pod, _, namespace = place.rpartition(".")
-    return pod, namespace
+    place = instance_id.rsplit(":", 2)[0].rsplit(".", 2)
+    return (place[0], place[1]) if len(place) == 3 else ("", "")
+
+
+def place_mark(application: str, cluster: str) -> str:
+    """Return the part that all ids of an application have which were made with this name of the cluster."""
+    return f".{cluster}:{application.lower()}:"
+
+
+def without_cluster(instance_id: str) -> str:
+    """Return an id without the cluster's name: it is the same for one endpoint under all names."""
+    place, *rest = instance_id.rsplit(":", 2)
+    return ":".join([place.rpartition(".")[0], *rest])
+
+
+def with_cluster(instance_id: str, cluster: str) -> str:
+    """Return the id that an endpoint has under another name of the cluster."""
+    place, *rest = instance_id.rsplit(":", 2)
+    return ":".join([f"{place.rpartition('.')[0]}.{cluster}", *rest])
 
 
 def service_instance_id(service: str, namespace: str, cluster: str, application: str, port: int) -> str:

@@ -13,13 +13,16 @@ class Liveness:
     """The liveness of one loop that runs on a thread.
 
     :param age_seconds: since it last made progress; 0 for a loop that only waits for work.
-    :param longest_seconds: beyond this age it is stuck, and a restart would help.
+    :param longest_seconds: beyond this age it is stuck, and a restart may help.
+    :param renewed: how many Eureka leases its registry renewed within the last minute; None for a loop that
+        has nothing to do with renewals.
     """
 
     name: str
     is_alive: bool
     age_seconds: float = 0.0
     longest_seconds: float = math.inf
+    renewed: int | None = None
 
     @property
     def problem(self) -> str:
@@ -34,8 +37,19 @@ class Liveness:
         return ""
 
 
+def restart_reasons(loops: Iterable[Liveness]) -> list[str]:
+    """Return why the process must be restarted, a sentence for each loop that is stuck; empty for no reason.
+
+    While a process still renews, only a renewing loop of its is a reason: the fault that has another one
+    stuck may keep the next process from starting, and everything would lapse that this one holds.
+    """
+    known = list(loops)
+    still_renews = any(loop.renewed for loop in known)
+    return [loop.problem for loop in known if loop.problem and (loop.renewed is not None or not still_renews)]
+
+
 class _Thread(Protocol):
-    """What a loop's thread tells of itself."""
+    """A loop's thread, and its progress."""
 
     name: str
 
@@ -44,7 +58,7 @@ class _Thread(Protocol):
         """The number of the thread; None before it was started."""
 
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
+        """Return whether the thread runs."""
 
 
 def liveness_of(

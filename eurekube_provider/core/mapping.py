@@ -5,11 +5,14 @@ A problem with one object never hides the others: what can be mapped is, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
 
+from eurekube_provider.core.address_families import in_first_family
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
-from eurekube_provider.core.condition_types import Reason
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import InvalidInstance
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
@@ -17,59 +20,106 @@ from eurekube_provider.core.identity import (
     NODE_KEY,
     OWNER_KEY,
     Cluster,
+    endpoint_of,
     metadata_key,
     node_instance_id,
+    place_mark,
     pod_instance_id,
     service_instance_id,
+    without_cluster,
 )
-from eurekube_provider.core.mapping_cache import NOT_MAPPED, MappingCache, SliceMapping
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.mapping_cache import NOT_MAPPED, MappingCache, SliceMapping, ZoneAndPorts
+from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.networks import check_address
 from eurekube_provider.core.objects import (
     Object,
+    endpoint_name,
+    is_external_name,
     is_packed_by_kubernetes,
     is_ready,
     is_terminating,
+    pod_of,
+    publishes_not_ready,
     qualified,
-    service_of,
 )
-from eurekube_provider.core.ports import Ports, choose_ports
+from eurekube_provider.core.ports import Ports, choose_ports, chosen_ports, with_further_ports
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Syncer
-from eurekube_provider.core.text import check_instance_id, check_metadata
+from eurekube_provider.core.service_choice import choose_services
+from eurekube_provider.core.syncer import Advertise, Mode, NotReady, PortReference, Syncer
+from eurekube_provider.core.text import check_instance_id, check_metadata, value_problem
+from eurekube_provider.core.wording import counted
 
 LabelsOfPod = Callable[[str], Mapping[str, str]]
 """The labels of a pod by its name; none for one that is not known."""
 
-_CERTAIN = frozenset({Reason.NO_MATCHING_SERVICE})
+_CERTAIN = frozenset({Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME})
 """Problems that leave no doubt about what is desired."""
 
 UNREAD = frozenset({Reason.NAMESPACE_NOT_READ, Reason.NODES_NOT_READ, Reason.PODS_NOT_READ})
 """Problems that end by themselves as soon as something was read."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Desired:
     """The instances that a syncer wants in Eureka, and what could not be mapped.
 
     :param terminating: ids of endpoints that were seen on their way out; they are not among ``instances``.
     :param is_repacked: whether what is in no EndpointSlice may be on its way to another one, since those of
         one Service have different ports: if those are changed, Kubernetes packs one after the other anew.
+    :param left_out: sentences on endpoints of the Services that cannot be instances.
+    :param metadata_left_out: sentences on metadata, or health checks, that instances lack.
+    :param has_endpoints: whether the Services have endpoints that are not on their way out.
+    :param standing: by the place that ids name (:func:`.identity.endpoint_of`), the status of a whole Service
+        whose address or port is not known: if it is registered, callers must not call what is not ready.
+    :param aside: the Services that are selected and not meant, with their EndpointSlices.
+    :param undecided: where nobody can tell which Service is meant, what each would be, the smallest first,
+        and last those that publish whatever is not ready; see :func:`as_what_stands`.
     """
 
     instances: tuple[Instance, ...] = ()
     problems: tuple[Problem, ...] = ()
     terminating: frozenset[str] = frozenset()
     is_repacked: bool = False
+    left_out: tuple[str, ...] = ()
+    has_endpoints: bool = False
+    standing: Mapping[tuple[str, str], Status] = field(default_factory=dict)
+    aside: tuple[tuple[Object, Sequence[Object]], ...] = field(default=(), compare=False)
+    undecided: tuple[tuple[Instance, ...], ...] = ()
+    metadata_left_out: tuple[str, ...] = ()
 
-    @property
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        """The keys of :attr:`instances`."""
+        return frozenset([one.key for one in self.instances])
+
+    @cached_property
     def is_in_doubt(self) -> bool:
-        """Whether more may be desired than ``instances``: what is registered is kept then."""
+        """Return whether more may be desired than ``instances``: what is registered is kept then."""
         return any(problem.reason not in _CERTAIN for problem in self.problems)
 
-    @property
+    @cached_property
     def is_unread(self) -> bool:
-        """Whether something that the syncer needs has not been read yet."""
+        """Return whether something that the syncer needs has not been read yet."""
         return any(problem.reason in UNREAD for problem in self.problems)
+
+    def ids_aside(self, instances: Iterable[Instance]) -> frozenset[str]:
+        """Return the ids of those that are endpoints, or the whole, of a Service that is not meant."""
+        if not self.aside:
+            return frozenset()
+        endpoints = {
+            (endpoint_name(endpoint), port.get("port"))
+            for _, slices in self.aside
+            for one in slices
+            for endpoint in one.get("endpoints") or ()
+            for port in one.get("ports") or ()
+        }
+        wholes = {f"{service['metadata']['name']}.svc" for service, _ in self.aside}
+        found = set()
+        for one in instances:
+            name, _ = endpoint_of(one.instance_id)
+            if name in wholes or (name, one.port.number) in endpoints:
+                found.add(one.instance_id)
+        return frozenset(found)
 
 
 def desired_instances(
@@ -91,42 +141,137 @@ def desired_instances(
         :attr:`Syncer.needs_nodes` or :attr:`Syncer.needs_pods` says so.
     :param mapped: what was mapped before, which is brought up to date.
     """
-    selected = {one["metadata"]["name"]: one for one in services if syncer.selector.selects(one)}
+    selected = [one for one in services if syncer.selector.selects(one)]
     if not selected:
         sentence = f"no Service in namespace {syncer.selector.namespace} {syncer.selector.describe()}"
         return Desired(problems=(Problem(Reason.NO_MATCHING_SERVICE, sentence),))
     if syncer.needs_pods and labels_of_pod is None:
         sentence = "the labels of the pods have not been read yet: nothing is changed before"
         return Desired(problems=(Problem(Reason.PODS_NOT_READ, sentence),))
-    by_service: dict[str, list[Object]] = {name: [] for name in selected}
-    for endpoint_slice in slices:
-        name = service_of(endpoint_slice)
-        if name in by_service:
-            by_service[name].append(endpoint_slice)
-    instances: dict[str, Instance] = {}
-    problems: dict[Problem, None] = {}
-    terminating: set[str] = set()
-    is_repacked = False
+    choice = choose_services(syncer, selected, slices)
     if mapped is not None:
-        mapped.forget_others(map(qualified, selected.values()))
-    for name, service in sorted(selected.items()):
-        if syncer.mode is Mode.POD:
-            part = _pod_instances(syncer, service, by_service[name], cluster, labels_of_pod, mapped)
+        mapped.forget_others(map(qualified, choice.services))
+    parts: list[Desired] = []
+    for service in choice.services:
+        slices = choice.slices_of(service)
+        if is_external_name(service):
+            parts.append(_nothing_of(service))
+        elif syncer.mode is Mode.POD:
+            parts.append(_pod_instances(syncer, service, slices, cluster, labels_of_pod, mapped))
         else:
-            part = _service_instance(syncer, service, by_service[name], cluster, nodes)
-        if len(selected) == 1:
-            return part
+            parts.append(_service_instance(syncer, service, slices, cluster, nodes))
+    if choice.problem is not None:
+        has_endpoints = _has_endpoints(choice.meant_slices)
+        pairs = zip(choice.services, parts, strict=True)
+        by_width = sorted(pairs, key=lambda one: _width(one[0], one[1].instances))
+        undecided = tuple(part.instances for _, part in by_width)
+        return Desired(problems=(choice.problem,), has_endpoints=has_endpoints, undecided=undecided)
+    desired = parts[0] if len(parts) == 1 else _together(parts)
+    if not choice.aside:
+        return desired
+    return replace(desired, aside=tuple((one, choice.slices_of(one)) for one in choice.aside))
+
+
+def as_what_stands(desired: Desired, held: Iterable[Instance]) -> Desired:
+    """Return what is desired with the endpoints of each Service of which one is registered at the same port.
+
+    If nobody can tell which Service is meant, nothing new is registered. A pod that replaces another one is
+    not new: without it, the next rolling update would leave nothing. A Service counts if something stands
+    that no smaller one has: that of all pods brings no preview's along.
+
+    :param held: what the syncer has.
+    """
+    if not desired.undecided:
+        return desired
+    there = {(one.key[0], without_cluster(one.instance_id)) for one in held}
+    found: dict[str, Instance] = {}
+    for instances in desired.undecided:
+        numbers = {
+            one.port.number
+            for one in instances
+            if one.instance_id not in found and (one.key[0], without_cluster(one.instance_id)) in there
+        }
+        for one in instances:
+            if one.port.number in numbers:
+                found.setdefault(one.instance_id, one)
+    return replace(desired, instances=tuple(found.values()), undecided=())
+
+
+def _width(service: Object, instances: Sequence[Instance]) -> tuple[bool, int]:
+    """Return what puts a Service after those that say more of what is registered: the fewer, the more."""
+    return publishes_not_ready(service), len(instances)
+
+
+def _together(parts: Sequence[Desired]) -> Desired:
+    """Return what several Services over the same pods want: a pod that one of them calls ready is UP."""
+    instances: dict[str, Instance] = {}
+    terminating = frozenset[str]().union(*(part.terminating for part in parts))
+    for part in parts:
         for instance in part.instances:
-            # Two Services over one pod: a pod that is ready for one of them can be called.
             other = instances.get(instance.instance_id)
             if other is None or other.status is not Status.UP:
                 instances[instance.instance_id] = instance
-        problems.update(dict.fromkeys(part.problems))
-        terminating |= part.terminating
-        is_repacked |= part.is_repacked
-    for instance_id in terminating:
-        instances.pop(instance_id, None)
-    return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating), is_repacked)
+    return Desired(
+        tuple(one for one in instances.values() if one.instance_id not in terminating),
+        tuple(dict.fromkeys(problem for part in parts for problem in part.problems)),
+        terminating,
+        any(part.is_repacked for part in parts),
+        tuple(dict.fromkeys(sentence for part in parts for sentence in part.left_out)),
+        any(part.has_endpoints for part in parts),
+        metadata_left_out=tuple(dict.fromkeys(said for part in parts for said in part.metadata_left_out)),
+    )
+
+
+def _nothing_of(service: Object) -> Desired:
+    """Return what is wanted of a Service that is a name alone.
+
+    Kubernetes leaves its EndpointSlices behind, and nothing looks after them.
+    """
+    target = (service.get("spec") or {}).get("externalName")
+    sentence = f"Service {qualified(service)} is a name for {target} alone, without endpoints and address"
+    return Desired(problems=(Problem(Reason.EXTERNAL_NAME, sentence),))
+
+
+def _has_endpoints(slices: Iterable[Object]) -> bool:
+    return any(
+        not is_terminating(endpoint)
+        for endpoint_slice in slices
+        for endpoint in endpoint_slice.get("endpoints") or ()
+    )
+
+
+def under_held_ids(desired: Desired, held: Iterable[Instance], cluster: str) -> Desired:
+    """Return what is desired under the ids that it has in Eureka, whatever the cluster was called then.
+
+    An instance keeps its id while its endpoint lives. Under another one it would stand there twice for a
+    while, or not at all.
+
+    :param held: what the syncer has, also under former names of the cluster.
+    :param cluster: its name. What stands under an id of this one keeps that.
+    """
+    marks: dict[str, str] = {}
+    there, former = list(held), set[Key]()
+    for one in there:
+        mark = marks.get(one.application)
+        if mark is None:
+            mark = marks[one.application] = place_mark(one.application, cluster)
+        if mark not in one.instance_id:
+            former.add(one.key)
+    if not former:  # as nearly always, of thousands at each reconcile
+        return desired
+    ids = {(name, without_cluster(id_)): id_ for name, id_ in former}
+    taken = {one.key for one in there} - former
+
+    def renamed(one: Instance) -> Instance:
+        id_ = None if one.key in taken else ids.get((one.key[0], without_cluster(one.instance_id)))
+        return one if id_ is None else replace(one, instance_id=id_)
+
+    ended = {without_cluster(one) for one in desired.terminating}
+    return replace(
+        desired,
+        instances=tuple(map(renamed, desired.instances)),
+        terminating=desired.terminating | {id_ for _, id_ in former if without_cluster(id_) in ended},
+    )
 
 
 def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
@@ -144,19 +289,39 @@ def leaving(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
     ]
 
 
+def standing(desired: Desired, actual: Iterable[Instance]) -> list[Instance]:
+    """Return registered instances of a Service whose address or port is not known, with the status of today.
+
+    All else of them is kept.
+    """
+    found = []
+    for one in actual:
+        place, namespace = endpoint_of(one.instance_id)
+        status = next(
+            (
+                status
+                for (service, of), status in desired.standing.items()
+                if of == namespace and f"{place}.".startswith(f"{service}.")
+            ),
+            None,
+        )
+        if status is not None:
+            found.append(replace(one, status=status))
+    return found
+
+
 def _pod_instances(
     syncer: Syncer,
     service: Object,
-    slices: list[Object],
+    slices: Sequence[Object],
     cluster: Cluster,
     labels_of_pod: LabelsOfPod | None,
     mapped: MappingCache | None,
 ) -> Desired:
-    family = _address_type(service, slices)
-    common = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
+    common, unfit = _metadata_of_service(syncer, service)
     reads_pods = labels_of_pod is not None and bool(syncer.metadata_from_pod_labels)
-    where = qualified(service)
-    context = (syncer, cluster, common)
+    where, port = qualified(service), _port_by_service(syncer, service)
+    context = (syncer, cluster, common, port)
     known, before_by_zone = mapped.of(where, context) if mapped is not None and not reads_pods else ({}, {})
     fixed = _fixed_metadata(syncer, cluster)
     by_zone = dict(before_by_zone)  # thousands of instances share a handful of these
@@ -164,9 +329,8 @@ def _pod_instances(
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
     parts: dict[str, tuple[Object, SliceMapping]] = {}
-    for endpoint_slice in slices:
-        if endpoint_slice.get("addressType", "IPv4") != family or not endpoint_slice.get("endpoints"):
-            continue
+    addressed, left_out = in_first_family(service, slices)
+    for endpoint_slice in addressed:
         name = endpoint_slice["metadata"]["name"]
         before = known.get(name)
         if before is not None and before[0] is endpoint_slice:
@@ -174,7 +338,16 @@ def _pod_instances(
         else:
             known_part = before[1] if before is not None else NOT_MAPPED
             part = _slice_instances(
-                syncer, endpoint_slice, where, cluster, common, fixed, by_zone, labels_of_pod, known_part
+                syncer,
+                port if is_packed_by_kubernetes(endpoint_slice) else syncer.port,
+                endpoint_slice,
+                where,
+                cluster,
+                common,
+                fixed,
+                by_zone,
+                labels_of_pod,
+                known_part,
             )
         parts[name] = (endpoint_slice, part)
         if instances.keys().isdisjoint(part.instances):
@@ -190,26 +363,89 @@ def _pod_instances(
     if mapped is not None and not reads_pods:
         mapped.keep(where, context, parts, by_zone)
     ports = [one.get("ports") for one, _ in parts.values() if is_packed_by_kubernetes(one)]
-    # Else what is not ready is missing, too, and must go at once.
-    is_repacked = syncer.not_ready is NotReady.DOWN and any(one != ports[0] for one in ports)
-    return Desired(tuple(instances.values()), tuple(problems), frozenset(terminating), is_repacked)
+    are_different = any(one != ports[0] for one in ports)
+    lacking = [one for one in problems if one.reason == ConditionType.NO_PORT]
+    others = [one for one in problems if one.reason != ConditionType.NO_PORT]
+    if lacking and any(part.ports for _, part in parts.values()):
+        # Of another application behind the Service, say.
+        left_out += _without_port(where, port, parts.values())
+        problems = dict.fromkeys(others)
+    elif lacking and port != syncer.port:
+        problems = dict.fromkeys([_no_pod_has(port, where), *others])
+    return Desired(
+        tuple(instances.values()),
+        tuple(problems),
+        frozenset(terminating),
+        # With Remove, what is not ready is missing, too, and must go at once.
+        syncer.not_ready is NotReady.DOWN and are_different,
+        tuple(left_out),
+        bool(instances) or _has_endpoints(slices),
+        metadata_left_out=(*_without_further_ports(where, parts.values()), *unfit),
+    )
+
+
+def _port_by_service(syncer: Syncer, service: Object) -> PortReference | None:
+    """Return the port that a syncer means: of several of its Service's, that named ``http``.
+
+    An EndpointSlice has those alone that its pods have, and its only one may be another.
+    """
+    if syncer.port is not None or syncer.secure_port is not None:
+        return syncer.port
+    chosen = chosen_ports((service.get("spec") or {}).get("ports"), None, None, "")
+    is_http = not isinstance(chosen, Problem) and chosen[0] is not None and chosen[0].get("name") == "http"
+    return "http" if is_http and len((service.get("spec") or {}).get("ports") or ()) > 1 else None
+
+
+def _no_pod_has(port: PortReference | None, service: str) -> Problem:
+    """Say that none has the port which the Service alone names."""
+    return Problem(
+        ConditionType.NO_PORT,
+        f"Service {service} has a TCP port {port}, and none of its EndpointSlices has it",
+        f"give the pods the port {port}, or name in spec.port the one that callers use",
+    )
+
+
+def _without_port(
+    service: str, port: PortReference | None, parts: Collection[tuple[Object, SliceMapping]]
+) -> list[str]:
+    """Say how many endpoints lack the port that callers use."""
+    served = {endpoint_name(endpoint) for one, part in parts if part.ports for endpoint in one["endpoints"]}
+    count = sum(
+        not is_terminating(endpoint) and endpoint_name(endpoint) not in served
+        for one, part in parts
+        if not part.ports
+        for endpoint in one["endpoints"]
+    )
+    wanted = f"the TCP port {port}" if port is not None else "a TCP port"
+    return [f"{counted(count, 'endpoint')} of Service {service} without {wanted}"] if count else []
+
+
+def _without_further_ports(service: str, parts: Collection[tuple[Object, SliceMapping]]) -> list[str]:
+    """Say which metadata and health checks instances lack, since their EndpointSlices lack the port."""
+    lacking = [part.ports.missing for _, part in parts if part.ports is not None and part.instances]
+    named = dict.fromkeys(name for missing in lacking for name in missing)
+    every = {name: all(name in missing for missing in lacking) for name in named}
+    return [f"{name} of {'the' if every[name] else 'some'} endpoints of Service {service}" for name in named]
 
 
 def _slice_instances(
     syncer: Syncer,
+    port: PortReference | None,
     endpoint_slice: Object,
     service: str,
     cluster: Cluster,
     common: Mapping[str, str],
     fixed: Mapping[str, str],
-    by_zone: dict[str, Mapping[str, str]],
+    by_zone: dict[ZoneAndPorts, Mapping[str, str]],
     labels_of_pod: LabelsOfPod | None,
     before: SliceMapping,
 ) -> SliceMapping:
     where = f"EndpointSlice {qualified(endpoint_slice)} of Service {service}"
-    ports = choose_ports(endpoint_slice.get("ports"), syncer.port, syncer.secure_port, where)
+    ports = choose_ports(endpoint_slice.get("ports"), port, syncer.secure_port, where)
     if isinstance(ports, Problem):
         return SliceMapping({}, {ports: None}, frozenset())
+    ports = with_further_ports(ports, endpoint_slice.get("ports"), syncer)
+    of_ports = dict(ports.metadata)
     instances: dict[str, Instance] = {}
     problems: dict[Problem, None] = {}
     terminating: set[str] = set()
@@ -224,8 +460,7 @@ def _slice_instances(
                 endpoints[id(endpoint)] = same
             continue
         address = endpoint["addresses"][0]
-        target = endpoint.get("targetRef") or {}
-        pod = target["name"] if target.get("kind") == "Pod" and target.get("name") else None
+        pod = pod_of(endpoint)
         name = pod or address
         instance_id = pod_instance_id(
             name,
@@ -246,11 +481,12 @@ def _slice_instances(
             check_instance_id(instance_id)
             if pod and labels_of_pod is not None and syncer.metadata_from_pod_labels:
                 of_pod = _labels_as_metadata(syncer.metadata_from_pod_labels, labels_of_pod(pod))
-                metadata: Mapping[str, str] = _metadata(zone, {**common, **of_pod}, fixed)
-            elif zone in by_zone:
-                metadata = by_zone[zone]
+                metadata: Mapping[str, str] = _metadata(zone, {**common, **of_pod, **of_ports}, fixed)
+            elif (zone, ports.metadata) in by_zone:
+                metadata = by_zone[zone, ports.metadata]
             else:
-                metadata = by_zone[zone] = _metadata(zone, common, fixed)
+                metadata = _metadata(zone, {**common, **of_ports}, fixed)
+                by_zone[zone, ports.metadata] = metadata
             instance = _instance(syncer, instance_id, Address.of(address), ports, metadata, is_up=ready)
             instances[instance_id] = instance
             endpoints[id(endpoint)] = (endpoint, instance)
@@ -262,30 +498,33 @@ def _slice_instances(
 def _service_instance(
     syncer: Syncer,
     service: Object,
-    slices: list[Object],
+    slices: Sequence[Object],
     cluster: Cluster,
     nodes: Iterable[Object] | None,
 ) -> Desired:
     has_ready_endpoint = any(
         is_ready(endpoint) for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
     )
-    if not has_ready_endpoint and syncer.not_ready is NotReady.REMOVE:
-        return Desired()
-    places = _places(syncer, service, slices, cluster, nodes)
-    if isinstance(places, Problem):
-        return Desired(problems=(places,))
+    has_endpoints = has_ready_endpoint or _has_endpoints(slices)
+    offered, registered = (service.get("spec") or {}).get("ports"), _registered_number(syncer)
     ports = choose_ports(
-        (service.get("spec") or {}).get("ports"),
-        syncer.port,
-        syncer.secure_port,
-        f"Service {qualified(service)}",
-        "nodePort" if syncer.advertise is Advertise.NODE_PORT else "port",
+        offered, syncer.port, syncer.secure_port, f"Service {qualified(service)}", registered
     )
-    if isinstance(ports, Problem):
-        return Desired(problems=(ports,))
-    names = (syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number)
+    places = _places(syncer, service, slices, cluster, nodes, ports)
+    problem = next((one for one in (places, ports) if isinstance(one, Problem)), None)
     name = service["metadata"]["name"]
-    labels = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
+    if problem is not None and problem.reason not in UNREAD:
+        # Not removed with Remove either: nobody could register it again as soon as an endpoint is ready.
+        status = Status.UP if has_ready_endpoint else Status.DOWN
+        place = (f"{name}.svc", syncer.selector.namespace)
+        return Desired(problems=(problem,), has_endpoints=has_endpoints, standing={place: status})
+    if not has_ready_endpoint and syncer.not_ready is NotReady.REMOVE:
+        return Desired(has_endpoints=has_endpoints)
+    if isinstance(places, Problem) or isinstance(ports, Problem):
+        return Desired(problems=(problem,) if problem else (), has_endpoints=has_endpoints)
+    ports = with_further_ports(ports, offered, syncer, registered)
+    names = (syncer.selector.namespace, cluster.name, syncer.application, ports.plain.number)
+    common, unfit = _metadata_of_service(syncer, service)
     instances = []
     try:
         for number, (node, address) in enumerate(places):
@@ -295,22 +534,38 @@ def _service_instance(
             )
             marks = {NODE_KEY: node} if number else {}
             check_instance_id(instance_id)
-            metadata = _metadata("", labels, {**_fixed_metadata(syncer, cluster), **marks})
+            fixed = {**_fixed_metadata(syncer, cluster), **marks}
+            metadata = _metadata("", {**common, **dict(ports.metadata)}, fixed)
             instances.append(
                 _instance(syncer, instance_id, address, ports, metadata, is_up=has_ready_endpoint)
             )
     except InvalidInstance as error:
-        return Desired(problems=(Problem(Reason.INVALID_INSTANCE, f"Service {qualified(service)}: {error}"),))
-    return Desired(tuple(instances))
+        problem = Problem(Reason.INVALID_INSTANCE, f"Service {qualified(service)}: {error}")
+        return Desired(problems=(problem,), has_endpoints=has_endpoints)
+    lacking = [f"{missing} of Service {qualified(service)}" for missing in ports.missing]
+    return Desired(tuple(instances), has_endpoints=has_endpoints, metadata_left_out=(*lacking, *unfit))
+
+
+def _registered_number(syncer: Syncer) -> Literal["port", "nodePort"]:
+    """Return which number of a Service's port is registered, in mode service."""
+    return "nodePort" if syncer.advertise is Advertise.NODE_PORT else "port"
 
 
 def _places(
-    syncer: Syncer, service: Object, slices: list[Object], cluster: Cluster, nodes: Iterable[Object] | None
+    syncer: Syncer,
+    service: Object,
+    slices: Sequence[Object],
+    cluster: Cluster,
+    nodes: Iterable[Object] | None,
+    ports: Ports | Problem,
 ) -> tuple[tuple[str, Address], ...] | Problem:
     """List the addresses of a whole Service; with node ports each with the name of its node."""
+    if syncer.address:
+        return (("", Address.of(syncer.address)),)
     if syncer.advertise is Advertise.NODE_PORT:
         return node_addresses(service, slices, nodes, most=syncer.nodes)
-    address = service_address(service, slices, syncer.advertise, cluster.domain, nodes)
+    numbers = frozenset() if isinstance(ports, Problem) else ports.enabled
+    address = service_address(service, slices, syncer.advertise, cluster.domain, nodes, numbers)
     return address if isinstance(address, Problem) else (("", address),)
 
 
@@ -323,9 +578,10 @@ def _instance(
     *,
     is_up: bool,
 ) -> Instance:
+    check_address(address.ip_address)
     plain = f"http://{address.host_name}:{ports.plain.number}"
     secure = f"https://{address.host_name}:{ports.secure.number}" if ports.secure.enabled else ""
-    health = syncer.health_check_path
+    health, secure_health = _health_check_urls(syncer, address, ports)
     return Instance(
         application=syncer.application,
         instance_id=instance_id,
@@ -340,8 +596,21 @@ def _instance(
         lease=syncer.lease,
         home_page_url=f"{secure or plain}{syncer.home_page_path}",
         status_page_url=f"{secure or plain}{syncer.status_page_path}" if syncer.status_page_path else "",
-        health_check_url=f"{plain}{health}" if health and ports.plain.enabled else "",
-        secure_health_check_url=f"{secure}{health}" if health and secure else "",
+        health_check_url=health,
+        secure_health_check_url=secure_health,
+    )
+
+
+def _health_check_urls(syncer: Syncer, address: Address, ports: Ports) -> tuple[str, str]:
+    """Return the URLs of the health check by http and by https; empty where there is none."""
+    plain, secure = (port.number if port.enabled else 0 for port in (ports.plain, ports.secure))
+    if syncer.health_check_port is not None:
+        scheme, number = ports.health or ("", 0)
+        plain, secure = number * (scheme == "http"), number * (scheme == "https")
+    path = syncer.health_check_path
+    return (
+        f"http://{address.host_name}:{plain}{path}" if path and plain else "",
+        f"https://{address.host_name}:{secure}{path}" if path and secure else "",
     )
 
 
@@ -357,16 +626,20 @@ def _metadata(zone: str, labels: Mapping[str, str], fixed: Mapping[str, str]) ->
     return metadata
 
 
+def _metadata_of_service(syncer: Syncer, service: Object) -> tuple[dict[str, str], list[str]]:
+    """Return the metadata that a Service's labels and annotations give, and say which annotation cannot."""
+    found = _labels_as_metadata(syncer.metadata_from_labels, service["metadata"].get("labels"))
+    unfit = []
+    annotations = service["metadata"].get("annotations") or {}
+    for key, annotation in syncer.metadata_from_annotations.items():
+        value = annotations.get(annotation)
+        if value and (problem := value_problem(value)):
+            unfit.append(f"{key} of Service {qualified(service)}, whose annotation {annotation} {problem}")
+        elif value:
+            found[key] = value
+    return found, unfit
+
+
 def _labels_as_metadata(wanted: Iterable[str], labels: Mapping[str, str] | None) -> dict[str, str]:
     """Return the labels that have a value, under their metadata keys; Eureka knows no empty value."""
     return {metadata_key(label): value for label in wanted if (value := (labels or {}).get(label))}
-
-
-def _address_type(service: Object, slices: list[Object]) -> str:
-    """Choose one address family, the Service's first if possible: a dual-stack pod is one instance."""
-    families = (service.get("spec") or {}).get("ipFamilies") or ()
-    offered = [str(endpoint_slice.get("addressType", "IPv4")) for endpoint_slice in slices]
-    for family in (*families, "IPv4", "IPv6"):
-        if family in offered:
-            return str(family)
-    return "IPv4"

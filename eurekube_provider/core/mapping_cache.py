@@ -32,7 +32,10 @@ MOST_ZONES = 64
 """How many zones of a Service's endpoints have their metadata kept."""
 
 SliceMappings = Mapping[str, tuple[Object, SliceMapping]]
-MetadataByZone = Mapping[str, Mapping[str, str]]
+ZoneAndPorts = tuple[str, tuple[tuple[str, str], ...]]
+"""A zone, and the metadata that ports give."""
+
+MetadataByZone = Mapping[ZoneAndPorts, Mapping[str, str]]
 
 
 class MappingCache:

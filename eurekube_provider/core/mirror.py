@@ -25,10 +25,25 @@ APPLICATION_PLACE = "{application}"
 APPLICATION_ANNOTATION = "eurekube.io/application"
 """On what a mirror writes: the application in Eureka that it shows."""
 
+SOURCE_ANNOTATION = "eurekube.io/source"
+"""On a mirror's EndpointSlice: the URLs of the Eureka servers that its endpoints came from."""
+
+GIVEN_ANNOTATION = "eurekube.io/given"
+"""On a mirrored Service: the keys of labels and annotations that its mirror's spec gave to it, as JSON."""
+
+OWN_PREFIX, MANAGED_BY = "eurekube.io/", "app.kubernetes.io/managed-by"
+"""Labels and annotations that no spec may give."""
+
 LAST_READ_ANNOTATION = "eurekube.io/last-read"
 """On a mirrored Service: when Eureka was last read, as far as anybody wrote it down."""
 
 DEFAULT_HOLD_SECONDS = 300
+DEFAULT_MAX_SERVICES = 250
+
+
+def application_of(item: Object) -> str:
+    """Return the application that something of a mirror's shows; empty where its annotation is gone."""
+    return str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
 
 
 class MirrorForm(StrEnum):
@@ -65,10 +80,12 @@ class Mirror:
     :ivar pattern: with ``*`` and ``?``, in upper case.
     :ivar allow: names or patterns, in upper case, of which an application that fits ``pattern`` must fit one.
     :ivar service_name: the Services' name, in which :data:`APPLICATION_PLACE` may stand.
+    :ivar service_labels: of the Services that it makes, beside its own; annotations in the same way.
     :ivar attach_to: the name of a Service of a person's; empty for a Service of our own.
     :ivar allowed: networks of which one must have an address, too; empty for all that the operator allows.
     :ivar zones: the zone of nodes for each zone of Eureka's.
     :ivar hold_seconds: for as long an instance that vanished without proof is kept.
+    :ivar max_services: beyond so many Services no new one is made.
     """
 
     namespace: str
@@ -79,6 +96,8 @@ class Mirror:
     eureka: str = DEFAULT_CONNECTION
     form: MirrorForm = MirrorForm.CLUSTER_IP
     service_name: str = APPLICATION_PLACE
+    service_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    service_annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     attach_to: str = ""
     port: ServicePort = ServicePort("http", 80)
     secure_port: ServicePort = ServicePort("https", 443, "https")
@@ -86,6 +105,7 @@ class Mirror:
     zones: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     includes_other_clusters: bool = False
     hold_seconds: int = DEFAULT_HOLD_SECONDS
+    max_services: int = DEFAULT_MAX_SERVICES
     is_paused: bool = False
 
     @classmethod
@@ -96,8 +116,13 @@ class Mirror:
         """
         return _MirrorReader(item).read()
 
+    @property
+    def allows_all(self) -> bool:
+        """Return whether the allow list keeps no application away, such as ``*`` alone."""
+        return any(not one.strip("*?") and "*" in one for one in self.allow)
+
     def means(self, application: str) -> bool:
-        """Whether an application, in upper case, is one of those that are mirrored."""
+        """Return whether an application, in upper case, is one of those that are mirrored."""
         if self.application:
             return application == self.application
         return fnmatchcase(application, self.pattern) and any(
@@ -155,6 +180,8 @@ class _MirrorReader:
             eureka=spec.get("eureka") or DEFAULT_CONNECTION,
             form=MirrorForm.ATTACHED if attach_to else form,
             service_name=service_name,
+            service_labels=self._given("serviceLabels"),
+            service_annotations=self._given("serviceAnnotations"),
             attach_to=attach_to,
             port=port,
             secure_port=secure,
@@ -162,8 +189,16 @@ class _MirrorReader:
             zones=spec.get("zones") or EMPTY,
             includes_other_clusters=bool(spec.get("includeOtherClusters")),
             hold_seconds=self._number("holdSeconds", DEFAULT_HOLD_SECONDS),
+            max_services=self._number("maxServices", DEFAULT_MAX_SERVICES),
             is_paused=bool(spec.get("paused")),
         )
+
+    def _given(self, field_name: str) -> Mapping[str, str]:
+        written: Mapping[str, str] = self._spec.get(field_name) or EMPTY
+        for key in written:
+            if key.startswith(OWN_PREFIX) or key == MANAGED_BY:
+                raise self._wrong(f"spec.{field_name} has {key!r}, which is the mirror's own")
+        return written
 
     def _number(self, field_name: str, default: int) -> int:
         value = self._spec.get(field_name, default)

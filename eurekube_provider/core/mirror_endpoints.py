@@ -1,13 +1,13 @@
-"""What a mirror shows of an application: the endpoints that its instances in Eureka become."""
+"""Endpoints that a mirror makes of an application's instances in Eureka."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from eurekube_provider.core.address_policy import AddressPolicy, JudgedAddress
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.mirror import Mirror, ServicePort
-from eurekube_provider.core.mirror_addresses import AddressPolicy, JudgedAddress
 from eurekube_provider.core.mirror_conditions import MirrorCondition
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.problem import Problem
@@ -25,7 +25,7 @@ Resolved = Callable[[str], tuple[str, ...] | None]
 
 @dataclass(frozen=True, slots=True, order=True)
 class EndpointGroup:
-    """What all endpoints of one EndpointSlice share.
+    """The common part of all endpoints of one EndpointSlice.
 
     :ivar family: ``IPv4`` or ``IPv6``.
     """
@@ -38,8 +38,10 @@ class EndpointGroup:
 class MirrorEndpoint:
     """One address at which an instance can be called.
 
-    :ivar instance_id: of the instance in Eureka.
+    :ivar instance_id: of the instance in Eureka; empty where somebody else wrote the endpoint.
     :ivar zone: the zone of nodes it is in, empty where that is not known.
+    :ivar source: the URLs of the servers that it came from, with spaces between them; empty for those that
+        are read now, or where nobody wrote it down.
     """
 
     group: EndpointGroup
@@ -47,17 +49,23 @@ class MirrorEndpoint:
     instance_id: str
     is_ready: bool
     zone: str = ""
+    source: str = ""
+
+    def is_from_elsewhere(self, source: str) -> bool:
+        """Return whether it came from an Eureka that has no server in common with ``source``."""
+        return bool(self.source and source) and set(self.source.split()).isdisjoint(source.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What the instances of an application become.
+    """The endpoints of an application's instances.
 
     :ivar endpoints: no two of one group have one address.
     :ivar known: the ids of all instances that Eureka lists, also those that became no endpoint.
     :ivar unresolved: the ids of instances whose name was never resolved, and whether each is UP: the
         addresses that are shown for them stay.
-    :ivar problems: one for each instance that became no endpoint.
+    :ivar problems: one for each instance that became no endpoint, or of which no more is certain than what
+        a list says.
     """
 
     endpoints: tuple[MirrorEndpoint, ...]
@@ -67,7 +75,7 @@ class Mapped:
 
 
 def is_echo(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
-    """Whether an instance is a syncer's, and so runs in this cluster, or in one that nobody asked for.
+    """Return whether an instance is a syncer's, and so runs in this cluster, or in one that nobody asked for.
 
     What a stack registered, and what registered itself, is mirrored. A cluster may have had another name, or
     another operator that calls it by one: its UID stays the same.
@@ -79,6 +87,20 @@ def is_echo(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
         return False
     is_own = instance.metadata.get(CLUSTER_UID_KEY) == cluster.uid
     return is_own or not mirror.includes_other_clusters
+
+
+def host_names(
+    mirror: Mirror, instances: Iterable[Instance], cluster: Cluster, policy: AddressPolicy
+) -> set[str]:
+    """Return the hosts' names by which instances are known that are shown."""
+    return {
+        host
+        for one in instances
+        if (host := one.ip_address or one.host_name)
+        and policy.judged(host, mirror.allowed) is None
+        and not is_echo(mirror, one, cluster)
+        and _ports_of(mirror, one)
+    }
 
 
 def mirrored_endpoints(
@@ -102,6 +124,10 @@ def mirrored_endpoints(
         known.add(instance.instance_id)
         if is_echo(mirror, instance, cluster):
             continue
+        if instance.unreadable:
+            problems.append(
+                _problem(MirrorCondition.UNREADABLE, instance, f"is not safe: {instance.unreadable}")
+            )
         if len(instance.instance_id) > LONGEST_ID:
             sentence = (
                 f"{instance.application} {instance.instance_id[:40]}… has an id of"
@@ -124,6 +150,8 @@ def mirrored_endpoints(
             unresolved[instance.instance_id] = instance.status is Status.UP
             continue
         for address in addresses:
+            if address.refusal and address.refusal in instance.unreadable:
+                continue
             if address.refusal:
                 sentence = f"is at {address.text}, which {address.refusal}"
                 problems.append(_problem(MirrorCondition.ADDRESS_REFUSED, instance, sentence))
@@ -144,6 +172,25 @@ def mirrored_endpoints(
             if other is None or (endpoint.is_ready and not other.is_ready):
                 found[place] = endpoint
     return Mapped(tuple(found.values()), frozenset(known), unresolved, tuple(problems))
+
+
+def host_name_problem(instance: Instance, policy: AddressPolicy, resolved: Resolved) -> Problem | None:
+    """Say that an instance's host name, which Spring's clients call, is not where a mirror has it called.
+
+    :param resolved: of what was not resolved yet, or resolves nowhere, nothing is said.
+    """
+    shown = policy.judged(instance.ip_address) if instance.ip_address != instance.host_name else None
+    if shown is None or not instance.host_name or policy.judged(instance.host_name) is not None:
+        return None
+    judged = (policy.judged(one) for one in resolved(instance.host_name) or ())
+    called = [one.text for one in judged if one is not None and one.family == shown.family]
+    if not called or shown.text in called:
+        return None
+    sentence = (
+        f"is called at {shown.text} (ipAddr) by the Service, and by Spring's clients at {instance.host_name}"
+        f" (hostName), which resolves to {', '.join(called)} here"
+    )
+    return _problem(MirrorCondition.HOST_NAME_DIFFERS, instance, sentence)
 
 
 def named_after(service_ports: Iterable[Mapping[str, object]], mirror: Mirror) -> Mirror:

@@ -18,14 +18,16 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 
 @dataclass(frozen=True, slots=True)
 class NamedServices:
-    """Which Service shows which application.
+    """The Services of applications, by name.
 
     :ivar names: the Service's name by application.
-    :ivar refused: why an application has none, by application.
+    :ivar refused: why an application has none, which another one has, by application.
+    :ivar unnameable: why it has none, which no Service can have, by application.
     """
 
     names: Mapping[str, str]
     refused: Mapping[str, str]
+    unnameable: Mapping[str, str]
 
 
 def mirrored_name(template: str, application: str) -> str | None:
@@ -51,12 +53,13 @@ def assigned_names(
     taken = dict(existing or {})
     names: dict[str, str] = {}
     refused: dict[str, str] = {}
+    unnameable: dict[str, str] = {}
     for application in sorted(applications):
         name = mirrored_name(template, application)
         if name is None:
-            refused[application] = (
+            unnameable[application] = (
                 f"no name of a Service comes of {template!r} for {application}: it must begin with a letter"
-                f" and have at most {LONGEST_NAME} letters, digits and dashes; set spec.serviceName"
+                f" and have at most {LONGEST_NAME} letters, digits and dashes"
             )
             continue
         holder = taken.setdefault(name, application)
@@ -67,4 +70,4 @@ def assigned_names(
                 f"{application} and {holder} would both be the Service {name}: only {holder} is mirrored;"
                 " mirror the other by a mirror of its own, with another spec.serviceName"
             )
-    return NamedServices(names, refused)
+    return NamedServices(names, refused, unnameable)

@@ -11,9 +11,10 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eurekube_provider.core.mirror import SOURCE_ANNOTATION
 from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint
 from eurekube_provider.core.objects import Object
 
@@ -27,7 +28,7 @@ TARGET_KIND = "EurekaInstance"
 
 @dataclass(frozen=True, slots=True)
 class SliceOwner:
-    """What all slices of one Service have in common.
+    """The common part of all slices of one Service.
 
     :ivar labels: ``kubernetes.io/service-name`` and who writes them among them.
     :ivar owner: the owner reference by which they go with their owner.
@@ -39,10 +40,14 @@ class SliceOwner:
     annotations: Mapping[str, str]
     owner: Mapping[str, Any]
 
+    def of_source(self, source: str) -> SliceOwner:
+        """Return what those have in common whose endpoints came from these servers."""
+        return replace(self, annotations={**self.annotations, SOURCE_ANNOTATION: source})
+
 
 @dataclass(frozen=True, slots=True)
 class SlicePlan:
-    """What must be written, each slice once. Creations come first, so that nothing is missing in between.
+    """The writes of slices, each slice once. Creations come first, so that nothing is missing in between.
 
     :ivar updates: whole slices, with the ``resourceVersion`` that they replace.
     :ivar deletions: slices as they stand.
@@ -74,38 +79,48 @@ class _Filling:
         return any(one["addresses"][0] not in self.endpoints for one in self.item.get("endpoints") or ())
 
 
-def plan_slices(owner: SliceOwner, wanted: Iterable[MirrorEndpoint], existing: Sequence[Object]) -> SlicePlan:
+def plan_slices(
+    owner: SliceOwner,
+    wanted: Iterable[MirrorEndpoint],
+    existing: Sequence[Object],
+    taken: Iterable[str] = (),
+) -> SlicePlan:
     """Plan the writes after which the slices hold the wanted endpoints and no others.
 
+    :param owner: its annotations name the source that is read now.
     :param wanted: no two of one group have one address.
     :param existing: the slices of the Service that are ours.
+    :param taken: names that other slices have.
     """
     wanted = list(wanted)
     has_hints = all(one.zone for one in wanted if one.is_ready)
-    by_group: dict[EndpointGroup, dict[str, MirrorEndpoint]] = defaultdict(dict)
+    # One source a slice, which says so; empty for the one that is read now.
+    by_group: dict[tuple[EndpointGroup, str], dict[str, MirrorEndpoint]] = defaultdict(dict)
     for one in wanted:
-        by_group[one.group][one.address] = one
-    slices_by_group: dict[EndpointGroup | None, list[_Filling]] = defaultdict(list)
+        by_group[one.group, one.source][one.address] = one
+    slices_by_group: dict[tuple[EndpointGroup, str] | None, list[_Filling]] = defaultdict(list)
     for item in sorted(existing, key=lambda each: str(each["metadata"]["name"])):
         group = group_of(item)
-        slices_by_group[group if group in by_group else None].append(_Filling(item))
-    names = {str(item["metadata"]["name"]) for item in existing}
+        places = ((group, source_of(item)), (group, ""), None)
+        slices_by_group[next(one for one in places if one is None or one in by_group)].append(_Filling(item))
+    names = {*taken, *(str(item["metadata"]["name"]) for item in existing)}
     creations: list[dict[str, Any]] = []
     updates: list[tuple[bool, dict[str, Any]]] = []
     deletions = [one.item for one in slices_by_group.pop(None, [])]
-    for group, endpoints in sorted(by_group.items()):
-        fillings = slices_by_group[group]
-        rest = _placed(fillings, endpoints, owner, has_hints=has_hints)
+    for (group, source), endpoints in sorted(by_group.items()):
+        marks = owner.of_source(source) if source else owner
+        fillings = slices_by_group[group, source]
+        rest = _placed(fillings, endpoints, marks, has_hints=has_hints)
         for filling in fillings:
             if not filling.endpoints:
                 deletions.append(filling.item)
             elif filling.is_changed:
-                body = _replaced(filling, owner, group, has_hints=has_hints)
+                body = _replaced(filling, marks, group, has_hints=has_hints)
                 updates.append((filling.loses, body))
         for start in range(0, len(rest), MOST_ENDPOINTS):
             name = _free_name(owner.service, group, names)
             part = rest[start : start + MOST_ENDPOINTS]
-            creations.append(_body(owner, group, name, part, has_hints=has_hints))
+            creations.append(_body(marks, group, name, part, has_hints=has_hints))
     # What changes its port leaves one slice for another: there first, so that it is called all the time.
     ordered = (body for _, body in sorted(updates, key=lambda one: one[0]))
     return SlicePlan(tuple(creations), tuple(ordered), tuple(deletions))
@@ -154,20 +169,31 @@ def group_of(item: Object) -> EndpointGroup:
     return EndpointGroup(str(item.get("addressType") or "IPv4"), ports)
 
 
+def source_of(item: Object) -> str:
+    """The servers that a slice's endpoints came from; empty where nobody wrote it down."""
+    return str((item["metadata"].get("annotations") or {}).get(SOURCE_ANNOTATION) or "")
+
+
 def shown_endpoints(slices: Iterable[Object]) -> list[MirrorEndpoint]:
-    """The endpoints that slices of ours hold."""
+    """The endpoints that slices of ours hold; one that somebody else wrote is no instance's."""
     return [
         MirrorEndpoint(
             group,
             str(one["addresses"][0]),
-            str((one.get("targetRef") or {}).get("name") or ""),
+            _instance_id(one),
             (one.get("conditions") or {}).get("ready") is not False,
             str(one.get("zone") or ""),
+            source,
         )
         for item in slices
-        for group in (group_of(item),)
+        for group, source in ((group_of(item), source_of(item)),)
         for one in item.get("endpoints") or ()
     ]
+
+
+def _instance_id(endpoint: Object) -> str:
+    target = endpoint.get("targetRef") or {}
+    return str(target.get("name") or "") if target.get("kind") == TARGET_KIND else ""
 
 
 def _endpoint(one: MirrorEndpoint, *, has_hints: bool) -> dict[str, Any]:
@@ -193,7 +219,7 @@ def _without_empty(stands: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_marks(item: Object, owner: SliceOwner) -> bool:
-    """Whether a slice has the labels, annotations and owner that it should, whatever else it has."""
+    """Return whether a slice has the labels, annotations and owner that it should, whatever else it has."""
     metadata = item["metadata"]
     return (
         dict(owner.labels).items() <= (metadata.get("labels") or {}).items()

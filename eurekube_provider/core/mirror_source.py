@@ -12,14 +12,16 @@ from eurekube_provider.core.registry import Condition, Figures
 
 @dataclass(frozen=True, slots=True)
 class UnlistedInstances:
-    """What became of instances that no list shows any more.
+    """The fate of instances that no list shows any more.
 
     :ivar registered: those that a server holds all the same, as it holds them.
     :ivar gone: those of which it is proved that they left. Of the others nothing is known.
+    :ivar absent: those of ``gone`` by absence alone: no server holds them, and none says that it ever did.
     """
 
     registered: tuple[Instance, ...] = ()
     gone: frozenset[Key] = frozenset()
+    absent: frozenset[Key] = frozenset()
 
 
 @runtime_checkable
@@ -30,10 +32,10 @@ class MirrorSource(Protocol):
         """Have ``was_read`` called after each reading, and keep proofs of what left. Before it is started."""
 
     def condition(self) -> Condition:
-        """Whether the registry was read, and answers."""
+        """Return whether the registry was read, and answers."""
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
-        """What is known to be there: of an owner, of an application, of both, or all."""
+        """Return the known instances: of an owner, of an application, of both, or all."""
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
         """Find out what became of instances that are listed no more.

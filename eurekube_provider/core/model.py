@@ -110,7 +110,12 @@ class Instance:
     ``application`` is upper-cased as Eureka does. ``vip_address`` and ``secure_vip_address`` default to the
     lower-cased application name, since Spring looks services up by VIP and never by application.
 
-    :raises InvalidInstance: a field that no Eureka server could hold or ever give back.
+    :ivar key: application and instance id, one object for all that remember it.
+    :ivar unreadable: why an instance that was read can be shown and not be relied on: no request can name it,
+        or a field of it says nothing, or different things to different readers. Empty where all is well, as
+        in what somebody wants registered.
+    :raises InvalidInstance: a field that no Eureka server could hold or ever give back; never of what was
+        read, which ``unreadable`` says.
     """
 
     application: str
@@ -136,27 +141,31 @@ class Instance:
     # When its lease ends, by the server that was asked, which evicts it some time later.
     lease_ends_ms: int | None = field(default=None, compare=False)
     unknown_fields: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    unreadable: str = field(default="", compare=False)
+    key: Key = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Normalise the names and refuse what could be registered but never read or removed again."""
-        if not self.application or "/" in self.application:
+        if (not self.application or "/" in self.application) and not self.unreadable:
             raise InvalidInstance("application", f"{self.application!r} must be a name without a slash")
-        if not self.instance_id or "/" in self.instance_id:
+        if (not self.instance_id or "/" in self.instance_id) and not self.unreadable:
             raise InvalidInstance(
                 "instance_id",
                 f"{self.instance_id!r} must be a name without a slash: Eureka would accept it once"
                 " and could never read or remove it again",
             )
         object.__setattr__(self, "application", interned(self.application.upper()))
+        object.__setattr__(self, "key", (self.application, self.instance_id))
         if not self.vip_address:
             object.__setattr__(self, "vip_address", self.application.lower())
         if not self.secure_vip_address:
             object.__setattr__(self, "secure_vip_address", self.vip_address)
 
     @property
-    def key(self) -> Key:
-        """Application and instance id."""
-        return (self.application, self.instance_id)
+    def address(self) -> str:
+        """Address and enabled port, e.g. ``10.0.0.1:8080``; ``10.0.0.1 (no port)`` where none is enabled."""
+        enabled = next((one for one in (self.port, self.secure_port) if one.enabled), None)
+        return f"{self.ip_address} (no port)" if enabled is None else f"{self.ip_address}:{enabled.number}"
 
     @property
     def names(self) -> frozenset[str]:
@@ -165,17 +174,19 @@ class Instance:
 
     @property
     def owner(self) -> str | None:
-        """Who put it there, None for an instance that no Eurekube registered."""
+        """Return the owner, None for an instance that no Eurekube registered."""
         return self.metadata.get("eurekube.owner")
 
     @property
     def incarnation(self) -> str:
-        """Which creation of a stack's registration it is; empty where nobody says."""
+        """Return the incarnation of a stack's registration; empty where nobody says."""
         return self.metadata.get("eurekube.incarnation", "")
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the instance carries our mark of a drain: it is OUT_OF_SERVICE by us, not by a person."""
+        """Return whether the instance carries our mark of a drain: it is OUT_OF_SERVICE by us, not by a
+        person.
+        """
         return "eurekube.leaving" in self.metadata
 
     @property
@@ -188,7 +199,7 @@ class Instance:
 
     @property
     def is_enforced(self) -> bool:
-        """Whether the status that it has is one that a program enforced, not one that a person set."""
+        """Return whether the status that it has is one that a program enforced, not one that a person set."""
         return self.status.value in self.enforced.split()
 
     @property
@@ -210,8 +221,17 @@ class Instance:
 
     @property
     def is_overridden(self) -> bool:
-        """Whether a person (or a tool on their behalf) set a status over the instance's own."""
+        """Return whether a person (or a tool on their behalf) set a status over the instance's own."""
         return self.overridden_status is not Status.UNKNOWN
+
+    @property
+    def registered_out_of_service(self) -> bool:
+        """Return whether an application registered itself as OUT_OF_SERVICE, once, and cannot take that back.
+
+        A server keeps UP and OUT_OF_SERVICE of what is registered again, whatever it says by then: only a
+        status that is set over it, and cleared, changes that. Source: LeaseExistsRule of Netflix/eureka.
+        """
+        return self.status is Status.OUT_OF_SERVICE and not (self.is_overridden or self.owner)
 
     def wanted(self) -> Instance:
         """Copy the instance without what the server computes: two equal copies ask for the same."""

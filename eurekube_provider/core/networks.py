@@ -1,9 +1,12 @@
-"""Networks as people write them: CIDRs."""
+"""Networks and addresses as people write them."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
+
+from eurekube_provider.core.errors import InvalidInstance
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -23,3 +26,43 @@ def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
                 " its length"
             ) from None
     return tuple(found)
+
+
+_OLD_FORM = re.compile(r"(?:0[xX][0-9a-fA-F]+|[0-9]+)(?:\.(?:0[xX][0-9a-fA-F]+|[0-9]+)){0,3}")
+_SIMPLE = re.compile(r"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){3}")
+
+
+def ambiguity(address: str) -> str:
+    """Say why two readers may take a text for different IPv4 addresses; empty where they cannot.
+
+    Resolvers of the C library still read the forms of ``inet_aton``: with a leading zero a part is octal,
+    with ``0x`` hexadecimal, and the last of fewer than four parts fills the rest. Libraries of most languages
+    read such a part as decimal, or refuse it.
+    """
+    if not address[:1].isdigit() or _SIMPLE.fullmatch(address) or not _OLD_FORM.fullmatch(address):
+        return ""
+    *leading, last = map(_part, address.split("."))
+    if any(one > 255 for one in leading) or last >= 256 ** (4 - len(leading)):
+        return ""  # nobody takes it for an address
+    number = last + sum(one << (24 - 8 * place) for place, one in enumerate(leading))
+    return (
+        f"is no address that all read alike: some read {ipaddress.IPv4Address(number)}, others something else"
+        " or nothing; write four decimal numbers without leading zeros"
+    )
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that two readers may take for different ones.
+
+    :raises InvalidInstance: says why.
+    """
+    if told := ambiguity(address):
+        raise InvalidInstance("ip_address", f"{address!r} {told}")
+
+
+def _part(text: str) -> int:
+    if text[:2].lower() == "0x":
+        return int(text, 16)
+    if text.startswith("0") and set(text) <= set("01234567"):
+        return int(text, 8)
+    return int(text)  # 08 and 09 are no octal numbers, and are refused or read as decimal

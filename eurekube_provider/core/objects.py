@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
+
+from eurekube_provider.core.condition_types import NOT_SERVED_YET
 
 Object = Mapping[str, Any]
 """A Kubernetes object as raw JSON."""
@@ -24,6 +27,9 @@ SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
 MIRROR_MANAGER = "mirror.eurekube.io"
 """Who writes the EndpointSlices of an EurekaMirror."""
 
+MIRROR_KIND = "EurekaMirror"
+"""The kind of a mirror, as an owner reference names it."""
+
 MIRROR_LABEL = "eurekube.io/mirror"
 """The label by which Services and EndpointSlices name the EurekaMirror that they are of."""
 
@@ -32,7 +38,7 @@ ATTACH_ANNOTATION = "eurekube.io/attach-mirror"
 
 
 def is_object_name(text: str) -> bool:
-    """Whether an object of most kinds may be called so (RFC 1123 subdomain)."""
+    """Return whether an object of most kinds may be called so (RFC 1123 subdomain)."""
     return len(text) <= 253 and re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", text) is not None
 
 
@@ -53,7 +59,8 @@ def service_of(endpoint_slice: Object) -> str | None:
 
 
 def is_mirrored(item: Object) -> bool:
-    """Whether a Service or an EndpointSlice shows what stands in Eureka, so that no syncer registers it.
+    """Return whether a Service or an EndpointSlice shows what stands in Eureka, so that no syncer registers
+    it.
 
     A Service to which a mirror's slices were added is not meant: that one has pods of its own.
     """
@@ -61,18 +68,36 @@ def is_mirrored(item: Object) -> bool:
     return labels.get(MANAGED_BY_LABEL) == MIRROR_MANAGER or MIRROR_LABEL in labels
 
 
+def time_of(text: object) -> datetime | None:
+    """Return the time in a text of the API's form, which anybody may have written; None where it is none."""
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
+
+
+def attached_mirror(service: Object) -> str | None:
+    """Return the mirror that may add EndpointSlices to a Service, as its owner says; None for none."""
+    found: str | None = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
+    return found
+
+
 def is_packed_by_kubernetes(endpoint_slice: Object) -> bool:
-    """Whether Kubernetes itself writes an EndpointSlice, and so may pack its endpoints into another one."""
+    """Return whether Kubernetes itself writes an EndpointSlice, and so may pack its endpoints into another
+    one.
+    """
     return (endpoint_slice["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) == SLICE_CONTROLLER
 
 
 def conditions_of(item: Object) -> dict[str, Object]:
-    """The conditions in an object's status, by type."""
-    return {one["type"]: one for one in (item.get("status") or {}).get("conditions") or ()}
+    """The conditions in an object's status, by type, but for those that only its CRD has put there."""
+    written = (item.get("status") or {}).get("conditions") or ()
+    return {one["type"]: one for one in written if one.get("reason") != NOT_SERVED_YET}
 
 
 def is_ready(endpoint: Object) -> bool:
-    """Whether Kubernetes says that an endpoint can be called; unknown means yes (KEP-1672).
+    """Return whether Kubernetes says that an endpoint can be called; unknown means yes (KEP-1672).
 
     With ``publishNotReadyAddresses`` Kubernetes always says so: whoever sets it wants to be called early.
     """
@@ -81,8 +106,46 @@ def is_ready(endpoint: Object) -> bool:
 
 
 def is_terminating(endpoint: Object) -> bool:
-    """Whether the deletion of its pod has begun."""
+    """Return whether the deletion of its pod has begun."""
     return bool((endpoint.get("conditions") or {}).get("terminating"))
+
+
+def pod_of(endpoint: Object) -> str:
+    """The name of an endpoint's pod; empty where it is of none, as in hand-written EndpointSlices."""
+    target = endpoint.get("targetRef") or {}
+    return str(target.get("name") or "") if target.get("kind") == "Pod" else ""
+
+
+def pod_addresses(pod: Object) -> set[str]:
+    """The addresses of a pod, which may be its node's; none before it has one."""
+    status = pod.get("status") or {}
+    several = (str(one.get("ip") or "") for one in status.get("podIPs") or ())
+    return {str(status.get("podIP") or ""), *several} - {""}
+
+
+def has_for_itself(pod: Object, address: str) -> bool:
+    """Return whether a pod has an address, and does not share it with its node."""
+    return not (pod.get("spec") or {}).get("hostNetwork") and address in pod_addresses(pod)
+
+
+def endpoint_name(endpoint: Object) -> str:
+    """The name of an endpoint's pod, else its address."""
+    return pod_of(endpoint) or str(endpoint["addresses"][0])
+
+
+def is_external_name(service: Object) -> bool:
+    """Return whether a Service is a DNS name alone: EndpointSlices that are left of it are none of its."""
+    return (service.get("spec") or {}).get("type") == "ExternalName"
+
+
+def is_headless(service: Object) -> bool:
+    """Return whether a Service has no address of its own in the cluster."""
+    return (service.get("spec") or {}).get("clusterIP") in (None, "", "None")
+
+
+def publishes_not_ready(service: Object) -> bool:
+    """Return whether a Service calls its pods ready before they are."""
+    return bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
 
 
 def qualified(thing: Object) -> str:

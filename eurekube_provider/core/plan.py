@@ -19,11 +19,12 @@ from eurekube_provider.core.enforcement import (
     status_to_reach,
 )
 from eurekube_provider.core.errors import OwnershipConflict, RegistryError
-from eurekube_provider.core.identity import LEAVING_KEY
-from eurekube_provider.core.model import Instance, Status, same_contents
+from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
+from eurekube_provider.core.model import Instance, Key, Status, same_contents
 from eurekube_provider.core.quoting import printable
 
 _NO_POLICIES: Mapping[tuple[str, str], InstancePolicy] = {}
+_NO_TWINS: Mapping[Key, Instance] = {}
 
 
 class Policy(StrEnum):
@@ -37,7 +38,7 @@ class Policy(StrEnum):
 
 
 class Action(StrEnum):
-    """What a change does. Their order here is the order in which they are carried out."""
+    """The effect of a change. Their order here is the order in which they are carried out."""
 
     REGISTER = "register"
     UPDATE = "update"
@@ -55,7 +56,7 @@ class RefusalReason(StrEnum):
     """Another owner has an instance under this id."""
 
     SELF_REGISTERED = "SelfRegistered"
-    """The same address and port stands there already, registered by the application itself."""
+    """The application itself, or the pod's own client, has registered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +105,17 @@ class Refusal:
 
     @property
     def problem(self) -> str:
-        """What is wrong, without what to do."""
+        """Return the fault, without its remedy."""
         if self.reason is RefusalReason.SELF_REGISTERED:
             return f"{self.in_the_way} registered itself"
         return f"{self.in_the_way} {whose(self.actual)} and was left as it is"
 
     @property
     def in_the_way(self) -> str:
-        """What stands there; with its address where that is what is in the way."""
+        """Return the instance in the way; with its address where that is what is in the way."""
         there = f"{self.actual.application} {self.actual.instance_id}"
-        at = f" at {_address(self.actual)}" if self.reason is RefusalReason.SELF_REGISTERED else ""
+        is_at_address = self.reason is RefusalReason.SELF_REGISTERED or self.actual.key != self.instance.key
+        at = f" at {_address(self.actual)}" if is_at_address else ""
         return printable(f"{there}{at}")
 
 
@@ -126,8 +128,10 @@ def whose(actual: Instance) -> str:
 class Plan:
     """The ordered changes that turn actual into desired, and what was refused.
 
-    :param doubled: what is there as desired, at an address and port where the application registered itself,
-        too. A list tells of that up to half a minute after ours was registered; then nothing is taken out.
+    :param doubled: what is there as desired, or comes, though the application registered itself, too. A list
+        tells of that up to half a minute after ours was registered; then nothing is taken out. One at another
+        address or port keeps no caller from needing ours: it may be another server of the pod, or a dead
+        pod's that had the address before.
     """
 
     changes: tuple[Change, ...] = ()
@@ -191,7 +195,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a plan."""
+    """The result of a plan."""
 
     done: tuple[Change, ...] = ()
     failures: tuple[Failure, ...] = ()
@@ -206,7 +210,7 @@ class Outcome:
         )
 
     def __add__(self, other: Outcome) -> Outcome:
-        """What became of two plans, or of two parts of one."""
+        """Return the result of both plans, or of both parts of one."""
         return Outcome((*self.done, *other.done), (*self.failures, *other.failures))
 
 
@@ -216,6 +220,7 @@ def plan(
     owner: str,
     policy: Policy = Policy.SYNC,
     policies: Mapping[tuple[str, str], InstancePolicy] = _NO_POLICIES,
+    twins: Mapping[Key, Instance] = _NO_TWINS,
 ) -> Plan:
     """Decide what must change.
 
@@ -226,6 +231,8 @@ def plan(
     :param owner: whose instances may be changed and removed. Everybody else's are never touched.
     :param policies: by application and id, for the registrations of a stack: whether one is taken over from
         somebody else, and the status that its program enforces. What is taken over counts as ours.
+    :param twins: by application and id of what is desired, what its pod registered itself, wherever that is;
+        see :mod:`.self_registered`.
     :returns: changes in the order register, update, set status, enforce, deregister.
     """
     wanted = {instance.key: instance for instance in desired}
@@ -243,14 +250,17 @@ def plan(
             continue  # as nearly all are, nearly always
         own = policies.get(key)
         occupant = occupants.get(_place(want)) if occupants else None
+        occupant = occupant or twins.get(key)
         if have is None:
-            if occupant is not None:
+            if occupant is not None and _place(occupant) == _place(want):
                 kind = RefusalReason.CONFLICT if occupant.owner else RefusalReason.SELF_REGISTERED
                 refusals.append(Refusal(kind, want, occupant))
             elif own is not None:
                 _add_by_policy(steps, want, None, own)
             else:
                 steps[Action.REGISTER].append(Change(Action.REGISTER, want))
+                if occupant is not None:
+                    doubled.append(Refusal(RefusalReason.SELF_REGISTERED, want, occupant))
         elif have.owner != owner and key not in adopted:
             refusals.append(Refusal(RefusalReason.CONFLICT, want, have))
         elif own is not None:
@@ -284,7 +294,9 @@ def _add_by_policy(
     *,
     adopts: bool = False,
 ) -> None:
-    """What registers ``want`` by its policy, and then brings about its status where registering does not."""
+    """Yield the changes that register ``want`` by its policy, and set its status where registering does
+    not.
+    """
     sent = sent_first(want, own.enforce, have)
     if have is None:
         steps[Action.REGISTER].append(Change(Action.REGISTER, sent))
@@ -301,13 +313,14 @@ _COMPUTED = {
     "last_updated_timestamp_ms",
     "lease_ends_ms",
     "unknown_fields",
+    "unreadable",
 }
-"""What the server computes, or what is only handed back."""
+"""The fields that the server computes, that are only handed back, or that the reader adds."""
 
 _CONTENTS = tuple(
     each.name
     for each in fields(Instance)
-    if each.name not in {"application", "instance_id", "status", "data_center", *_COMPUTED}
+    if each.name not in {"application", "instance_id", "key", "status", "data_center", *_COMPUTED}
 )
 
 
@@ -351,7 +364,7 @@ def _status_settled(want: Instance, have: Instance) -> bool:
 
 
 def _is_out_by_us(have: Instance) -> bool:
-    """Whether our OUT_OF_SERVICE stands over its own status, which may be the next pod's already."""
+    """Return whether our OUT_OF_SERVICE stands over its own status, which may be the next pod's already."""
     return have.overridden_status is Status.OUT_OF_SERVICE and have.is_leaving
 
 
@@ -373,6 +386,26 @@ def handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
     :param pairs: each as it is wanted, and as it stands.
     """
     return Plan(tuple(Change(Action.UPDATE, _handed_over(want, have), have) for want, have in pairs))
+
+
+def take_over(former: Iterable[Instance], owner: str) -> Plan:
+    """Give to ``owner`` what was its own under another name, as it stands: what else it wants follows."""
+    return Plan(
+        tuple(
+            Change(
+                Action.UPDATE,
+                replace(have, metadata={**have.metadata, OWNER_KEY: owner}),
+                have,
+                adopts=True,
+            )
+            for have in former
+        )
+    )
+
+
+def eviction(dead: Instance) -> Change:
+    """Return the removal of what a pod that is gone registered itself, as it was read last."""
+    return Change(Action.DEREGISTER, dead, dead, adopts=True)
 
 
 def _handed_over(want: Instance, have: Instance) -> Instance:

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.model import Port, shared_port
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import PortReference
+from eurekube_provider.core.syncer import PortReference, Syncer
 
 NO_SECURE_PORT = shared_port(443, enabled=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The two ports of an instance, as Eureka has them."""
+    """The two ports of an instance, as Eureka has them, and what else is told of its ports.
+
+    :param health: scheme and number of the health check's own port.
+    :param metadata: metadata keys, each with the number of its port.
+    :param missing: what is left out since its port is not there, each for a sentence.
+    """
 
     plain: Port
     secure: Port = NO_SECURE_PORT
+    health: tuple[str, int] | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def enabled(self) -> frozenset[int]:
+        """The numbers that callers may use."""
+        return frozenset(one.number for one in (self.plain, self.secure) if one.enabled)
 
 
 def choose_ports(
@@ -40,27 +53,88 @@ def choose_ports(
     :param where: what they belong to, for the message.
     :param number: which number of the chosen port is registered.
     """
-    tcp = [item for item in ports or () if item.get("protocol", "TCP") == "TCP" and item.get("port")]
+    chosen = chosen_ports(ports, port, secure_port, where)
+    if isinstance(chosen, Problem):
+        return chosen
+    numbers: list[int] = []
+    for item in chosen:
+        found = _number(item, number, where) if item is not None else 0
+        if isinstance(found, Problem):
+            return found
+        numbers.append(found)
+    plain, secure = numbers
+    if not secure:
+        return Ports(shared_port(plain, enabled=True))
+    if not plain or chosen[0] is chosen[1]:
+        return Ports(shared_port(secure, enabled=False), shared_port(secure, enabled=True))
+    return Ports(shared_port(plain, enabled=True), shared_port(secure, enabled=True))
+
+
+def with_further_ports(
+    chosen: Ports,
+    ports: Iterable[Object] | None,
+    syncer: Syncer,
+    number: Literal["port", "nodePort"] = "port",
+) -> Ports:
+    """Return the chosen ports with those that the syncer's metadata and its health check name.
+
+    :param ports: as :func:`choose_ports` has them; `number` as well.
+    """
+    if not syncer.metadata_from_ports and syncer.health_check_port is None:
+        return chosen
+    tcp = [item for item in ports or () if _is_tcp(item) and item.get(number)]
+    by_name = {item.get("name"): str(item[number]) for item in tcp}
+    wanted = syncer.metadata_from_ports.items()
+    missing = [f"{key} (TCP port {name})" for key, name in wanted if name not in by_name]
+    health = None
+    if syncer.health_check_port is not None:
+        found = _port_named(tcp, syncer.health_check_port, "healthCheckPort", "")
+        if isinstance(found, Problem):
+            missing.append(f"the health check (TCP port {syncer.health_check_port})")
+        else:
+            secure = chosen.secure.enabled and found[number] == chosen.secure.number
+            is_secure = secure or str(found.get("appProtocol")).lower() == "https"
+            health = ("https" if is_secure else "http", int(found[number]))
+    metadata = tuple((key, by_name[name]) for key, name in wanted if name in by_name)
+    return replace(chosen, health=health, metadata=metadata, missing=tuple(missing))
+
+
+def chosen_ports(
+    ports: Iterable[Object] | None,
+    port: PortReference | None,
+    secure_port: PortReference | None,
+    where: str,
+) -> tuple[Object | None, Object | None] | Problem:
+    """Choose as :func:`choose_ports` does, and return the plain and the secure port as they stand there.
+
+    One of the two is None where callers use the other one alone.
+    """
+    tcp = [item for item in ports or () if _is_tcp(item)]
     plain = _plain_port(tcp, port, where, has_secure=secure_port is not None)
     if isinstance(plain, Problem):
         return plain
     if secure_port is None:
-        chosen = (
-            _number(plain, number, where)
-            if plain
-            else Problem(ConditionType.NO_PORT, f"{where} has no TCP port")
-        )
-        return chosen if isinstance(chosen, Problem) else Ports(shared_port(chosen, enabled=True))
+        return (plain, None) if plain else Problem(ConditionType.NO_PORT, f"{where} has no TCP port")
     secure = _port_named(tcp, secure_port, "securePort", where)
-    secure_number = secure if isinstance(secure, Problem) else _number(secure, number, where)
-    if isinstance(secure_number, Problem):
-        return secure_number
-    if plain is None or plain is secure:
-        return Ports(shared_port(secure_number, enabled=False), shared_port(secure_number, enabled=True))
-    plain_number = _number(plain, number, where)
-    if isinstance(plain_number, Problem):
-        return plain_number
-    return Ports(shared_port(plain_number, enabled=True), shared_port(secure_number, enabled=True))
+    return secure if isinstance(secure, Problem) else (plain, secure)
+
+
+def is_offered(ports: Iterable[Object], wanted: PortReference | None) -> bool:
+    """Return whether there is a TCP port of this name or number; whether there is any, where it is None."""
+    return any(
+        wanted is None or str(wanted) in (item.get("name"), str(item["port"]))
+        for item in ports
+        if _is_tcp(item)
+    )
+
+
+def targets_of(ports: Iterable[Object]) -> list[Object]:
+    """Return a Service's ports with what they lead to in the pods, a number or a name, as their number."""
+    return [{**item, "port": item.get("targetPort") or item.get("port")} for item in ports]
+
+
+def _is_tcp(item: Object) -> bool:
+    return item.get("protocol", "TCP") == "TCP" and bool(item.get("port"))
 
 
 def _plain_port(

@@ -14,6 +14,7 @@ from typing import Any
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.objects import Object
+from eurekube_provider.core.syncer import GATE
 
 Transform = Callable[[Any], Any]
 
@@ -44,15 +45,42 @@ def serving_seconds(pod_spec: Object) -> int:
     """Compute for how long a pod serves after its deletion began: until its first server gets SIGTERM.
 
     A container that names no port counts only where none does. A preStop that does not sleep counts as
-    none, and a grace period that is shorter than a sleep cuts it off.
+    none, and a grace period that is shorter than a sleep cuts it off. A native sidecar counts where its own
+    preStop may end it before the others, see :func:`ending_sidecars`.
     """
-    return min((*map(slept_seconds, servers(pod_spec)), grace_period_seconds(pod_spec)))
+    ends = map(slept_seconds, (*servers(pod_spec), *ending_sidecars(pod_spec)))
+    return min((*ends, grace_period_seconds(pod_spec)))
 
 
 def servers(pod_spec: Object) -> Sequence[Object]:
     """The containers that serve: those that name a port or, where none does, all."""
     containers: Sequence[Object] = pod_spec.get("containers") or ()
     return [one for one in containers if one.get("ports")] or containers
+
+
+def ending_sidecars(pod_spec: Object) -> Sequence[Object]:
+    """The native sidecars that serve, and may stop to before the containers do.
+
+    A native sidecar is an init container with ``restartPolicy: Always``. The kubelet runs its preStop when
+    the pod's deletion begins, and sends it SIGTERM after the last container has ended (``killContainer`` in
+    pkg/kubelet/kuberuntime). So it outlives the others, unless its preStop does more than to sleep. Istio's,
+    which has Envoy drain, goes on accepting connections (``skip_exit``).
+    """
+    return [
+        one
+        for one in pod_spec.get("initContainers") or ()
+        if one.get("restartPolicy") == "Always"
+        and one.get("ports")
+        and not _only_waits((one.get("lifecycle") or {}).get("preStop") or {})
+    ]
+
+
+def _only_waits(hook: Object) -> bool:
+    """Return whether who has this preStop, if any, serves on while it runs and until SIGTERM."""
+    command: Sequence[str] = (hook.get("exec") or {}).get("command") or ()
+    is_sleep = len(command) > 1 and command[0].rpartition("/")[2] == "sleep"
+    is_istio = len(command) > 1 and command[0].rpartition("/")[2] == "pilot-agent" and command[-1] == "drain"
+    return not hook or bool(hook.get("sleep")) or is_sleep or is_istio
 
 
 def grace_period_seconds(pod_spec: Object) -> int:
@@ -91,6 +119,8 @@ def drained_workload(
     hook: PreStopHook = PreStopHook.SLEEP,
     containers: Sequence[str] = (),
     within: Callable[[Any, Transform], Any] = lambda value, change: change(value),
+    *,
+    declares_gate: bool = False,
 ) -> dict[str, Any]:
     """Return the ``spec`` of a Deployment or a StatefulSet changed so that its pods drain before they stop.
 
@@ -100,17 +130,22 @@ def drained_workload(
 
     :param containers: the names of those that get a preStop; none: all.
     :param within: changes a part that may not be known yet; by default every part is plain JSON.
+    :param declares_gate: whether the pods declare the readiness gate, in place of ``minReadySeconds``.
     :raises ConfigurationError: a container has a preStop already, or one of ``containers`` is not there.
     """
 
     def pod(template: Object) -> dict[str, Any]:
         changed = within(template.get("spec") or {}, lambda inner: _drained_pod(inner, *rest))
+        if declares_gate:
+            changed = within(changed, with_gate)
         return {**template, "spec": changed}
 
     rest = drain, hook, containers, within
-    needed = drain.min_ready_seconds
+    needed = drain.known_after_seconds if declares_gate else drain.min_ready_seconds
     min_ready = within(spec.get("minReadySeconds"), lambda given: max(needed, int(given or 0)))
-    result = {**spec, "minReadySeconds": min_ready, "template": within(spec.get("template") or {}, pod)}
+    result = {**spec, "template": within(spec.get("template") or {}, pod)}
+    if not declares_gate:
+        result["minReadySeconds"] = min_ready
     if kind == "Deployment":
         given = spec.get("progressDeadlineSeconds")
         deadline = within(
@@ -120,6 +155,13 @@ def drained_workload(
         if given is not None or deadline != DEFAULT_PROGRESS_DEADLINE_SECONDS:
             result["progressDeadlineSeconds"] = deadline
     return result
+
+
+def with_gate(pod_spec: Object) -> dict[str, Any]:
+    """Return the spec of pods that declare the readiness gate."""
+    given = pod_spec.get("readinessGates") or []
+    is_there = any(one.get("conditionType") == GATE for one in given)
+    return {**pod_spec, "readinessGates": [*given, *([] if is_there else [{"conditionType": GATE}])]}
 
 
 def _drained_pod(

@@ -7,14 +7,102 @@ takes to speak to its servers is known there alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from eurekube_provider.core.durations import Distribution
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.plan import Outcome, Plan
+from eurekube_provider.core.model import EurekaLease, Instance, Key
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.plan import Outcome, Plan, Policy
+from eurekube_provider.core.syncer import NotReady, OnTermination, Syncer, has_annotation
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The properties of a kind of registry that decisions and people ask for.
+
+    :ivar name: its name, for people.
+    :ivar renewals: whether it forgets what nobody renews. Else what is left there stays until it is removed.
+    :ivar overrides: whether a status is kept over an instance's own, and cleared by itself.
+    :ivar self_preservation: whether it stops forgetting where many renewals are missing.
+    :ivar statuses_heeded: whether all callers leave out what is not UP.
+    :ivar names_in_any_case: whether a name is the same in upper and lower case.
+    :ivar stacks: whether stacks register there, and can import what stands there.
+    :ivar drains: whether people drain there by ``eurekube drain``, and syncers by OUT_OF_SERVICE.
+    :ivar mirrors: whether mirrors show it.
+    """
+
+    name: str
+    renewals: bool = False
+    overrides: bool = False
+    self_preservation: bool = False
+    statuses_heeded: bool = False
+    names_in_any_case: bool = False
+    stacks: bool = False
+    drains: bool = False
+    mirrors: bool = False
+
+
+ZOOKEEPER = "ZooKeeper"
+"""The name of another kind, which its instances have as their data centre."""
+
+EUREKA = Capabilities(
+    "Eureka",
+    renewals=True,
+    overrides=True,
+    self_preservation=True,
+    statuses_heeded=True,
+    names_in_any_case=True,
+    stacks=True,
+    drains=True,
+    mirrors=True,
+)
+
+REGISTER_BEFORE_READY = "eurekube.io/register-before-ready"
+"""With any value on a syncer: an endpoint that is not ready is registered as DOWN also where not all callers
+leave out what is not UP."""
+
+
+def fitted(syncer: Syncer, item: Object, registry: Capabilities) -> Syncer:
+    """Return what a syncer asks for, as the registry that it names can have it.
+
+    :param item: its custom resource.
+    :raises ConfigurationError: it asks for what that kind of registry cannot do, or what would do harm there.
+    """
+    if registry == EUREKA:
+        return syncer
+    for is_harmful, said, why in (
+        (
+            not registry.renewals and syncer.policy is not Policy.SYNC,
+            "policy is UpsertOnly",
+            "which forgets nothing, so that what is not desired would be called for ever: write Sync",
+        ),
+        (
+            not registry.drains and syncer.on_termination is not OnTermination.DEREGISTER,
+            "onTermination is OutOfService",
+            "where many clients call what is OUT_OF_SERVICE: write Deregister",
+        ),
+        (
+            not registry.renewals and syncer.removes_dead_self_registered,
+            "removeDeadSelfRegistered is true",
+            "which removes itself what a pod's own client registered: write false",
+        ),
+    ):
+        if is_harmful:
+            raise ConfigurationError(
+                f"EurekaSyncer {syncer.namespace}/{syncer.name}: spec.{said}, and its connection"
+                f" {syncer.eureka} leads to {registry.name}, {why}"
+            )
+    if not registry.statuses_heeded and not has_annotation(item, REGISTER_BEFORE_READY):
+        syncer = replace(syncer, not_ready=NotReady.REMOVE)
+    if not registry.names_in_any_case and not (item.get("spec") or {}).get("vipAddress"):
+        is_one = syncer.secure_vip_address == syncer.vip_address
+        secure = syncer.application if is_one else syncer.secure_vip_address
+        syncer = replace(syncer, vip_address=syncer.application, secure_vip_address=secure)
+    # So that no condition speaks of a lease that there is not.
+    return syncer if registry.renewals else replace(syncer, lease=EurekaLease())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +146,16 @@ class Refused:
     why: ConfigurationError
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Given instances as the servers of a registry hold them, each read past all caches.
+
+    :ivar by_server: by server that answered, and key; None where it holds nothing.
+    """
+
+    by_server: Mapping[str, Mapping[Key, Instance | None]]
+
+
 Condition = Unread | Well | Failing | Refused
 
 
@@ -77,6 +175,7 @@ class Server:
     :ivar requests: how many there were, by method and status code or ``none``.
     :ivar renewals_last_minute: how many renewals it got from everybody, and below how many it forgets nobody
         any more (``renewals_threshold``); None where that was not asked for, or is not known yet.
+    :ivar answered_at: Unix time of the last answer that could be used; None before the first.
     """
 
     url: str
@@ -88,10 +187,13 @@ class Server:
     durations: Distribution
     renewals_last_minute: int | None = None
     renewals_threshold: int | None = None
+    answered_at: float | None = None
 
     @property
     def is_endangered(self) -> bool | None:
-        """Whether the server is in self-preservation, or would be with the next renewal that is missing."""
+        """Return whether the server is in self-preservation, or would be with the next renewal that is
+        missing.
+        """
         if self.renewals_last_minute is None or self.renewals_threshold is None:
             return None
         return self.renewals_last_minute <= self.renewals_threshold
@@ -99,7 +201,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What there is to tell of a registry: all that metrics and the status page need.
+    """Figures of a registry: all that metrics and the status page need.
 
     :ivar read_at: Unix time of the last complete reading.
     :ivar registered: how many instances it holds, and how many of them we renew (``held``).
@@ -129,7 +231,7 @@ class Figures:
 
 
 class RegistryListener(Protocol):
-    """Who is told by a registry that something is not as it was; its methods return at once."""
+    """A listener for changes in a registry; its methods return at once."""
 
     def owner_changed(self, owner: str) -> None:
         """Tell that instances of ``owner`` are not what they were."""
@@ -148,16 +250,23 @@ class Registry(Protocol):
         """Read, renew and change nothing more; nothing is removed."""
 
     def condition(self) -> Condition:
-        """Whether the registry was read, and answers."""
+        """Return whether the registry was read, and answers."""
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
-        """What is known to be there: of an owner, of an application, of both, or all."""
+        """Return the known instances: of an owner, of an application, of both, or all."""
 
     def get(self, key: Key) -> Instance | None:
         """One instance, as far as known."""
 
     def owners(self, *, called: str = "") -> set[str]:
-        """Who has instances, or has some that callers find by this name: an application or a VIP address."""
+        """Return the owners of instances, or of instances that callers find under a name: an application or a
+        VIP address.
+
+        An empty one has what nobody of ours registered, of a name.
+        """
+
+    def clusters(self) -> set[str]:
+        """Names of the clusters whose syncers have instances."""
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:
         """How many instances of an owner, or of a cluster's syncers, are UP, as the brake counts them."""
@@ -168,6 +277,12 @@ class Registry(Protocol):
         Does nothing once lists can be believed, but by ``known_too``.
 
         :param known_too: also what a list shows, perhaps wrongly.
+        :raises RegistryError: no server answers.
+        """
+
+    def read_everywhere(self, keys: Iterable[Key]) -> Reading:
+        """Read what each server that answers holds at this moment.
+
         :raises RegistryError: no server answers.
         """
 
@@ -186,7 +301,7 @@ class Registry(Protocol):
         """Renew it no more, and leave it to the registry to forget it."""
 
     def forgotten(self, owner: str) -> list[Instance]:
-        """What an owner had, and the registry lost when it began anew."""
+        """Return the instances of an owner that the registry lost when it began anew."""
 
     def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
         """Let what the registry forgot of an owner be: its plan registers what it wants.
@@ -205,7 +320,7 @@ class Registry(Protocol):
         """Renew nothing more, since another replica does: when this returns, no renewal is under way."""
 
     def figures(self, *, in_full: bool = False) -> Figures:
-        """What metrics tell.
+        """Return the figures for metrics.
 
         :param in_full: also what costs the servers something, and so is asked for only while a person looks.
         """

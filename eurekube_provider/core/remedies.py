@@ -17,11 +17,33 @@ REMEDIES: Mapping[str, str] = {
     ConditionType.SELF_REGISTERED: (
         "switch the pod's own client off: eureka.client.register-with-eureka=false"
     ),
+    ConditionType.AMBIGUOUS_SERVICE: (
+        "call one Service as the application, or select it alone by spec.selector.matchLabels"
+    ),
+    ConditionType.ENDPOINTS_LEFT_OUT: (
+        "none where they are not meant; else give the pods the port, and the endpoints addresses"
+    ),
+    ConditionType.METADATA_LEFT_OUT: (
+        "give the Service the port or the annotation that the message names, or take it out of the spec"
+    ),
+    ConditionType.DEAD_SELF_REGISTERED: (
+        "switch the pods' own client off (eureka.client.register-with-eureka=false); to have such"
+        " registrations removed, set spec.removeDeadSelfRegistered to true"
+    ),
     ConditionType.AMBIGUOUS_PORT: "set spec.port to the name or the number of one of the ports",
     ConditionType.NO_PORT: "set spec.port to one of the ports that there are",
     ConditionType.NO_ADDRESS: "set spec.advertise to a kind of address that there is",
     ConditionType.LEASE_TOO_SHORT: "raise spec.lease.durationSeconds to 90, which is Eureka's default",
-    ConditionType.DRAIN_TOO_SHORT: "apply the patch that `eurekube doctor --fix` prints",
+    ConditionType.DRAIN_TOO_SHORT: (
+        "run `eurekube doctor`, which says what to change and where; with --fix it prints the patch"
+    ),
+    ConditionType.NAME_NOT_RESERVED: (
+        "have whoever runs the operator reserve the name for this namespace, or take another name"
+    ),
+    ConditionType.WAITING_FOR_CALLERS: (
+        "none while callers learn of the pods; else mend what the message names, or open the gate by hand:"
+        " eurekube gate open"
+    ),
     ConditionType.PAUSED: "set spec.paused to false",
     Reason.EUREKA_UNREACHABLE: "find out why Eureka does not answer; what it holds is kept meanwhile",
     Reason.EUREKA_DENIED: "give the operator the credentials that Eureka asks for",
@@ -32,9 +54,11 @@ REMEDIES: Mapping[str, str] = {
     Reason.UNKNOWN_EUREKA: "set spec.eureka to a connection of the operator's, or add the connection there",
     Reason.INVALID_INSTANCE: "change the value that the message names",
     Reason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
+    Reason.EXTERNAL_NAME: "select a Service with endpoints, or register what the name leads to by a stack",
     Reason.NAMESPACE_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.NODES_NOT_READ: "wait; if it stays, run eurekube operator --check",
     Reason.PODS_NOT_READ: "wait; if it stays, run eurekube operator --check",
+    Reason.NOT_SERVED: "start an operator that watches the syncer's namespace",
     Reason.NONE_UP: "find out why no pod is ready, or who took the instances out of service",
 }
 """By the name of a condition of an EurekaSyncer, or of a reason of Ready and Synced; where nothing is wrong

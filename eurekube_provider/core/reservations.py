@@ -29,7 +29,7 @@ class Reservations:
     pairs: frozenset[tuple[str, str]]
 
     def allow(self, namespace: str, name: str) -> bool | None:
-        """Whether a namespace may be called by ``name``; None where nobody has reserved it."""
+        """Return whether a namespace may be called by ``name``; None where nobody has reserved it."""
         fitting = [
             (len(pattern.replace("*", "")), who)
             for who, pattern in self.pairs

@@ -53,7 +53,7 @@ class Schedule:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a comparison, or a run, is still to come."""
+        """Return whether a comparison, or a run, is still to come."""
         return self.last_touch is not None
 
     def debounced_at(self, pace: Pace) -> float | None:

@@ -13,7 +13,14 @@ from typing import Any
 
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
 from eurekube_provider.core.objects import Object
-from eurekube_provider.core.prestop import SLEEP, PreStopHook, grace_period_seconds, servers, slept_seconds
+from eurekube_provider.core.prestop import (
+    SLEEP,
+    PreStopHook,
+    ending_sidecars,
+    grace_period_seconds,
+    servers,
+    slept_seconds,
+)
 
 
 class ShortfallKind(StrEnum):
@@ -33,6 +40,7 @@ class ShortfallKind(StrEnum):
 class Shortfall:
     """One thing that is too short in a pod's spec.
 
+    :ivar container: the container that ends too early, or whose preStop is cut off.
     :ivar problem: what it is, and what comes of it.
     :ivar remedy: the change that mends it, in words.
     :ivar pod_spec: the change as a strategic merge patch of the spec; None where a preStop does something
@@ -40,6 +48,7 @@ class Shortfall:
     """
 
     lack: ShortfallKind
+    container: str
     problem: str
     remedy: str
     pod_spec: Mapping[str, Any] | None
@@ -58,7 +67,9 @@ def shortfalls(
     :param shutdown_seconds: what the process itself needs after SIGTERM.
     """
     grace = grace_period_seconds(pod_spec)
-    for container in servers(pod_spec):
+    ending = [("containers", one) for one in servers(pod_spec)]
+    ending += [("initContainers", one) for one in ending_sidecars(pod_spec)]
+    for group, container in ending:
         name, slept = str(container.get("name")), slept_seconds(container)
         prestop: Object = (container.get("lifecycle") or {}).get("preStop") or {}
         enough = {"terminationGracePeriodSeconds": max(grace, max(needed_seconds, slept) + shutdown_seconds)}
@@ -67,18 +78,18 @@ def shortfalls(
             waiting = _waiting(prestop, needed_seconds, hook)
             yield Shortfall(
                 ShortfallKind.PRE_STOP_TOO_SHORT if slept else ShortfallKind.NO_PRE_STOP,
+                name,
                 f"container {name} {_ending(prestop, slept)} when its pod is deleted, and callers may call it"
                 f" for {needed_seconds} s more",
                 f"let a preStop sleep for {needed_seconds} s"
                 + ("" if waiting else ", after what it does already")
                 + f", and {longer}",
-                {**enough, "containers": [{"name": name, "lifecycle": {"preStop": waiting}}]}
-                if waiting
-                else None,
+                {**enough, group: [{"name": name, "lifecycle": {"preStop": waiting}}]} if waiting else None,
             )
         if slept and grace <= slept:
             yield Shortfall(
                 ShortfallKind.GRACE_PERIOD_TOO_SHORT,
+                name,
                 f"terminationGracePeriodSeconds is {grace}: the preStop of container {name}, which sleeps for"
                 f" {slept} s, is cut off, and the process is killed while it answers",
                 longer,

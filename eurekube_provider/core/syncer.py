@@ -37,17 +37,23 @@ FINALIZER = "eurekube.io/deregister"
 FORCE_DELETE_ANNOTATION = "eurekube.io/force-delete"
 """With any value on a deleted syncer: let it go at once, whatever it leaves in Eureka."""
 
+GATE = "eurekube.io/callers-know"
+"""The readiness gate of pods that become ready once callers know them, and the condition that opens it."""
+
 FAIL_OVER_SECONDS = 15 + 2
 """Until a standby replica writes in place of one that died: the duration of its Lease, and one retry."""
 
 _DEFAULT_LEASE = EurekaLease()
 
-_TEXTS = ("vipAddress", "secureVipAddress", "homePagePath", "statusPagePath", "healthCheckPath")
+_TEXTS = ("vipAddress", "secureVipAddress", "homePagePath", "statusPagePath", "healthCheckPath", "address")
 """Fields that reach Eureka as they are written."""
 
 DEFAULT_NODES = 1
 """More nodes share the calls, and the end of one costs its share only; but callers that reach the port at the
 first node alone, by a firewall's rule, would lose the others' share at once."""
+
+COMPUTED = "Computed"
+"""In place of a number of seconds: the time that the operator computes for its callers' caches."""
 
 PortReference = int | str
 """A port's number, or its name."""
@@ -94,6 +100,29 @@ class OnTermination(StrEnum):
     """Shown as OUT_OF_SERVICE until the endpoint is gone; deregistered then."""
 
 
+class WhenEurekaIsAway(StrEnum):
+    """The choices of what becomes of pods that wait for callers while no server of Eureka answers."""
+
+    WAIT = "Wait"
+    """They wait: to go on would replace pods that callers know by pods that nobody can learn of."""
+
+    OPEN = "Open"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessGate:
+    """A syncer's settings for pods that declare the readiness gate.
+
+    :param callers_seconds: how long callers need to learn of a pod that Eureka shows; None to compute it.
+    """
+
+    callers_seconds: int | None = None
+    when_eureka_is_away: WhenEurekaIsAway = WhenEurekaIsAway.WAIT
+
+
+_DEFAULT_GATE = ReadinessGate()
+
+
 @dataclass(frozen=True, slots=True)
 class Selector:
     """A selector of Services: each condition that is given must match.
@@ -106,13 +135,12 @@ class Selector:
     match_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
     def selects(self, service: Object) -> bool:
-        """Whether the selector matches a Service of its namespace; never a mirrored one."""
+        """Return whether the selector matches a Service of its namespace; never a mirrored one."""
         if is_mirrored(service):
             return False
         if self.app and app_of(service) != self.app:
             return False
-        labels = service["metadata"].get("labels") or {}
-        return all(labels.get(key) == value for key, value in self.match_labels.items())
+        return self.match_labels.items() <= (service["metadata"].get("labels") or {}).items()
 
     @classmethod
     def from_object(cls, item: Object) -> Selector:
@@ -134,11 +162,16 @@ class Selector:
 
     def describe(self) -> str:
         """Describe the selector, for the sentence that no Service matches it."""
+        named = f" (or, without a label app, the name {self.app})" if self.app else ""
+        return f"has the {self.labels}{named}"
+
+    @property
+    def labels(self) -> str:
+        """The labels that it wants, for a sentence."""
         labels = ",".join(f"{key}={value}" for key, value in sorted(self.match_labels.items()))
         if not self.app:
-            return f"has the labels {labels}"
-        wanted = f"labels {labels} and" if labels else "label"
-        return f"has the {wanted} app={self.app} (or, without a label app, the name {self.app})"
+            return f"labels {labels}"
+        return f"labels {labels} and app={self.app}" if labels else f"label app={self.app}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +181,16 @@ class Syncer:
     :param application: the application's name in Eureka, in any case.
     :param port: None for the only TCP port, or the one named ``http``.
     :param secure_port: None for no https.
+    :param address: that callers are given in place of what the Service has, in mode service.
     :param nodes: at so many nodes a Service is registered whose node port is advertised.
     :param metadata: fixed values, which win over those from labels.
     :param metadata_from_labels: labels of the Service.
+    :param metadata_from_ports: by metadata key, the name of the port whose number it has.
+    :param metadata_from_annotations: by metadata key, the annotation of the Service whose value it has.
     :param metadata_from_pod_labels: labels of the pod, in mode pod.
+    :param health_check_port: None for the ports that callers use.
+    :param removes_dead_self_registered: whether what a pod registered itself is removed once it is gone.
+    :param readiness_gate: of pods that declare it.
     :param eureka: the name of a connection in the operator's configuration.
     """
 
@@ -165,18 +204,24 @@ class Syncer:
     port: PortReference | None = None
     secure_port: PortReference | None = None
     advertise: Advertise = Advertise.AUTO
+    address: str = ""
     nodes: int = DEFAULT_NODES
     metadata: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     metadata_from_labels: tuple[str, ...] = ()
     metadata_from_pod_labels: tuple[str, ...] = ()
+    metadata_from_ports: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    metadata_from_annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     home_page_path: str = "/"
     status_page_path: str = ""
     health_check_path: str = ""
+    health_check_port: PortReference | None = None
     lease: EurekaLease = _DEFAULT_LEASE
     policy: Policy = Policy.SYNC
     not_ready: NotReady = NotReady.DOWN
     on_termination: OnTermination = OnTermination.DEREGISTER
     is_paused: bool = False
+    removes_dead_self_registered: bool = False
+    readiness_gate: ReadinessGate = _DEFAULT_GATE
     eureka: str = DEFAULT_CONNECTION
 
     @classmethod
@@ -198,12 +243,12 @@ class Syncer:
 
     @property
     def needs_nodes(self) -> bool:
-        """Whether the cluster's nodes must be known."""
+        """Return whether the cluster's nodes must be known."""
         return self.mode is Mode.SERVICE and self.advertise is Advertise.NODE_PORT
 
     @property
     def needs_pods(self) -> bool:
-        """Whether the labels of the pods must be known."""
+        """Return whether the labels of the pods must be known."""
         return self.mode is Mode.POD and bool(self.metadata_from_pod_labels)
 
     @property
@@ -271,11 +316,16 @@ def claimed_names(syncer: Object) -> frozenset[str]:
 
 
 def _is_in_sync(syncer: Object) -> bool:
-    """Whether the status says Synced of the current generation."""
+    """Return whether the status says Synced of the current generation."""
     generation = syncer["metadata"].get("generation")
     synced = conditions_of(syncer).get(ConditionType.SYNCED, {})
     is_current = generation is not None and synced.get("observedGeneration") == generation
     return is_current and synced.get("status") == "True"
+
+
+def connection_of(item: Object) -> str:
+    """Return the name of the connection at which a custom resource registers."""
+    return str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
 
 
 def selector_of(item: Object | None) -> Selector | None:
@@ -319,13 +369,17 @@ class _SyncerReader:
             port=spec.get("port"),
             secure_port=spec.get("securePort"),
             advertise=self._choice("advertise", Advertise, Advertise.AUTO),
+            address=spec.get("address") or "",
             nodes=spec.get("nodes") or DEFAULT_NODES,
-            metadata=self._fixed_metadata(),
+            metadata=self._keyed("metadata"),
             metadata_from_labels=self._labels("metadataFromLabels"),
             metadata_from_pod_labels=self._labels("metadataFromPodLabels"),
+            metadata_from_ports=self._keyed("metadataFromPorts"),
+            metadata_from_annotations=self._keyed("metadataFromAnnotations"),
             home_page_path=spec.get("homePagePath") or "/",
             status_page_path=spec.get("statusPagePath") or "",
             health_check_path=spec.get("healthCheckPath") or "",
+            health_check_port=spec.get("healthCheckPort"),
             lease=shared_lease(
                 lease.get("renewalIntervalSeconds", _DEFAULT_LEASE.renewal_interval_seconds),
                 lease.get("durationSeconds", _DEFAULT_LEASE.duration_seconds),
@@ -334,6 +388,8 @@ class _SyncerReader:
             not_ready=self._choice("notReady", NotReady, NotReady.DOWN),
             on_termination=self._choice("onTermination", OnTermination, OnTermination.DEREGISTER),
             is_paused=bool(spec.get("paused")),
+            removes_dead_self_registered=bool(spec.get("removeDeadSelfRegistered")),
+            readiness_gate=self._gate(),
             eureka=spec.get("eureka") or DEFAULT_CONNECTION,
         )
 
@@ -343,17 +399,28 @@ class _SyncerReader:
         except ConfigurationError as error:
             raise self._wrong(str(error)) from None
 
-    def _fixed_metadata(self) -> Mapping[str, str]:
-        written: Mapping[str, str] = self._spec.get("metadata") or EMPTY
+    def _keyed(self, field_name: str) -> Mapping[str, str]:
+        """Read a field that has metadata keys."""
+        written: Mapping[str, str] = self._spec.get(field_name) or EMPTY
         for key in written:
-            self._refuse_reserved("metadata", key, key)
+            self._refuse_reserved(field_name, key, key)
         try:
             for key in written:
                 check_metadata_key(key)
             check_metadata(written)
         except InvalidInstance as error:
-            raise self._wrong(f"spec.{error}") from None
+            raise self._wrong(f"spec.{field_name}: {error}") from None
         return written
+
+    def _gate(self) -> ReadinessGate:
+        written = self._spec.get("readinessGate") or {}
+        seconds = written.get("callersSeconds", COMPUTED)
+        is_number = isinstance(seconds, int) and not isinstance(seconds, bool) and seconds >= 0
+        if seconds != COMPUTED and not is_number:
+            sentence = f"spec.readinessGate.callersSeconds is {seconds!r}; it must be {COMPUTED} or seconds"
+            raise self._wrong(sentence)
+        when = self._choice("whenEurekaIsAway", WhenEurekaIsAway, WhenEurekaIsAway.WAIT, "readinessGate")
+        return ReadinessGate(None if seconds == COMPUTED else seconds, when)
 
     def _labels(self, field_name: str) -> tuple[str, ...]:
         labels = tuple(self._spec.get(field_name) or ())
@@ -368,8 +435,10 @@ class _SyncerReader:
                 " Eurekube's own"
             )
 
-    def _choice(self, field_name: str, kind: type[_E], default: _E | None) -> _E:
-        value = self._spec.get(field_name, default)
+    def _choice(self, field_name: str, kind: type[_E], default: _E | None, within: str = "") -> _E:
+        written = (self._spec.get(within) or {}) if within else self._spec
+        value = written.get(field_name, default)
+        field_name = f"{within}.{field_name}" if within else field_name
         try:
             return kind(str(value))
         except ValueError:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from eurekube_provider.core.mapping import Desired, leaving
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.mapping import Desired, leaving, standing
+from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Plan, plan
 from eurekube_provider.core.syncer import OnTermination, Syncer
 
@@ -16,6 +16,7 @@ def plan_of_syncer(
     there: Sequence[Instance],
     of_application: Iterable[Instance],
     owner: str,
+    twins: Mapping[Key, Instance],
 ) -> Plan:
     """Decide what must change for a syncer at the registry that it names.
 
@@ -24,10 +25,13 @@ def plan_of_syncer(
 
     :param there: what the owner has there.
     :param of_application: everything there that has the syncer's application, whoever owns it.
+    :param twins: what its pods registered themselves, see :func:`.self_registered.twins_of`.
     """
     instances = desired.instances
+    if desired.standing:
+        instances = (*instances, *standing(desired, there))
     if syncer.on_termination is OnTermination.OUT_OF_SERVICE:
         instances = (*instances, *leaving(desired, there))
     name = syncer.application.upper()
     elsewhere = (one for one in there if one.application != name)
-    return plan(instances, [*of_application, *elsewhere], owner, syncer.policy)
+    return plan(instances, [*of_application, *elsewhere], owner, syncer.policy, twins=twins)

@@ -18,6 +18,9 @@ from eurekube_provider.core.identity import RESERVED_PREFIX
 MOST_METADATA_BYTES = 4096
 """Keys and values of one instance together, in UTF-8; each server and each client holds all of them."""
 
+MOST_VALUE_LETTERS = 1024
+"""Characters of one metadata value."""
+
 MOST_NAME_LETTERS = 2048
 """Letters of a name in a URL. A server takes 8 KiB of URL and headers, where there are also an application's
 name, a time stamp and perhaps a token: ``test_an_id_that_is_too_long_for_a_request``."""
@@ -27,7 +30,10 @@ _MOST_LETTERS_OF_A_SIGN = 12
 
 # https://www.w3.org/TR/xml/#charsets
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_NOT_IN_PATHS = re.compile(r"[/\\;%\x00-\x1f]")
+# What servers refuse in a URL, tried one by one; and a half of a surrogate pair, which no URL can hold.
+_NOT_IN_PATHS = re.compile("[/\\\\;%\x00\n\r\u2028\u2029\ud800-\udfff]")
+_CONTROLS = re.compile(r"[\x00-\x1f]")
+_NOT_IN_VALUES = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def text_problem(text: str) -> str:
@@ -41,17 +47,36 @@ def text_problem(text: str) -> str:
     )
 
 
+def value_problem(value: str) -> str:
+    """Say why a text that somebody wrote may not become a metadata value; empty where it may.
+
+    The bounds are those of ``spec.metadata`` in the CRD.
+    """
+    if len(value) > MOST_VALUE_LETTERS:
+        return f"has more than {MOST_VALUE_LETTERS} characters"
+    if found := _NOT_IN_VALUES.search(value):
+        return f"has the control character U+{ord(found[0]):04X}"
+    return text_problem(value)
+
+
 def name_problem(name: str) -> str:
     """Say why ``name`` may not become that of an application or an instance; empty where it may."""
-    return path_problem(name) or _length_problem(name)
+    found = _CONTROLS.search(name)
+    if found is not None:
+        return _unaddressable(found[0])
+    return path_problem(name) or text_problem(name) or _length_problem(name)
 
 
 def path_problem(name: str) -> str:
     """Say why no URL can name an application or an instance that is called so; empty where one can."""
     found = _NOT_IN_PATHS.search(name)
-    if found is None and name not in ("", ".", ".."):
-        return text_problem(name)
-    what = "a slash" if found and found[0] == "/" else repr(found[0]) if found else "such a name"
+    if found is not None:
+        return _unaddressable(found[0])
+    return "" if name not in ("", ".", "..") else _unaddressable(name)
+
+
+def _unaddressable(part: str) -> str:
+    what = "a slash" if part == "/" else "such a name" if part in ("", ".", "..") else repr(part)
     return (
         f"must be a name without {what}: Eureka would accept it once and could never read or remove it again"
     )

@@ -19,6 +19,7 @@ from kubernetes import client, config
 from kubernetes.utils.keepalive import tcp_keepalive_socket_options
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, LeadershipLost
+from eurekube_provider.runtime.bounded_http import LargeAnswer, SlowAnswer, bounded_pools
 
 _TIMEOUT = urllib3.Timeout(connect=5.0, read=15.0)
 _CONNECT_SECONDS = 5.0
@@ -29,8 +30,12 @@ _IN_CLUSTER_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 
 PAGE_SIZE = 500
 
+_LARGEST_ANSWER = 512 * 2**20
+"""The largest answer that is read, in bytes: a page of objects of a MiB each, which etcd hardly takes."""
+
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,13 @@ EVENTS = ApiResource("events.k8s.io", "v1", "events")
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases")
 NODES = ApiResource("", "v1", "nodes")
 PODS = ApiResource("", "v1", "pods")
+WORKLOADS = {
+    "Deployment": ApiResource("apps", "v1", "deployments"),
+    "StatefulSet": ApiResource("apps", "v1", "statefulsets"),
+    "DaemonSet": ApiResource("apps", "v1", "daemonsets"),
+}
+"""The kinds with a pod template that kubectl can patch."""
+
 MIRRORS = ApiResource("eurekube.io", "v1alpha1", "eurekamirrors")
 SERVICE_CIDRS = ApiResource("networking.k8s.io", "v1", "servicecidrs")
 REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
@@ -155,7 +167,9 @@ class KubeAccess:
                 f"no way to the Kubernetes API was found ({error}): run inside a cluster,"
                 " or set KUBECONFIG or --kubeconfig"
             ) from None
-        access = cls(client.ApiClient(configuration), namespace or "default")
+        api_client = client.ApiClient(configuration)
+        api_client.rest_client.pool_manager.pool_classes_by_scheme = bounded_pools(_LARGEST_ANSWER)
+        access = cls(api_client, namespace or "default")
         access.is_in_cluster = in_cluster
         return access
 
@@ -167,7 +181,7 @@ class KubeAccess:
         return self.request("GET", path, query)
 
     def knows(self, resource: ApiResource, timeout_seconds: float | None = None) -> bool:
-        """Whether the API server has a kind, which everybody may ask; yes where nobody says.
+        """Return whether the API server has a kind, which everybody may ask; yes where nobody says.
 
         Who has no right to a kind is answered with 403 whether there is one or not.
         """
@@ -206,7 +220,8 @@ class KubeAccess:
         """Send one request and return the object that the API answers with.
 
         :param path: from :meth:`ApiResource.path`.
-        :param timeout_seconds: default 5 to connect, and 15 for the answer.
+        :param timeout_seconds: default 5 to connect, and 15 for the whole answer; a large one is given more,
+            in proportion to what has come (:mod:`~eurekube_provider.runtime.bounded_http`).
         :raises KubernetesError: no answer, or none that is a success.
         :raises LeadershipLost: it would change something, which this replica may not do now.
         """
@@ -214,12 +229,7 @@ class KubeAccess:
             raise LeadershipLost(f"{method} {path}: not sent, since another replica may lead by now")
         timeout = _TIMEOUT if timeout_seconds is None else urllib3.Timeout(timeout_seconds)
         response = self._send(method, path, query, body, content_type, timeout)
-        try:
-            data = response.data
-        except urllib3.exceptions.HTTPError as error:
-            raise KubernetesError(
-                f"{method} {path}: the answer of {self.server} broke off ({error})"
-            ) from None
+        data = response.data
         if response.status >= 300:
             raise _error(method, path, response.status, data)
         try:
@@ -273,7 +283,8 @@ class KubeAccess:
         timeout: urllib3.Timeout,
     ) -> urllib3.BaseHTTPResponse:
         of_list, of_events = self._accept
-        headers = {"Accept": of_events if query and "watch" in query else of_list}
+        is_watch = query is not None and "watch" in query
+        headers = {"Accept": of_events if is_watch else of_list}
         if body is not None:
             headers["Content-Type"] = content_type
         _, url, headers, _, _ = self._client.param_serialize(
@@ -288,13 +299,54 @@ class KubeAccess:
                 headers=headers,
                 body=None if body is None else json.dumps(body),
                 timeout=timeout,
-                preload_content=False,
+                preload_content=not is_watch,
             )
+        except SlowAnswer:
+            raise KubernetesError(
+                f"{method} {path}: {self.server} began to answer, and did not end in time; check the API"
+                " server, and the network between"
+            ) from None
+        except LargeAnswer:
+            raise KubernetesError(
+                f"{method} {path}: {self.server} answers with more than {_LARGEST_ANSWER // 2**20} MiB,"
+                " and so much is not read: is this a Kubernetes API?"
+            ) from None
         except urllib3.exceptions.HTTPError as error:
             cause = getattr(error, "reason", None) or error
             raise KubernetesError(
                 f"{method} {path}: no answer from the Kubernetes API at {self.server} ({cause})"
             ) from None
+
+
+def namespace_exists(access: KubeAccess, namespace: str) -> bool:
+    """Return whether there is a namespace; True where nobody says."""
+    try:
+        access.get(NAMESPACES.path(name=namespace))
+    except KubernetesError as error:
+        return error.status_code != 404
+    return True
+
+
+def objects_named(
+    access: KubeAccess, resource: ApiResource, name: str, namespace: str | None = None
+) -> list[dict[str, Any]]:
+    """List the objects of a name: one at most in each namespace.
+
+    Who may list may not always read single objects. Of this selector the API server reads one object.
+
+    :raises KubernetesError: as :meth:`KubeAccess.get`; also for an answer that is no list, which would pass
+        for one without objects.
+    """
+    path = resource.path(namespace)
+    answer = access.get(path, {"fieldSelector": f"metadata.name={name}"})
+    if "items" not in answer:
+        raise KubernetesError(f"GET {path}: {access.server} answered with something that is no list")
+    return list(answer["items"] or ())
+
+
+def is_api_away(error: KubernetesError) -> bool:
+    """Return whether the API server gave no answer: none at all, or 5xx."""
+    return (error.status_code or 500) >= 500
 
 
 def _context_namespace(path: str | None, context: str | None) -> str:

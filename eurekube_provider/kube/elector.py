@@ -14,13 +14,13 @@ import logging
 import math
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.kube.access import LEASES, KubeAccess
+from eurekube_provider.kube.access import LEASES, KubeAccess, is_api_away
 from eurekube_provider.runtime.clock import elapsed_seconds
 
 _log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class Elector:
     """A candidate for a Lease. It begins as a standby; :meth:`start` makes it a candidate.
 
     :param identity: this process, and no other one: not the next one of the same pod either.
+    :param noted: given the Lease's metadata as they stand, returns them as its holder writes them.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Elector:
         identity: str,
         timing: Timing,
         clock: Callable[[], float] = elapsed_seconds,
+        noted: Callable[[Object], Mapping[str, Any]] = lambda metadata: metadata,
     ) -> None:
         self.identity = identity
         self.failure: KubernetesError | None = None
@@ -91,6 +93,7 @@ class Elector:
         self._name = name
         self._timing = timing
         self._clock = clock
+        self._noted = noted
         self._lock = threading.Lock()
         self._lease: Object | None = None  # as it was read or written last
         self._seen_at = 0.0
@@ -100,6 +103,7 @@ class Elector:
         self._term = 0
         self._follows_another = False
         self._losses = 0
+        self._is_renewed_by_another = False
         self._is_late = False
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -122,7 +126,7 @@ class Elector:
         self._release()
 
     def may_write(self) -> bool:
-        """Whether we hold the Lease, and renewed it within the renew deadline."""
+        """Return whether we hold the Lease, and renewed it within the renew deadline."""
         with self._lock:
             return self._holds and not self._is_overdue()
 
@@ -134,17 +138,21 @@ class Elector:
 
     @property
     def follows_another(self) -> bool:
-        """Whether anybody led before this term; False only where no Lease was there, nor seen before."""
+        """Return whether anybody led before this term; False only where no Lease was there, nor seen
+        before.
+        """
         with self._lock:
             return self._follows_another
 
     @property
     def is_out_of_reach(self) -> bool:
-        """Whether another one's Lease has expired and the API server does not answer: nobody can take it."""
+        """Return whether no Lease was seen, or another one's has expired, and the API server does not answer:
+        nobody can take it.
+        """
         failure = self.failure
         with self._lock:
-            has_expired = bool(self._lease) and not self._holds and self._expires_at() <= self._clock()
-        return has_expired and failure is not None and (failure.status_code or 500) >= 500
+            is_free = not self._holds and (self._lease is None or self._expires_at() <= self._clock())
+        return is_free and failure is not None and is_api_away(failure)
 
     @property
     def losses(self) -> int:
@@ -153,8 +161,19 @@ class Elector:
             return self._losses
 
     @property
+    def is_renewed_by_another(self) -> bool:
+        """Return whether another one wrote the Lease after it was seen first, and holds it: it lives."""
+        with self._lock:
+            return self._is_renewed_by_another
+
+    @property
+    def lease_name(self) -> str:
+        """Namespace and name of the Lease, for people."""
+        return f"{self._namespace}/{self._name}"
+
+    @property
     def holder(self) -> str:
-        """Who holds the Lease as it was seen last; empty for nobody."""
+        """Return the holder of the Lease as it was seen last; empty for nobody."""
         with self._lock:
             return _spec(self._lease).get("holderIdentity") or ""
 
@@ -240,12 +259,13 @@ class Elector:
     def _observe(self, lease: Object) -> None:
         """Record the Lease as it was read."""
         with self._lock:
-            if _spec(lease) != _spec(self._lease):
-                self._seen_at = self._clock()
-            self._lease = lease
             spec = _spec(lease)
             holder = spec.get("holderIdentity") or ""
             is_ours = holder == self.identity
+            if spec != _spec(self._lease):
+                self._seen_at = self._clock()
+                self._is_renewed_by_another |= self._lease is not None and bool(holder) and not is_ours
+            self._lease = lease
             has_changed_hands = holder or _number(spec, "leaseTransitions") != self._transitions
             if self._transitions is not None and not is_ours and has_changed_hands:
                 self._transitions = None
@@ -274,14 +294,15 @@ class Elector:
             "leaseTransitions": _number(spec, "leaseTransitions") + (0 if is_ours else 1),
         }
         sent_at = self._clock()
-        self._note_held(self._request("PUT", self._path, {**lease, "spec": changed}), sent_at)
+        body = {**lease, "metadata": self._noted(lease["metadata"]), "spec": changed}
+        self._note_held(self._request("PUT", self._path, body), sent_at)
 
     def _create(self) -> None:
         now = _now()
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"namespace": self._namespace, "name": self._name},
+            "metadata": self._noted({"namespace": self._namespace, "name": self._name}),
             "spec": {
                 "holderIdentity": self.identity,
                 "leaseDurationSeconds": math.ceil(self._timing.lease_duration_seconds),

@@ -44,7 +44,7 @@ class EventType(StrEnum):
 
 @dataclass(slots=True)
 class _Aggregate:
-    """What has come together since the last Event of its kind."""
+    """The sum of Events since the last one of its kind."""
 
     regarding: Mapping[str, Any]
     text: str

@@ -124,7 +124,7 @@ class Reflector:
 
     @property
     def is_current(self) -> bool:
-        """Whether the copy is what there is now: listed, and followed by a watch since.
+        """Return whether the copy is what there is now: listed, and followed by a watch since.
 
         A server that is gone without a word is found out after 30 s, a watch that a proxy holds open without
         one behind it after :data:`SILENCE_SECONDS`.
@@ -134,7 +134,8 @@ class Reflector:
 
     @property
     def is_shut_out(self) -> bool:
-        """Whether the API server says that we may not have these objects, or that there is no such kind.
+        """Return whether the API server says that we may not have these objects, or that there is no such
+        kind.
 
         It has said so last, and since :meth:`retry_now` once more: what is over by then shuts nobody out.
         """
@@ -142,22 +143,26 @@ class Reflector:
 
     @property
     def may_be_led_by(self) -> bool:
-        """Whether who comes to lead may act on the copy: it is new enough, or cannot be had."""
+        """Return whether who comes to lead may act on the copy: it is new enough, or cannot be had."""
         return self.is_level or self.is_current or self.is_shut_out
 
     @property
     def is_synced(self) -> bool:
-        """Whether the first list is complete."""
+        """Return whether the first list is complete."""
         return self._synced.is_set()
 
     @property
     def is_refused(self) -> bool:
-        """Whether there is no first list because we may not have one. It is asked for again and again."""
+        """Return whether there is no first list because we may not have one. It is asked for again and
+        again.
+        """
         return not self.is_synced and self._denied == 403
 
     @property
     def is_settled(self) -> bool:
-        """Whether the first list is complete, or is that of a single namespace that we may not read."""
+        """Return whether the first list is complete, or is that of a single namespace that we may not
+        read.
+        """
         return self.is_synced or (self.namespace is not None and self.is_refused)
 
     def liveness(self) -> list[Liveness]:
@@ -327,7 +332,10 @@ class ReflectorGroup:
 
     def get(self, namespace: str, name: str) -> Object | None:
         """Return one object, None where there is none."""
-        return next((item for one in self.reflectors if (item := one.get(namespace, name))), None)
+        for one in self.reflectors:
+            if one.namespace in (None, namespace) and (item := one.get(namespace, name)):
+                return item
+        return None
 
     def objects(self, namespace: str | None = None) -> list[Object]:
         """Return all objects, or those of a namespace."""
@@ -335,23 +343,25 @@ class ReflectorGroup:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all first lists are complete."""
+        """Return whether all first lists are complete."""
         return all(one.is_synced for one in self.reflectors)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all first lists are complete, but for single namespaces that we may not read."""
+        """Return whether all first lists are complete, but for single namespaces that we may not read."""
         return all(one.is_settled for one in self.reflectors)
 
     @property
     def may_be_led_by(self) -> bool:
-        """Whether who comes to lead may act on all copies."""
+        """Return whether who comes to lead may act on all copies."""
         return all(one.may_be_led_by for one in self.reflectors)
 
     def without_list(self, namespace: str) -> Reflector | None:
         """Return the reflector of a namespace that has no complete list of it yet; None where all have."""
-        concerned = (one for one in self.reflectors if one.namespace in (None, namespace))
-        return next((one for one in concerned if not one.is_synced), None)
+        for one in self.reflectors:
+            if one.namespace in (None, namespace) and not one.is_synced:
+                return one
+        return None
 
     @property
     def failure(self) -> KubernetesError | None:
@@ -384,7 +394,9 @@ class ReflectorGroup:
 
 
 def _lists_anew_after(failures: int) -> bool:
-    """Whether so many failures in a row are the first few, or twice as many as when there was a list last."""
+    """Return whether so many failures in a row are the first few, or twice as many as when there was a list
+    last.
+    """
     times, rest = divmod(failures, ANEW_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 

@@ -40,6 +40,14 @@ CLUSTER = (
 )
 """Needed for the whole cluster."""
 
+GATE_WORK = (
+    # The condition of the readiness gate; Kubernetes has no right for a single condition
+    Rule(("",), ("pods/status",), ("patch",)),
+    # whether a template declares the gate, before the operator is uninstalled; never while it runs
+    Rule(("apps",), ("deployments", "statefulsets", "daemonsets"), ("list",)),
+)
+"""Needed in every namespace whose pods may declare the readiness gate, and nowhere else."""
+
 MIRROR_WORK = (
     # Without a selector, made and removed for mirrors; Kubernetes has no right for our own alone
     Rule(("",), ("services",), ("create", "patch", "delete")),

@@ -1,4 +1,4 @@
-"""Whether an operator may go: not while it serves EurekaSyncers or EurekaMirrors of others.
+"""Refusals to remove an operator that others' EurekaSyncers or EurekaMirrors need, or to take a namespace.
 
 Without it the syncers' instances leave Eureka within minutes, the mirrors' Services grow old, and finalizers
 hold both for ever. A stack asks before it removes the operator that it made; the chart asks the operator
@@ -16,9 +16,19 @@ from typing import Any
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, OperatorStillNeeded
-from eurekube_provider.core.objects import STACK_LABEL
+from eurekube_provider.core.gate import declares_gate
+from eurekube_provider.core.objects import STACK_LABEL, qualified
+from eurekube_provider.core.syncer import GATE
 from eurekube_provider.core.wording import listed
-from eurekube_provider.kube.access import MIRRORS, NAMESPACES, SYNCERS, ApiResource, KubeAccess
+from eurekube_provider.kube.access import (
+    MIRRORS,
+    NAMESPACES,
+    PODS,
+    SYNCERS,
+    WORKLOADS,
+    ApiResource,
+    KubeAccess,
+)
 
 FORCE_VARIABLE = "EUREKUBE_FORCE_DESTROY"
 UNREACHABLE_VARIABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
@@ -104,14 +114,47 @@ def refuse_while_needed(
         )
 
 
-def uninstall_refusal(access: KubeAccess, namespaces: Collection[str]) -> str | None:
+def refuse_taken_namespace(
+    operator: GuardedOperator,
+    way_out: str,
+    access: Callable[[GuardedOperator], KubeAccess] = reach,
+) -> None:
+    """Raise where the namespace that is to be made is there already, or nobody can tell.
+
+    Pulumi's Kubernetes plugin may take it over, and then removes it with all that others have in it.
+
+    :param way_out: what to do where others made it.
+    :raises ConfigurationError: one sentence that says what to do.
+    """
+    try:
+        if not _is_there(operator, access(operator)):
+            return
+    except (KubernetesError, ConfigurationError) as error:
+        raise ConfigurationError(
+            f"whether the namespace {operator.namespace} already exists cannot be told: {error}. Nothing was"
+            f" made. Make the cluster reachable as the stack's Kubernetes provider has it; {way_out}"
+        ) from None
+    raise ConfigurationError(f"the namespace {operator.namespace} already exists: {way_out}")
+
+
+def uninstall_refusal(
+    access: KubeAccess, namespaces: Collection[str], gated: Collection[str | None] = ()
+) -> str | None:
     """Why the operator that asks must stay; None where it may go. Each request has a time-out of 10 s.
 
     :param namespaces: those that it watches; empty for all.
-    :returns: one sentence that says which syncers and mirrors there are, or that nobody can tell, and what
-        to do.
+    :param gated: those where it serves the readiness gate; None among them for all.
+    :returns: one sentence that says which syncers, mirrors and templates with the gate there are, or that
+        nobody can tell, and what to do.
     """
     try:
+        if waiting := _declaring_gate(access, gated):
+            return (
+                f"the operator is still needed by {listed(waiting, _SHOWN)}, which declare the readiness gate"
+                f" {GATE}. Nobody would open it, so that no new pod of theirs would become ready. Take the"
+                " gate out of the templates first, or the label off the namespace where a policy puts it in,"
+                f" and have the pods replaced; {_UNINSTALL}"
+            )
         found = {
             # One that serves no mirrors may not list them: these have no finalizers of this operator.
             kind: sorted(map(_name, _listed(access, resource, namespaces, lambda kind: kind is MIRRORS)))
@@ -129,6 +172,28 @@ def uninstall_refusal(access: KubeAccess, namespaces: Collection[str]) -> str | 
     )
 
 
+def _declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> list[str]:
+    """Kind, namespace and name of each template that declares the gate, and of each pod that no such has.
+
+    A pod of a kind that is not known here stands for it, as for one that a policy changed.
+    """
+    found: list[str] = []
+    for namespace in namespaces:
+        kinds = {**WORKLOADS, "Pod": PODS}
+        here = {
+            kind: [
+                f"{kind} {qualified(item)}"
+                for page in access.pages(resource.path(namespace), timeout_seconds=_SECONDS)
+                for item in page.get("items") or ()
+                if declares_gate((item if kind == "Pod" else item["spec"]["template"]).get("spec") or {})
+            ]
+            for kind, resource in kinds.items()
+        }
+        templates = [one for kind, names in here.items() if kind != "Pod" for one in names]
+        found += sorted(templates) or sorted(here["Pod"])
+    return found
+
+
 def _cannot_be_told(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
     return OperatorStillNeeded(
         f"whether the operator in the namespace {operator.namespace} still serves EurekaSyncers or"
@@ -139,7 +204,7 @@ def _cannot_be_told(operator: GuardedOperator, error: Exception) -> OperatorStil
 
 
 def _is_there(operator: GuardedOperator, access: KubeAccess) -> bool:
-    """Whether its namespace is.
+    """Return whether its namespace is.
 
     :raises ConfigurationError: it is another one of that name: of another cluster that the same program may
         reach, or made since.
@@ -160,7 +225,9 @@ def _is_there(operator: GuardedOperator, access: KubeAccess) -> bool:
 
 
 def _foreign(operator: GuardedOperator, access: KubeAccess) -> dict[str, list[str]]:
-    """What it serves of others, those included that wait to be released, by kind; no kind without any."""
+    """Return the objects of others that it serves, by kind, those included that wait to be released; no kind
+    without any.
+    """
     found = {kind: _foreign_of(resource, operator, access) for kind, resource in _KINDS.items()}
     return {kind: names for kind, names in found.items() if names}
 

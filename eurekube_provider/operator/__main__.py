@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable_lines
@@ -55,14 +55,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--once",
         action="store_true",
-        help="read everything, plan, carry it out, print the plans and end; renews nothing afterwards. Lets"
-        " deleted syncers go that wait for an operator which is gone",
+        help="read everything, wait for the Lease, plan, carry it out, print the plans and end; renews"
+        " nothing afterwards. Fails where another operator renews the Lease meanwhile. Lets deleted syncers"
+        " go that wait for an operator which is gone",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
         help="change nothing, in Eureka or in Kubernetes: print the plans (with --once), or log them as they"
         " change",
+    )
+    parser.add_argument(
+        "--without-lease",
+        action="store_true",
+        help="have --once neither wait for the Lease nor take it: only where no operator can be running any"
+        " more, or the Lease cannot be written",
     )
     parser.add_argument("--check", action="store_true", help="print what hampers the operator, and end")
     parser.add_argument(
@@ -100,6 +107,11 @@ def start(options: argparse.Namespace) -> int:
         return int(any(finding.verdict is selfcheck.Verdict.WARNING for finding in findings))
     if options.check_removal:
         return _check_removal(settings)
+    if options.without_lease:
+        if not options.once:
+            print("eurekube operator: --without-lease is for --once alone", file=sys.stderr)
+            return 2
+        settings = replace(settings, leader_elect=False)
     ledger = None
     if options.once or options.dry_run:
         ledger = Ledger(is_once=options.once, is_dry=options.dry_run, output=options.output)
@@ -117,8 +129,8 @@ def _check_removal(settings: Settings) -> int:
     except EurekubeError as error:
         print(f"eurekube operator: {error}", file=sys.stderr)
         return 1
-    why = uninstall_refusal(access, settings.watch_namespaces)
-    print(why or "no EurekaSyncer and no EurekaMirror needs the operator")
+    why = uninstall_refusal(access, settings.watch_namespaces, settings.gated)
+    print(why or "no EurekaSyncer, no EurekaMirror and no readiness gate needs the operator")
     return int(why is not None)
 
 

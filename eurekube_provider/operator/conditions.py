@@ -1,4 +1,4 @@
-"""What a reconcile came to, as a syncer's conditions say it: pure.
+"""The conditions of a syncer after a reconcile: pure.
 
 *Synced* says whether Eureka holds what the syncer wants. *Ready* says whether callers find something that is
 meant to be found: an instance is UP or, scaled to zero, nothing is meant to be. The other conditions are what
@@ -22,11 +22,14 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
+from eurekube_provider.core.identity import cluster_of
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.plan import Outcome, Plan, RefusalReason
+from eurekube_provider.core.plan import Outcome, Plan, Refusal, RefusalReason
 from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.self_registered import SelfRegistration
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import counted, joined, listed
 
@@ -37,7 +40,18 @@ EUREKA_FAILS = frozenset({Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED, Reaso
 """Reasons that :func:`problem_of` gives to what a registry did not do."""
 
 _NOT_ASKED = (Reason.EUREKA_UNREACHABLE, Reason.EUREKA_DENIED)
-_NOTES = frozenset({ConditionType.LEASE_TOO_SHORT, ConditionType.DRAIN_TOO_SHORT})
+_NOTES = frozenset(
+    {
+        ConditionType.NAME_NOT_RESERVED,
+        ConditionType.LEASE_TOO_SHORT,
+        ConditionType.DRAIN_TOO_SHORT,
+        ConditionType.ENDPOINTS_LEFT_OUT,
+        ConditionType.METADATA_LEFT_OUT,
+        ConditionType.WAITING_FOR_CALLERS,
+    }
+)
+_NO_SERVICE = (Reason.NO_MATCHING_SERVICE, Reason.EXTERNAL_NAME)
+"""Nothing is registered for good: what was leaves."""
 
 _NOTHING_DESIRED = Desired()
 _NO_STEPS = Plan()
@@ -46,7 +60,7 @@ _NOTHING_DONE = Outcome()
 
 @dataclass(frozen=True, slots=True)
 class ConditionInput:
-    """What one reconcile of a syncer came to: the input of all conditions.
+    """The result of one reconcile of a syncer: the input of all conditions.
 
     :param application: in upper case; empty where it is not known.
     :param there: what the owner has in Eureka afterwards.
@@ -59,6 +73,12 @@ class ConditionInput:
     :param braked: why removals are held back; None where none are.
     :param read_error: why Eureka cannot be read at the moment.
     :param claimed: the names that the syncer has been called by before.
+    :param unclaimed: what it has under another name of its cluster, of which nobody said that it is a former
+        one.
+    :param taken: by id, what a paused syncer renews no more, and the pod that has its address by now.
+    :param notes: what is to be known of others' instances beside its own.
+    :param self_registered: what its pods, gone or not, were seen to have registered themselves.
+    :param waiting_pods: which pods with the readiness gate wait, and why; None where none does.
     """
 
     application: str
@@ -75,6 +95,11 @@ class ConditionInput:
     braked: Problem | None = None
     read_error: RegistryError | None = None
     claimed: frozenset[str] = frozenset()
+    unclaimed: Collection[Instance] = ()
+    taken: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[Problem, ...] = ()
+    self_registered: tuple[SelfRegistration, ...] = ()
+    waiting_pods: Problem | None = None
 
     @property
     def up(self) -> int:
@@ -84,13 +109,13 @@ class ConditionInput:
 
     @property
     def summary(self) -> str:
-        """What all is well with."""
+        """Return the sentence for a syncer without a fault."""
         waits = f", {self.wanted - self.up} not ready" if self.up < self.wanted else ""
         return f"{counted(self.wanted)} of {self.application} in Eureka{waits}"
 
     @property
     def serves_wanted(self) -> bool:
-        """Whether something that is UP is known to be meant to be."""
+        """Return whether something that is UP is known to be meant to be."""
         if self.syncer is None:
             return True
         up = {one.key for one in self.there if one.status is Status.UP}
@@ -99,13 +124,14 @@ class ConditionInput:
 
 @dataclass(frozen=True, slots=True)
 class Report(ReportedState):
-    """What the status shall say.
+    """The content of the next status.
 
     :param problems: by condition type, what is wrong and what is only to be known.
     :param unknown: condition types of which nothing is known yet: what stands there is kept.
     :param registered: how many instances Eureka holds of the syncer, those on their way out left aside.
     :param refused: how many desired instances were left alone since somebody else's stand in their way.
     :param names: what the syncer has been called by, and may be called by from now on; None for as before.
+    :param self_registered: what its pods were seen to have registered themselves; None for as before.
     """
 
     application: str = ""
@@ -115,10 +141,11 @@ class Report(ReportedState):
     problems: Mapping[str, Problem] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
     names: frozenset[str] | None = None
+    self_registered: tuple[SelfRegistration, ...] | None = None
 
 
 def report(found: ConditionInput) -> Report:
-    """What a reconcile came to, in conditions and counts."""
+    """Return conditions and counts of a reconcile."""
     told: dict[str, Problem] = {}
     for check in CHECKS:
         for one in check(found):
@@ -138,10 +165,11 @@ def report(found: ConditionInput) -> Report:
         application=found.application,
         desired=found.wanted,
         registered=registered if found.last_registered is None else found.last_registered,
-        refused=len(_conflicting(found)) + len(_self_registered(found)),
+        refused=len(_conflicting(found)) + len(_in_its_own_way(found)) + len(_self_registered(found)),
         problems=told,
         unknown=frozenset({ConditionType.DRAIN_TOO_SHORT} if found.drain is None else ()),
         names=names,
+        self_registered=found.self_registered if found.syncer is not None else None,
     )
 
 
@@ -169,10 +197,37 @@ def cannot_be_mapped(found: ConditionInput) -> Iterator[Problem]:
     yield from found.desired.problems
 
 
+def endpoints_left_out(found: ConditionInput) -> Iterator[Problem]:
+    """Say which endpoints cannot be instances."""
+    if found.desired.left_out:
+        yield Problem(ConditionType.ENDPOINTS_LEFT_OUT, f"not registered: {joined(found.desired.left_out)}")
+
+
+def metadata_left_out(found: ConditionInput) -> Iterator[Problem]:
+    """Say which metadata instances lack."""
+    if found.desired.metadata_left_out:
+        yield Problem(ConditionType.METADATA_LEFT_OUT, f"left out: {joined(found.desired.metadata_left_out)}")
+
+
 def conflicts(found: ConditionInput) -> Iterator[Problem]:
-    """Say what belongs to another owner."""
-    if told := _conflicting(found):
+    """Say what belongs to another owner, be it the syncer itself under another name of its cluster."""
+    if names := sorted({cluster_of(one.owner) or "" for one in found.unclaimed}):
+        count, called = counted(len(found.unclaimed), "instance"), printable(", ".join(names))
+        yield Problem(
+            ConditionType.CONFLICT,
+            f"Eureka holds {count} of this syncer under another name of this cluster, {called}: they are left"
+            " as they are, and those of its endpoints are renewed",
+            f"if the cluster was called so before, start its operator with --previous-cluster-name {called},"
+            " which takes them over; if another operator serves the same syncers by that name, end one of the"
+            " two",
+        )
+    elif told := _conflicting(found):
         yield Problem(ConditionType.CONFLICT, joined(told))
+
+
+def strangers(found: ConditionInput) -> Iterator[Problem]:
+    """Say what is to be known of others' instances."""
+    yield from found.notes
 
 
 def self_registered(found: ConditionInput) -> Iterator[Problem]:
@@ -186,7 +241,9 @@ def paused(found: ConditionInput) -> Iterator[Problem]:
     """Say that nothing is changed, and what waits: only that keeps a syncer from being synced."""
     if found.syncer is not None and found.syncer.is_paused:
         waits = f"; {found.waiting} changes wait" if found.waiting else ""
-        message = f"spec.paused is true: nothing is changed, what is registered is renewed{waits}"
+        taken = [f"{one}, whose address the pod {pod} has by now" for one, pod in sorted(found.taken.items())]
+        lapses = f" but for {listed(taken, 3)}" if taken else ""
+        message = f"spec.paused is true: nothing is changed, what is registered is renewed{lapses}{waits}"
         yield Problem(ConditionType.PAUSED, message)
 
 
@@ -202,15 +259,25 @@ def drain_too_short(found: ConditionInput) -> Iterator[Problem]:
         yield Problem(ConditionType.DRAIN_TOO_SHORT, found.drain)
 
 
+def waiting_for_callers(found: ConditionInput) -> Iterator[Problem]:
+    """Say which pods wait for callers."""
+    if found.waiting_pods:
+        yield found.waiting_pods
+
+
 CHECKS: tuple[Callable[[ConditionInput], Iterator[Problem]], ...] = (
     ended_early,
     eureka_fails,
     braked,
     cannot_be_mapped,
     conflicts,
+    strangers,
     self_registered,
     paused,
+    endpoints_left_out,
+    metadata_left_out,
     lease_too_short,
+    waiting_for_callers,
     drain_too_short,
 )
 """The checks in their order: the first problem is the reason of Synced."""
@@ -250,10 +317,11 @@ def _is_refused(found: ConditionInput, problems: Problems) -> Ready | None:
 
 
 def _has_no_service(found: ConditionInput, problems: Problems) -> Ready | None:
-    if Reason.NO_MATCHING_SERVICE not in problems:
+    reason = next((one for one in _NO_SERVICE if one in problems), None)
+    if reason is None:
         return None
     waits = f", {found.braked.message}" if found.braked else ""
-    return False, _going_on(problems[Reason.NO_MATCHING_SERVICE], f"; {held(found.there)}{waits}")
+    return False, _going_on(problems[reason], f"; {held(found.there)}{waits}")
 
 
 def _is_braked(found: ConditionInput, problems: Problems) -> Ready | None:
@@ -275,9 +343,20 @@ def _is_up(found: ConditionInput, problems: Problems) -> Ready | None:
 
 
 def _none_is_up(found: ConditionInput, problems: Problems) -> Ready | None:
-    if problems or not found.wanted:
+    if problems:
         return None
+    if not found.wanted:
+        return _none_is_wanted(found)
     return False, Problem(Reason.NONE_UP, f"{found.summary}: none is UP").with_remedy(REMEDIES)
+
+
+def _none_is_wanted(found: ConditionInput) -> Ready | None:
+    """Of a Service without endpoints nothing is meant to be found."""
+    if not found.desired.has_endpoints:
+        return None
+    left_out = next(endpoints_left_out(found), None)
+    none_is_ready = Problem(Reason.NONE_UP, f"{found.summary}: no endpoint is ready")
+    return False, (left_out or none_is_ready).with_remedy(REMEDIES)
 
 
 def _as_synced(found: ConditionInput, problems: Problems) -> Ready | None:
@@ -303,9 +382,17 @@ def _going_on(problem: Problem, more: str) -> Problem:
 
 
 def _conflicting(found: ConditionInput) -> list[str]:
-    planned = [one.problem for one in found.steps.refusals if one.reason is RefusalReason.CONFLICT]
+    own = _in_its_own_way(found)
+    refusals = [one for one in found.steps.refusals if one not in own]
+    planned = [one.problem for one in refusals if one.reason is RefusalReason.CONFLICT]
     errors = (failure.error for failure in found.outcome.failures)
     return [*planned, *(str(error) for error in errors if isinstance(error, OwnershipConflict))]
+
+
+def _in_its_own_way(found: ConditionInput) -> list[Refusal]:
+    """Return what is refused for what the syncer has under another name of its cluster."""
+    known = {one.key for one in found.unclaimed}
+    return [one for one in found.steps.refusals if known and one.actual.key in known]
 
 
 def _self_registered(found: ConditionInput) -> list[str]:

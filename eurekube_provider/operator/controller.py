@@ -10,18 +10,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from eurekube_provider.core.errors import LeadershipLost, RegistryError
-from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.registry import Refused, Registry, failure_of
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, is_deleted
+from eurekube_provider.core.syncer import connection_of, is_deleted
 from eurekube_provider.operator.drain_check import DrainCheck
+from eurekube_provider.operator.gates import Gates
 from eurekube_provider.operator.history import ReconcileHistory
 from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.progress import RECHECK_SECONDS, STUCK, is_stalled
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.registries import called_otherwise
 from eurekube_provider.operator.reports import Decided, SyncerResult
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
@@ -49,6 +52,8 @@ class Controller:
 
     :param registries: by the name that ``spec.eureka`` may give.
     :param sources: they have synced when :meth:`start` is called.
+    :param previous_names: asked for the former names of the cluster.
+    :param gates: told of each decision; None where no readiness gate is served.
     """
 
     def __init__(
@@ -61,6 +66,8 @@ class Controller:
         publisher: StatusPublisher,
         drain_check: DrainCheck,
         queue: WorkQueue[SyncerKey],
+        previous_names: Callable[[], Collection[str]] = tuple,
+        gates: Gates | None = None,
     ) -> None:
         self.history = ReconcileHistory()
         self.drain_check = drain_check
@@ -71,6 +78,8 @@ class Controller:
         self._reconciler = reconciler
         self._publisher = publisher
         self._queue = queue
+        self._previous_names = previous_names
+        self._gates = gates
         self._unresponsive = UnresponsiveWatch(registries, self._hangs, self.registry_changed)
         self._busy_since: dict[str, float] = {}
         self._workers = [
@@ -100,9 +109,8 @@ class Controller:
     def worker_group_of(self, key: SyncerKey) -> str:
         """Whose workers reconcile a syncer: those of the Eureka that it names, or where it has something."""
         syncer = self._sources.syncers.get(*key)
-        named = ((syncer or {}).get("spec") or {}).get("eureka") or DEFAULT_CONNECTION
-        if syncer is not None and named in self._registries:
-            return str(named)
+        if syncer is not None and (named := connection_of(syncer)) in self._registries:
+            return named
         owner = self._owner(key)
         holding = (name for name, registry in self._registries.items() if registry.known(owner=owner))
         return next(holding, next(iter(self._registries)))
@@ -139,7 +147,9 @@ class Controller:
             registry.take_over(wanted)
             for syncer in self._sources.syncers.objects():
                 if not is_deleted(syncer):
-                    for instance in registry.known(owner=self._owner(key_of(syncer))):
+                    key = key_of(syncer)
+                    there = registry.known(owner=self._owner(key))
+                    for instance in (*there, *called_otherwise(registry, self._cluster, key)):
                         registry.keep(instance)
         except Exception:  # noqa: BLE001 - its syncers must be reconciled all the same
             _log.exception("an Eureka could not be taken over", extra={"eureka": name})
@@ -187,6 +197,8 @@ class Controller:
         self._reconciler.forget_all()
         self._publisher.forget_all()
         self.drain_check.forget_all()
+        if self._gates is not None:
+            self._gates.forget_all()
         self.history.forget_all()
 
     def liveness(self) -> list[Liveness]:
@@ -197,7 +209,8 @@ class Controller:
             fails = failure_of(registry.condition()) is not None
             busy_seconds = 0.0 if fails else now - self._busy_since.get(worker.name, now)
             workers += liveness_of([worker], busy_seconds, LONGEST_RECONCILE_SECONDS)
-        return [*workers, *self._unresponsive.liveness(), *self.drain_check.liveness()]
+        gates = self._gates.liveness() if self._gates is not None else ()
+        return [*workers, *self._unresponsive.liveness(), *self.drain_check.liveness(), *gates]
 
     def stop(self) -> None:
         """Finish what is being worked on, and begin nothing more."""
@@ -212,10 +225,12 @@ class Controller:
                 worker.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def owner_changed(self, owner: str) -> None:
-        """Something of this owner is not as it was in Eureka."""
-        ours = self._cluster.syncer_of(owner)
-        if ours is not None and self._settings.watches(ours.namespace):
-            self._queue.add((ours.namespace, ours.syncer))
+        """Have a syncer reconciled, by whatever name of its cluster: something of it changed in Eureka."""
+        found = parse_owner(owner)
+        if not isinstance(found, ClusterOwner) or not self._settings.watches(found.namespace):
+            return
+        if found.cluster == self._cluster.name or found.cluster in self._previous_names():
+            self._queue.add((found.namespace, found.syncer))
 
     def all_changed(self) -> None:
         """Reconcile every syncer again, what changed before first."""
@@ -255,6 +270,8 @@ class Controller:
         ):
             decided = self._reconciler.decide(key, group)
         if isinstance(decided, Decided):
+            if self._gates is not None:
+                self._gates.note(decided.situation, decided.decision)
             with self._unresponsive.watched(
                 key, decided.asked, lambda error: self._say(key, reports.waiting(decided, error))
             ):
@@ -283,9 +300,14 @@ class Controller:
                 self._publisher.publish_end(result.syncer, result.ended)
             self._publisher.forget(key)
             self.drain_check.forget(key)
+            if self._gates is not None:
+                self._gates.forget(key)
             self.history.forget(key, result.ended.instances)
         if result.report is not None and result.syncer is not None:
             self._publisher.publish_reconcile(result.syncer, result.report, result.outcome, seconds)
+            why = result.report.synced
+            if why.reason in STUCK and not is_stalled(result.syncer, why):
+                self._queue.add_after(key, RECHECK_SECONDS)
             self.history.record(key, result.report, result.differing, result.outcome, result.held_back)
         if result.asked is not None:
             self.drain_check.check_soon(result.asked)

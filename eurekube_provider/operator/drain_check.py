@@ -1,4 +1,4 @@
-"""Whether the pods behind each syncer serve for as long as callers still call them.
+"""The check that the pods behind each syncer serve for as long as callers still call them.
 
 The controller tells whom it has reconciled; a while later a thread of its own reads a pod or two of each
 workload behind that syncer. Never on the way of a registration, and kept are sentences, never pods.
@@ -17,10 +17,11 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.objects import Object, is_terminating
 from eurekube_provider.core.prestop import serving_seconds
+from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.shortfall import shortfalls
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.core.wording import joined
-from eurekube_provider.kube.access import PODS, KubeAccess
+from eurekube_provider.kube.access import PODS, KubeAccess, objects_named
 from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.sources import Sources
@@ -45,7 +46,7 @@ Pod = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PodDrainTime:
-    """What a pod's spec said.
+    """A pod's end, by its spec.
 
     :ivar problem: why its callers lose calls when it ends; empty where they do not.
     :ivar speaks_for_all: whether all pods of its name have the same spec, as those of a ReplicaSet have.
@@ -117,8 +118,8 @@ class DrainCheck:
         key = (syncer.namespace, syncer.name)
         pods: list[tuple[Pod, Pod]] = []
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
-            _, slices = self._sources.selected(syncer.selector)
-            pods, has_others = representatives(slices)
+            selected = self._sources.selected(syncer.selector)
+            pods, has_others = representatives(choose_services(syncer, *selected).meant_slices)
             if not pods and not has_others:
                 return  # scaled to zero, say: nothing new is known
         known: dict[Pod, PodDrainTime] = {}
@@ -184,7 +185,7 @@ class DrainCheck:
             return None
 
     def _of(self, key: SyncerKey, pod: Pod, syncer: Syncer) -> PodDrainTime:
-        """What is known of a pod; one that was read cannot have changed."""
+        """Return the known judgement on a pod; one that was read cannot have changed."""
         with self._condition:
             known = self._known.get(key, {}).get(pod)
         return known or self._read(syncer.selector.namespace, pod[0])
@@ -195,9 +196,7 @@ class DrainCheck:
         :raises KubernetesError: it cannot be read.
         """
         self._wait_quiet(PATIENCE_SECONDS)
-        # A list, since the operator may list pods anyway; of this selector the API server reads one object.
-        query = {"fieldSelector": f"metadata.name={name}"}
-        found = self._access.get(PODS.path(namespace), query)["items"]
+        found = objects_named(self._access, PODS, name, namespace)
         with self._condition:
             self._condition.wait_for(lambda: self._is_stopped, PAUSE_SECONDS)
         return judged(found[0], self._needed_seconds) if found else PodDrainTime()
@@ -230,7 +229,7 @@ def representatives(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bo
 
 
 def judged(pod: Object, needed_seconds: int) -> PodDrainTime:
-    """What a pod's spec says of its end.
+    """Return the judgement on a pod's end, by its spec.
 
     :param needed_seconds: for how long callers may call it after its deletion began.
     """

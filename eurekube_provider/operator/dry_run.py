@@ -1,4 +1,4 @@
-"""What was planned and done for each syncer and mirror, kept for ``--once`` and ``--dry-run`` to tell."""
+"""Plans and results for each syncer and mirror, kept for ``--once`` and ``--dry-run`` to show."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NOT_LOOKED_AT = Problem("NotLookedAt", "it could not be looked at; the log says
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What was planned for one owner at one Eureka, and what became of it."""
+    """A plan for one owner at one Eureka, and its result."""
 
     steps: Plan
     outcome: Outcome
@@ -70,7 +70,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MirrorEntry:
-    """What one reconcile of a mirror came to.
+    """The result of one reconcile of a mirror.
 
     :ivar report: None for a mirror that was deleted, or of which there is no news.
     :ivar writes: such as ``+ Service review``.
@@ -82,7 +82,7 @@ class MirrorEntry:
 
     @property
     def problem(self) -> Problem | None:
-        """What is wrong with it."""
+        """Return the fault."""
         if not self.was_seen:
             return _NOT_LOOKED_AT
         is_synced, problem = self.report.synced if self.report else (True, None)
@@ -90,7 +90,7 @@ class MirrorEntry:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something that should have been done was not."""
+        """Return whether something that should have been done was not."""
         from eurekube_provider.core.mirror_conditions import MirrorCondition  # where mirrors are served only
 
         problem = self.problem
@@ -128,7 +128,7 @@ class Ledger:
             _log.info("this would be done", extra={"owner": owner, "plan": plan.describe()})
 
     def note_mirror(self, key: MirrorKey, report: MirrorReport | None, writes: list[str]) -> None:
-        """What one reconcile of a mirror came to, and what was written, or would be."""
+        """Note the result of one reconcile of a mirror, and its writes, real or planned."""
         with self._lock:
             before = self._mirrors.get(key, MirrorEntry())
             every = tuple(writes) if self.is_dry else (*before.writes, *writes)
@@ -142,13 +142,13 @@ class Ledger:
         return _Statuses(access, self)
 
     def note(self, key: SyncerKey, report: Report) -> None:
-        """What one reconcile of a syncer found."""
+        """Note the result of one reconcile of a syncer."""
         with self._lock:
             self._reports[key] = report
 
     @property
     def has_failed(self) -> bool:
-        """Whether something that should have been done was not, or not everything was reconciled."""
+        """Return whether something that should have been done was not, or not everything was reconciled."""
         with self._lock:
             return (
                 not self._was_printed
@@ -225,7 +225,7 @@ class Ledger:
         return "\n  ".join(lines) + "\n"
 
     def _is_released(self, owner: str) -> bool:
-        """Whether its syncer was let go, or would be: a deletion that came to its end."""
+        """Return whether its syncer was let go, or would be: a deletion that came to its end."""
         key = self._keys.get(owner)
         return key in self._deleted and key not in self._reports and not self._failures(owner)
 
@@ -234,7 +234,7 @@ class Ledger:
         return owner in self._entries or key in self._reports or key in self._deleted
 
     def _problem(self, owner: str) -> Problem | None:
-        """What is wrong with the owner's syncer; None also where it has none any more."""
+        """Return the fault of the owner's syncer; None also where it has none any more."""
         key = self._keys.get(owner)
         if key is None:
             return None
@@ -286,7 +286,8 @@ class RecordedRegistry:
         self.start, self.stop, self.liveness = registry.start, registry.stop, registry.liveness
         self.condition, self.figures = registry.condition, registry.figures
         self.known, self.get = registry.known, registry.get
-        self.owners, self.up = registry.owners, registry.up
+        self.read_everywhere = registry.read_everywhere
+        self.owners, self.clusters, self.up = registry.owners, registry.clusters, registry.up
         self.forgotten, self.give_up = registry.forgotten, registry.give_up
         if isinstance(registry, MirrorSource):
             self.follow, self.find_unlisted = registry.follow, registry.find_unlisted

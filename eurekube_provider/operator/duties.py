@@ -1,4 +1,4 @@
-"""What a replica does while it leads, and leaves to others otherwise."""
+"""Work of the replica that leads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LeaderDuties:
-    """What this operator does while it leads."""
+    """The work of this operator while it leads."""
 
     def __init__(
         self, controller: Controller, sources: Sources, triggers: Triggers | None, mirrors: Mirrors | None
@@ -25,7 +25,7 @@ class LeaderDuties:
         self._triggers = triggers
 
     def is_current(self) -> bool:
-        """Whether this replica knows what there is in the cluster now, and so may act on it."""
+        """Return whether this replica knows what there is in the cluster now, and so may act on it."""
         return self._sources.is_current
 
     def pause(self) -> bool:

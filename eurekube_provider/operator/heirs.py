@@ -14,6 +14,7 @@ from dataclasses import replace
 from eurekube_provider.core.decision import HEIR_POLL_SECONDS, Heir, Place
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.identity import OWNER_KEY, Cluster
+from eurekube_provider.core.mapping import under_held_ids
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.syncer import Syncer, claimed_names, is_deleted
 from eurekube_provider.operator.index import SyncerKey
@@ -67,7 +68,7 @@ class Heirs:
             for name, instances in given_up.items():
                 there = {one.key: one for one in instances}
                 for other, syncer in self._candidates(key, name, instances):
-                    desired = self._sources.desired(syncer)
+                    desired = under_held_ids(self._sources.desired(syncer), instances, self._cluster.name)
                     wanted = desired.instances
                     if desired.is_unread:
                         is_awaited |= self._is_awaited(other)
@@ -110,7 +111,8 @@ class Heirs:
 
     def _selected_by(self, syncer: Syncer, there: Mapping[Key, Instance]) -> tuple[Instance, ...]:
         """Return those of ``there`` that a syncer selects, as they stand: its pods' labels were not read."""
-        selected = self._sources.desired(replace(syncer, metadata_from_pod_labels=()))
+        asked = self._sources.desired(replace(syncer, metadata_from_pod_labels=()))
+        selected = under_held_ids(asked, there.values(), self._cluster.name)
         owner = {OWNER_KEY: syncer.owner(self._cluster)}
         held = (there[one.key] for one in selected.instances if one.key in there)
         return tuple(replace(one, metadata={**one.metadata, **owner}) for one in held)

@@ -1,4 +1,4 @@
-"""What the controller saw and did lately: for people who ask, never for its own decisions.
+"""The controller's recent observations and acts: for people who ask, never for its own decisions.
 
 Bounded by the number of syncers: of each the last reconcile with its first differences, and of all together
 the last changes.
@@ -35,7 +35,7 @@ MOST_CHANGES = 100
 
 
 class ReconcileResult(StrEnum):
-    """What became of a reconcile."""
+    """The end of a reconcile."""
 
     SYNCED = "synced"
     """All is as the syncer asks for."""
@@ -192,7 +192,7 @@ class ReconcileHistory:
 
 
 def _still_differing(plan: Plan, outcome: Outcome, held: str) -> list[Difference]:
-    """What of a plan still differs: what was refused, failed or was held back."""
+    """Return the differences of a plan that remain: what was refused, failed or was held back."""
     errors = {id(failure.change): str(failure.error) for failure in outcome.failures}
     done = {change.instance.key for change in outcome.done}
     rest = {refusal.instance.key: difference_of_refusal(refusal) for refusal in plan.refusals}

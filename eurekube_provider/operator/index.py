@@ -63,13 +63,15 @@ class Selectors:
             self._indexer.put(key, selector)
 
     def of(self, key: tuple[str, str]) -> Selector | None:
-        """What something of this name selects."""
+        """Return the members of a name."""
         with self._lock:
             return self._indexer.objects.get(key)
 
     def selecting(self, service: Object) -> set[tuple[str, str]]:
         """The names of those that mean a Service."""
         with self._lock:
+            if not self._indexer.objects:  # as where no stack follows a Service
+                return set()
             return {
                 key
                 for index_key in _index_keys_of_service(service)
@@ -79,7 +81,7 @@ class Selectors:
 
 
 class Index:
-    """What belongs together; every method may be called from any thread."""
+    """An index of objects by name; every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -114,6 +116,11 @@ class Index:
         """One Service."""
         with self._lock:
             return self._services.objects.get((namespace, name))
+
+    def slices_of(self, namespace: str, service: str) -> list[Object]:
+        """The EndpointSlices of a Service, without those of mirrors."""
+        with self._lock:
+            return list(self._slices.by_index((namespace, service)).values())
 
 
 def _index_keys_of_service(service: Object) -> Iterator[IndexKey]:

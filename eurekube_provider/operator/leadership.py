@@ -1,4 +1,4 @@
-"""What a replica does with the Lease: leads, stands by, or waits to hear who leads.
+"""A replica's part in the Lease: it leads, stands by, or waits to hear who leads.
 
 Without the Lease it changes nothing. What it holds in Eureka it goes on renewing until it has read that
 another replica leads: renewals from several replicas do no harm, and a Kubernetes API that is away for an
@@ -18,12 +18,14 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
-from eurekube_provider.core.errors import ConfigurationError, KubernetesError
-from eurekube_provider.kube.access import LEASES, KubeAccess
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError, KubernetesError
+from eurekube_provider.core.objects import time_of
+from eurekube_provider.kube.access import LEASES, KubeAccess, objects_named
 from eurekube_provider.kube.elector import Elector
 
 _log = logging.getLogger(__name__)
@@ -32,7 +34,7 @@ POLL_SECONDS = 0.05
 
 
 class Duties(Protocol):
-    """What is begun and ended with leadership."""
+    """Work that begins and ends with leadership."""
 
     def pause(self) -> bool:
         """Begin no more changes; whether all that were begun have ended."""
@@ -41,7 +43,7 @@ class Duties(Protocol):
         """Renew what is there."""
 
     def is_current(self) -> bool:
-        """Whether what is to be reconciled is known as it is now."""
+        """Return whether what is to be reconciled is known as it is now."""
 
     def lead(self) -> None:
         """Look at everything, and change what must be changed."""
@@ -65,7 +67,7 @@ class Leadership:
         self._closed = False
 
     def may_write(self) -> bool:
-        """Whether a change may be sent at this moment.
+        """Return whether a change may be sent at this moment.
 
         A term that :meth:`follow` has not begun yet allows nothing: what was begun in the one before must
         end first.
@@ -76,7 +78,7 @@ class Leadership:
         return elector is None or (elector.may_write() and self._term == elector.term)
 
     def follows_another(self) -> bool:
-        """Whether somebody may have led before this replica does, a moment ago even."""
+        """Return whether somebody may have led before this replica does, a moment ago even."""
         return self._elector is None or self._elector.follows_another
 
     def close(self) -> None:
@@ -88,18 +90,67 @@ class Leadership:
         if self._elector is not None:
             self._elector.stop()
 
-    def follow(self, duties: Duties, stop: threading.Event) -> None:
-        """Do what the Lease says until ``stop`` is set."""
+    def win(self, stop: threading.Event, longest_seconds: float) -> bool:
+        """Wait for the Lease as any replica does, for work that is done once; False when told to stop.
+
+        :param longest_seconds: how long to wait for an API that does not let us take it.
+        :raises EurekubeError: another process renews it meanwhile, or it cannot be taken.
+        """
+        elector = self._elector
+        if elector is None:
+            return True
+        elector.start()
+        give_up_at = time.monotonic() + longest_seconds
+        while not elector.may_write():
+            if elector.is_renewed_by_another:
+                raise EurekubeError(
+                    f"nothing was changed, since {elector.holder} leads and renews the Lease"
+                    f" {elector.lease_name}: stop that operator, or look only, with --dry-run"
+                )
+            if time.monotonic() > give_up_at:
+                why = elector.failure or f"{elector.holder or 'nobody'} holds it"
+                raise EurekubeError(
+                    f"nothing was changed, since the Lease {elector.lease_name} could not be taken ({why});"
+                    " if no operator can be running any more, do without it: --without-lease"
+                )
+            if stop.wait(POLL_SECONDS):
+                return False
+        self._term = elector.term
+        return True
+
+    def require_lease(self) -> None:
+        """Refuse to go on with work that is done once where the Lease was lost.
+
+        :raises EurekubeError: it was.
+        """
+        if not self.may_write() and self._elector is not None and not self._closed:
+            raise EurekubeError(
+                f"not all was done, since the Lease {self._elector.lease_name} was not renewed in time, or"
+                " another operator took it: run it again"
+            )
+
+    def follow(
+        self, duties: Duties, stop: threading.Event, settled: Callable[[], None] = lambda: None
+    ) -> None:
+        """Do what the Lease says until ``stop`` is set.
+
+        :param settled: called once this replica leads, or reads that another one does, which lives.
+        """
         if self._elector is None:
             duties.take_over()
             while not duties.is_current() and not stop.wait(POLL_SECONDS):
                 pass
             duties.lead()
+            settled()
             stop.wait()
             return
         self._elector.start()
+        is_settled = False
         while not stop.is_set():
             self.step(self._elector, duties)
+            if not is_settled and (self._term or self._elector.is_renewed_by_another):
+                is_settled = True
+                settled()
             stop.wait(POLL_SECONDS)
 
     def step(self, elector: Elector, duties: Duties) -> None:
@@ -131,6 +182,29 @@ class Leadership:
                 _log.info("this replica leads", extra={"term": term})
             elif begins:
                 _log.warning("this replica renews, and changes nothing before it has listed the cluster anew")
+
+
+def lease_elsewhere(access: KubeAccess, namespace: str, name: str) -> str:
+    """Return the namespace of a Lease that was perhaps made elsewhere; ``namespace`` where there is none.
+
+    :raises ConfigurationError: there are several, or that cannot be found out.
+    """
+    try:
+        listed = objects_named(access, LEASES, name)
+    except KubernetesError as error:
+        if error.status_code != 403:
+            raise
+        raise ConfigurationError(
+            f"it cannot be found out where the Lease {name} of the operator is ({error}): name its namespace"
+            " with --lease-namespace; if no operator can be running any more, do without it: --without-lease"
+        ) from None
+    found = sorted(str(one["metadata"]["namespace"]) for one in listed)
+    if len(found) > 1:
+        raise ConfigurationError(
+            f"there are Leases {name} in the namespaces {', '.join(found)}: name the operator's with"
+            " --lease-namespace"
+        )
+    return found[0] if found else namespace
 
 
 CLOCKS_DIFFER_SECONDS = 60.0
@@ -172,7 +246,7 @@ class DuplicateOperatorCheck:
         :raises KubernetesError: the Leases could not be listed.
         """
         try:
-            listed = self._access.get(LEASES.path(), {"fieldSelector": f"metadata.name={self._name}"})
+            listed = objects_named(self._access, LEASES, self._name)
         except KubernetesError as error:
             if error.status_code != 403:
                 raise
@@ -188,7 +262,7 @@ class DuplicateOperatorCheck:
                 " there is none, one for this operator's own, e.g. --lease-namespace"
                 f" {self._namespace}"
             ) from None
-        for lease in listed.get("items") or ():
+        for lease in listed:
             namespace = str(lease["metadata"]["namespace"])
             if namespace != self._namespace and self._is_held(namespace, lease.get("spec") or {}):
                 raise ConfigurationError(
@@ -225,7 +299,7 @@ class DuplicateOperatorCheck:
                 _log.exception("Leases in other namespaces could not be looked at")
 
     def _has_run_before(self) -> bool:
-        """Whether our own Lease is there: an operator that has served so far must not stop."""
+        """Return whether our own Lease is there: an operator that has served so far must not stop."""
         try:
             self._access.get(LEASES.path(self._namespace, self._name))
         except KubernetesError:
@@ -233,7 +307,7 @@ class DuplicateOperatorCheck:
         return True
 
     def _is_held(self, namespace: str, spec: Mapping[str, Any]) -> bool:
-        """Whether somebody renews it: lately by its own times, or since we checked the last time."""
+        """Return whether somebody renews it: lately by its own times, or since we checked the last time."""
         renewed = str(spec.get("renewTime") or "")
         before = self._renewed.get(namespace)
         self._renewed[namespace] = renewed
@@ -242,8 +316,5 @@ class DuplicateOperatorCheck:
         if before is not None and before != renewed:
             return True
         lives = float(spec.get("leaseDurationSeconds") or 0) + CLOCKS_DIFFER_SECONDS
-        try:
-            at = datetime.fromisoformat(renewed)
-        except ValueError:
-            return False
-        return abs(self._now() - at) < timedelta(seconds=lives)
+        at = time_of(renewed)
+        return at is not None and abs(self._now() - at) < timedelta(seconds=lives)

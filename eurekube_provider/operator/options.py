@@ -1,4 +1,4 @@
-"""What can be said to the operator, and where: a flag, a variable and a key of the file have one name.
+"""Options of the operator: a flag, a variable and a key of the file have one name.
 
 ``--watch-namespace`` is ``WATCH_NAMESPACE`` and ``watch-namespace:``. A flag wins over the environment, that
 over the file. Every complaint says where the value stands, what is wrong with it, and what would do.
@@ -12,14 +12,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import is_object_name
-from eurekube_provider.eureka.connection import BatchMode, Connection, read_secret
+from eurekube_provider.eureka.connection import (
+    MAX_ANSWER_MIB,
+    MOST_MIB,
+    BatchMode,
+    Connection,
+    read_secret,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ def options_of(made: type[Any]) -> dict[str, Option]:
 
 @dataclass(frozen=True, slots=True)
 class SourcedText:
-    """What somebody said, and where: ``--log-level``, ``LOG_LEVEL`` or ``FILE: log-level``."""
+    """A person's text for an option, and its place: ``--log-level``, ``LOG_LEVEL`` or ``FILE: log-level``."""
 
     text: str
     where: str
@@ -130,8 +136,8 @@ def help_of(option: Option) -> str:
 def texts_of(
     options: Iterable[Option], flags: Mapping[str, str | None], environment: Mapping[str, str]
 ) -> dict[str, SourcedText]:
-    """What flags, or else the environment, say of each option; an empty text says nothing, unless the option
-    has a meaning for it.
+    """Return the texts of flags, or else of the environment, by option; an empty text says nothing, unless
+    the option has a meaning for it.
 
     :param flags: by the option's name with underscores, as argparse has them.
     """
@@ -171,7 +177,7 @@ def read_yaml(path: str, where: str) -> dict[str, Any]:
 
 
 def named_entries(written: Any, place: str, key: str, example: str) -> dict[str, dict[str, Any]]:
-    """What stands in a file below names that a person chose, such as those of connections.
+    """Return the entries of a file below names that a person chose, such as those of connections.
 
     :param place: the file and the key, for complaints.
     :param key: what stands below each name, e.g. ``url``.
@@ -248,7 +254,7 @@ def _seconds(text: str) -> float:
 def checked(
     is_right: Callable[[str], object], complaint: str, read: Callable[[str], Any] = str
 ) -> Callable[[str], Any]:
-    """What reads a text that is right, and refuses any other: see :attr:`ValueType.parse`."""
+    """Return a parser that refuses a wrong text with the reason: see :attr:`ValueType.parse`."""
 
     def parse(text: str) -> Any:
         if not is_right(text):
@@ -284,6 +290,11 @@ _whole_seconds = checked(
     "must be a whole number of seconds from 0 to 86400",
     int,
 )
+_mebibytes = checked(
+    lambda text: re.fullmatch(r"[1-9][0-9]{0,3}", text) and int(text) <= MOST_MIB,
+    f"must be a number of MiB from 1 to {MOST_MIB}",
+    int,
+)
 
 TEXT = ValueType(str)
 NAMES = ValueType(_names, (str, list), "a list of texts, or one text with commas", "NAME[,NAME...]")
@@ -298,6 +309,7 @@ NETWORKS = ValueType(
     "a list of networks, or one text with commas",
     "CIDR[,CIDR...]",
 )
+MEBIBYTES = ValueType(_mebibytes, (int, str), "a whole number of MiB", "MIB")
 WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds", "SECONDS")
 
 
@@ -319,7 +331,7 @@ CONNECTION_OPTIONS = (
         "URL[,URL...]",
         ValueType(str, NAMES.accepts, NAMES.word),
         None,
-        "the Eureka servers, e.g. http://eureka:8761/eureka",
+        "the Eureka servers, e.g. http://eureka:8761/eureka; or a ZooKeeper's, e.g. zookeeper://zk-1:2181",
     ),
     Option("user", "NAME", TEXT, None, "user for HTTP basic authentication"),
     Option(
@@ -346,6 +358,13 @@ CONNECTION_OPTIONS = (
         str(BatchMode.AUTO),
         "how many changes at once are sent",
     ),
+    Option(
+        "max-answer-mib",
+        "MIB",
+        MEBIBYTES,
+        MAX_ANSWER_MIB,
+        "the largest answer that is read, in MiB, also once it is decompressed",
+    ),
 )
 """What is said of a connection; for the one called default with ``eureka-`` before it."""
 
@@ -371,8 +390,27 @@ def connection_from(
         **{option.name: option.read(given.get(option.name)) for option in CONNECTION_OPTIONS},
     }
     try:
+        if url.text.lstrip().startswith(("zookeeper://", "zookeepers://")):
+            return cast("Connection", _zookeeper(known.get))
         connection = Connection.configured(known.get)
         file = files.get("password" if connection.token is None else "token")
         return replace(connection, secret_file=Path(file.text) if file else None)
     except ConfigurationError as error:
         raise ConfigurationError(f"{url.where}: {error}") from None
+
+
+def _zookeeper(known: Callable[[str], Any]) -> Any:
+    """One connection to a ZooKeeper, whose package nothing else loads.
+
+    :raises ConfigurationError: something of it cannot be used, or the package is not installed.
+    """
+    try:
+        from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "kazoo":
+            raise
+        raise ConfigurationError(
+            "a zookeeper:// URL needs the package kazoo, which is not installed:"
+            " pip install 'eurekube-provider[zookeeper]'"
+        ) from None
+    return ZooKeeperConnection.configured(known)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable, Sequence
+
+from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.condition_types import ConditionType, Reason
-from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.identity import Cluster, ClusterOwner, StackOwner, parse_owner
+from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import Syncer
+from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.syncer import Syncer, connection_of
+from eurekube_provider.core.wording import listed
+from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
+
+_MOST_NAMED = 3
 
 
 class Permissions:
@@ -22,6 +31,9 @@ class Permissions:
         self._registries = registries
         self._sources = sources
         self._reservations = settings.reservations
+        self._by_hand = AddressPolicy(
+            settings.advertise_cidrs, settings.cluster_cidrs, option="--advertise-cidrs"
+        )
 
     def refusal(self, syncer: Syncer, claimed: frozenset[str]) -> Problem | None:
         """Return why a syncer may not register what it asks for, where it asks for it; None where it may.
@@ -57,6 +69,13 @@ class Permissions:
                 f"spec.selector.namespace is {target}, which this operator does not watch",
                 "add it to --watch-namespace",
             )
+        if syncer.address and (why := self._why_not_by_hand(syncer.address)):
+            return Problem(
+                Reason.NOT_ALLOWED,
+                f"spec.address is {syncer.address!r}, which {why}",
+                "take spec.advertise in its place; or allow it in the operator's configuration with"
+                " --advertise-cidrs or --advertise-hosts",
+            )
         for name in sorted(syncer.names):
             if self._reservations.allow(syncer.namespace, name) is False:
                 return Problem(
@@ -65,36 +84,131 @@ class Permissions:
                     " namespaces",
                     f"take another name, or allow it with --reserve {syncer.namespace}={name}",
                 )
-        others = syncer.names - {syncer.selector.app.lower()}  # which every Service that it selects is called
-        own = self._sources.names_of(syncer.selector) if others else frozenset()
-        for name in sorted(others - own) if own else ():
-            if not self._settings.may_publish(syncer.namespace, name):
-                called = ", ".join(sorted(own))
-                return Problem(
-                    Reason.NOT_ALLOWED,
-                    f"it would be called {name!r}, and its Services are called {called}: whoever"
-                    " calls another service by that name would come here",
-                    "leave the name out, or allow it in the operator's configuration with"
-                    f" --publish {syncer.namespace}={name}",
-                )
+        if self._settings.strict_names:
+            for name in self._names_of_none_of_its_services(syncer):
+                if not self._settings.may_publish(syncer.namespace, name):
+                    return Problem(
+                        Reason.NOT_ALLOWED,
+                        f"it would be called {name!r}, which is not the name of its Services, and the"
+                        " operator's configuration allows no other one (--strict-names)",
+                        "leave the name out, or allow it in the operator's configuration with"
+                        f" --publish {syncer.namespace}={name}",
+                    )
         return None
 
+    def _why_not_by_hand(self, address: str) -> str:
+        """Say why a syncer may not give this address; empty where it may."""
+        judged = self._by_hand.judged(address)
+        if judged is not None:
+            return judged.refusal
+        name = address.lower()
+        allowed = map(str.lower, self._settings.advertise_hosts)
+        if any(name.endswith(one) if one.startswith(".") else name == one for one in allowed):
+            return ""
+        return "is none of the hosts that the operator's configuration allows (--advertise-hosts)"
+
+    def _names_of_none_of_its_services(self, syncer: Syncer) -> list[str]:
+        """List the names that none of its Services has, sorted; none while it has no Service."""
+        others = syncer.names - {syncer.selector.app.lower()}  # which every Service that it selects is called
+        own = self._sources.names_of(syncer.selector) if others else frozenset[str]()
+        return sorted(others - own) if own else []
+
     def _taken(self, syncer: Syncer, claimed: frozenset[str]) -> Problem | None:
-        """Refuse a name by which another namespace of this cluster is called, and this one is not."""
+        """Refuse a name that another namespace of this cluster has, and this one has not.
+
+        A syncer that has had instances under a name has it as long as it exists.
+        """
         for name in sorted(syncer.names - claimed):
             if self._reservations.allow(syncer.namespace, name):
                 continue
             called = self._registries[syncer.eureka].owners(called=name)
             owners = [self._cluster.syncer_of(owner) for owner in called]
             holders = {(owner.namespace, owner.syncer) for owner in owners if owner is not None}
-            if not holders or any(namespace == syncer.namespace for namespace, _ in holders):
+            claimants = {
+                key_of(item) for item in self._sources.claimants(name) if connection_of(item) == syncer.eureka
+            }
+            if any(namespace == syncer.namespace for namespace, _ in (*holders, *claimants)):
                 continue
-            theirs = "/".join(min(holders))
+            if not holders and not claimants:
+                continue
+            theirs = min(holders or claimants)
+            whose = "/".join(theirs)
+            has = (
+                f"and so are instances of {whose}, a syncer of another namespace: whoever calls those would"
+                " come here as well"
+                if holders
+                else f"and {whose}, a syncer of another namespace, keeps that name as long as it exists,"
+                " though it has no instance now"
+            )
             return Problem(
                 ConditionType.CONFLICT,
-                f"it would be called {name!r}, and so are instances of {theirs}, a syncer of another"
-                " namespace: whoever calls those would come here as well",
+                f"it would be called {name!r}, {has}",
                 "take another name; or, if both shall be called, allow it in the operator's configuration"
-                f" with --reserve {min(holders)[0]}={name},{syncer.namespace}={name}",
+                f" with --reserve {theirs[0]}={name},{syncer.namespace}={name}",
             )
         return None
+
+    def not_reserved(
+        self, syncer: Syncer, unowned: Sequence[Instance], own: Container[str]
+    ) -> Problem | None:
+        """Return what a person should know of its names, where no configuration gives them to it.
+
+        :param unowned: the instances of its application that nobody of ours registered.
+        :param own: the ids of those that its own pods registered.
+        """
+        told: dict[str, str] = {}
+        others = frozenset(self._names_of_none_of_its_services(syncer))
+        for name in sorted(syncer.names):
+            if self._reservations.allow(syncer.namespace, name):
+                continue
+            if self._settings.may_publish(syncer.namespace, name):
+                continue
+            owners = self._registries[syncer.eureka].owners(called=name)
+            if strangers := self._strangers(syncer, name, owners, unowned, own):
+                told[name] = f"{strangers} under the name {name!r} as well: callers come to both"
+            elif name in others:
+                told[name] = f"{name!r} is not the name of its Services"
+        if not told:
+            return None
+        pairs = ",".join(f"{syncer.namespace}={name}" for name in told)
+        return Problem(
+            ConditionType.NAME_NOT_RESERVED,
+            f"{'; '.join(told.values())}; the operator's configuration gives the name to no namespace",
+            f"if it is meant, say so in the operator's configuration with --reserve {pairs}; else take"
+            " another name",
+        )
+
+    def _strangers(
+        self,
+        syncer: Syncer,
+        name: str,
+        owners: Iterable[str],
+        unowned: Sequence[Instance],
+        own: Container[str],
+    ) -> str:
+        """Say who else is called so; syncers of a namespace of the same name are the same, in any cluster."""
+        found = set[str]()
+        for owner in owners:
+            parsed = parse_owner(owner)
+            if isinstance(parsed, ClusterOwner) and parsed.namespace == syncer.namespace:
+                continue
+            if owner:
+                found.add(printable(_in_words(parsed) or owner))
+                continue
+            named = [one for one in unowned if name in one.names]
+            up = [one for one in named if one.status is Status.UP and one.instance_id not in own]
+            if up:
+                # One alone is named, so that the sentence stays the same while others come and go.
+                first = min(one.instance_id for one in up)
+                found.add(printable(f"what registered itself (e.g. {up[0].application} {first})"))
+            elif not named and name != syncer.application.lower():
+                found.add("what registered itself as another application")
+        verb = "has" if len(found) == 1 else "have"
+        return f"{listed(sorted(found), _MOST_NAMED)} {verb} instances" if found else ""
+
+
+def _in_words(owner: ClusterOwner | StackOwner | None) -> str:
+    """An owner in words, a stack's whichever of its resources it is; empty for one of another form."""
+    if isinstance(owner, ClusterOwner):
+        return f"the syncer {owner.namespace}/{owner.syncer} of cluster {owner.cluster}"
+    return f"the stack {owner.organization}/{owner.project}/{owner.stack}" if owner else ""

@@ -24,7 +24,7 @@ ONLY = ""
 
 
 class _Group(Generic[K]):
-    """What waits for the workers of one group; the queue's lock guards it."""
+    """The keys that wait for the workers of one group; the queue's lock guards it."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self.condition = threading.Condition(lock)
@@ -149,7 +149,9 @@ class WorkQueue(Generic[K]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is worked on or waits for a worker; what waits for its time does not count."""
+        """Return whether nothing is worked on or waits for a worker; what waits for its time does not
+        count.
+        """
         with self._lock:
             return not (self._working or any(group.waiting for group in self._groups.values()))
 

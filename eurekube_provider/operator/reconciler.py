@@ -8,16 +8,23 @@ told: all that a reconcile comes to is in its :class:`SyncerResult`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from eurekube_provider.core.brake import RELEASE_ANNOTATION
-from eurekube_provider.core.decision import RECHECK_SECONDS, RULES, State, decide
-from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost, RegistryError
-from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.plan import Action, Outcome
+from eurekube_provider.core.decision import RECHECK_SECONDS, RULES, Situation, State, decide
+from eurekube_provider.core.errors import (
+    EurekubeError,
+    KubernetesError,
+    LeadershipLost,
+    OwnershipConflict,
+    RegistryError,
+)
+from eurekube_provider.core.identity import Cluster, cluster_of
+from eurekube_provider.core.plan import Action, Outcome, Plan
+from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.registry import EUREKA, Registry
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, has_finalizer
 from eurekube_provider.core.wording import joined
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
@@ -41,6 +48,8 @@ class Reconciler:
     """Reconciles; any number of workers may share it, each with a syncer of its own.
 
     :param may_write: whether this replica leads, as far as it knows.
+    :param previous_names: asked for the former names of the cluster.
+    :param waiting_pods: says which pods of a syncer wait for callers.
     :param reads_each: see :class:`.situations.SituationReader`.
     """
 
@@ -53,6 +62,8 @@ class Reconciler:
         sources: Sources,
         drain_check: DrainCheck,
         may_write: Callable[[], bool],
+        previous_names: Callable[[], Collection[str]] = tuple,
+        waiting_pods: Callable[[SyncerKey], Problem | None] = lambda _: None,
         *,
         reads_each: bool = False,
     ) -> None:
@@ -60,14 +71,17 @@ class Reconciler:
         alike = set[frozenset[str]]()
         self._registries = {name: Registries(registries, name, alike) for name in ("", *registries)}
         self._sources = sources
+        self._capabilities = {name: one.capabilities for name, one in settings.connections.items()}
+        sources.capabilities = self._capabilities
         self._brake = BrakeMemory(cluster, registries.values())
         permissions = Permissions(settings, cluster, self._registries[""], sources)
         self._reader = SituationReader(
-            cluster, access, sources, permissions, self._brake, reads_each=reads_each
+            cluster, access, sources, permissions, self._brake, previous_names, reads_each=reads_each
         )
-        self.reports = Reports(cluster, self._registries[""], sources, drain_check)
+        self.reports = Reports(cluster, self._registries[""], sources, drain_check, waiting_pods)
         self._may_write = may_write
         self._release_after_seconds = settings.release_after_seconds
+        self._told_names: set[str] = set()
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
 
     def reconcile(self, key: SyncerKey, served: str = "") -> SyncerResult:
@@ -91,7 +105,25 @@ class Reconciler:
             raise
         except EurekubeError as error:
             return self._failed(key, error, registries)
+        self._tell_of_names(situation)
         return Decided(item, situation, decide(situation), registries)
+
+    def _tell_of_names(self, situation: Situation) -> None:
+        """Log once that the cluster is registered under another name that nobody said is a former one."""
+        for one in (one for there in situation.unclaimed.values() for one in there):
+            name = cluster_of(one.owner) or ""
+            if name not in self._told_names:
+                self._told_names.add(name)
+                _log.error(
+                    "instances of this cluster's syncers belong to another name of it: they are renewed, and"
+                    " left as they are",
+                    extra={
+                        "other_name": name,
+                        "syncer": "/".join(situation.key),
+                        "hint": f"if the cluster was called so before, set --previous-cluster-name {name}; if"
+                        " another operator serves the same syncers by that name, end one of the two",
+                    },
+                )
 
     def carry_out(self, decided: Decided) -> SyncerResult:
         """Do what was decided.
@@ -122,7 +154,7 @@ class Reconciler:
             self._take_off_release(key)
         if situation.state is State.SERVED:
             for registry in decided.registries.values():
-                registry.give_up(situation.owner, situation.wanted)
+                registry.give_up(situation.owner, situation.desired.keys)
 
     def _take_off_release(self, key: SyncerKey) -> None:
         """Take the annotation off that was obeyed: it shall not release the next hold as well."""
@@ -142,6 +174,8 @@ class Reconciler:
             plan = steps.plan
             if plan or name == situation.home or is_told_of_all:
                 outcome += registries.apply(name, plan, situation.owner)
+            if steps.evictions:
+                outcome += self._evict(key, registries, name, Plan(steps.evictions), situation.owner)
         concerned = {heir.syncer for heir in situation.heirs.values()} | self._unblocked(decided, outcome)
         concerned.discard(key)
         handed_over = {id(change) for steps in decision.at.values() for change in steps.handovers}
@@ -150,7 +184,7 @@ class Reconciler:
                 "instances that a syncer lets go of were handed over to others that want them",
                 extra={"syncer": "/".join(key), "handed_over": count},
             )
-        has_news = self._renew(decided)
+        has_news = self._renew(decided) | self._has_taken_over(decided, outcome)
         if has_news:
             concerned.add(key)
         errors = [failure.error for failure in outcome.failures]
@@ -173,6 +207,37 @@ class Reconciler:
             error,
         )
 
+    def _has_taken_over(self, decided: Decided, outcome: Outcome) -> bool:
+        """Return whether something is the syncer's own now that it had under a former name of the cluster."""
+        steps = [change for one in decided.decision.at.values() for change in one.takeovers]
+        if not steps:
+            return False
+        meant = {id(change) for change in steps}
+        count = sum(id(change) in meant for change in outcome.done)
+        _log.info(
+            "instances were taken over that the syncer had under a former name of the cluster",
+            extra={
+                "syncer": "/".join(decided.situation.key),
+                "taken_over": count,
+                "former": ",".join(
+                    sorted({cluster_of(one.actual.owner) or "" for one in steps if one.actual})
+                ),
+            },
+        )
+        return count > 0
+
+    @staticmethod
+    def _evict(key: SyncerKey, registries: Registries, name: str, steps: Plan, owner: str) -> Outcome:
+        """Remove what pods that are gone registered themselves; one that somebody has after all stays."""
+        outcome = registries.apply(name, steps, owner)
+        for change in outcome.done:
+            _log.warning(
+                "what a pod that is gone had registered itself was removed",
+                extra={"syncer": "/".join(key), "instance": change.instance.instance_id},
+            )
+        failures = (one for one in outcome.failures if not isinstance(one.error, OwnershipConflict))
+        return Outcome(outcome.done, tuple(failures))
+
     def _renew(self, decided: Decided) -> bool:
         """Renew what stays, and let lapse what may.
 
@@ -191,6 +256,13 @@ class Reconciler:
                     registries[name].let_lapse(one)
                 elif RULES[situation.state].renews:
                     registries[name].keep(one)
+            renewed = {one.key for one in steps.renewals}
+            others = (*situation.former.get(name, ()), *situation.unclaimed.get(name, ()))
+            for one in others:
+                if one.key in renewed:
+                    registries[name].keep(one)
+                elif one.key not in known:
+                    registries[name].let_lapse(one)
         return has_news
 
     def _unblocked(self, decided: Decided, outcome: Outcome) -> set[SyncerKey]:
@@ -256,14 +328,22 @@ class Reconciler:
         The syncer's end is an event like any other, so that they are taken out as
         soon as Eureka answers, if they have not lapsed by then.
         """
-        left = []
+        left, stays = [], set[str]()
         for name, there in decided.registries.owned(decided.situation.owner).items():
+            kind = self._capabilities.get(name, EUREKA)
+            if there and not kind.renewals:
+                stays.add(kind.name)
             for one in there:
                 decided.registries[name].let_lapse(one)
                 left.append(one)
         names = [printable(f"{one.application} {one.instance_id}") for one in left]
         named = joined(names) or "nothing that is known of"
-        note = f"released although its instances may still be in Eureka, because {why}; left behind: {named}"
+        where = " and ".join(sorted(stays)) or "Eureka"
+        note = f"released although its instances may still be in {where}, because {why}; left behind: {named}"
+        if stays:
+            note += (
+                f"; {where} forgets nothing: they are removed as soon as it answers, while an operator runs"
+            )
         extra = {"syncer": "/".join(decided.situation.key), "left": len(left), "reason": why}
         _log.warning("syncer released", extra=extra)
         return Ended(tuple(left), left_behind=note)

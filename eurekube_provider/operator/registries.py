@@ -5,23 +5,56 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.core.decision import TOLD_WITHIN_SECONDS
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.plan import Outcome, Plan
 from eurekube_provider.core.registry import Registry, Unread, failure_of
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+
+if TYPE_CHECKING:
+    from eurekube_provider.zookeeper.servers import ZooKeeperServers
 
 _log = logging.getLogger(__name__)
 
 MOST_COMPARED = 3
 """How many instances are read at two connections to find out whether they lead to one Eureka."""
 
+
+def _zookeeper(*given: Any, **more: Any) -> Registry:
+    from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
+
+    return ZooKeeperRegistry(*given, **more)
+
+
 KINDS: dict[str, Callable[..., Registry]] = {
     "Connection": EurekaRegistry.connected,
+    "ZooKeeperConnection": _zookeeper,
 }
 """What makes a registry, by the class of its connection."""
+
+
+def zookeeper_servers(connection: Any) -> ZooKeeperServers:
+    """Return the servers of a connection to a ZooKeeper, for what asks and ends."""
+    from eurekube_provider.zookeeper.servers import ZooKeeperServers
+
+    return ZooKeeperServers(connection)
+
+
+def called_otherwise(registry: Registry, cluster: Cluster, key: tuple[str, str]) -> list[Instance]:
+    """Return what a syncer has at a registry under other names of its cluster, whose UID the instances have.
+
+    :param key: its namespace and name.
+    """
+    return [
+        one
+        for name in registry.clusters() - {cluster.name}
+        for one in registry.known(owner=str(ClusterOwner(name, *key)))
+        if cluster.is_called_otherwise(one.owner, one.metadata.get(CLUSTER_UID_KEY))
+    ]
 
 
 class Registries(dict[str, Registry]):
@@ -43,13 +76,18 @@ class Registries(dict[str, Registry]):
 
     @property
     def is_served_unread(self) -> bool:
-        """Whether the one whose workers these are has never been read."""
+        """Return whether the one whose workers these are has never been read."""
         served = self.get(self._served)
         return served is not None and isinstance(served.condition(), Unread)
 
     def owned(self, owner: str) -> dict[str, list[Instance]]:
-        """What an owner has at each."""
+        """Return an owner's instances at each connection."""
         return {name: registry.known(owner=owner) for name, registry in self.items()}
+
+    def called_otherwise(self, cluster: Cluster, key: tuple[str, str]) -> dict[str, list[Instance]]:
+        """Return what a syncer has under other names of its cluster at each; none in most cases."""
+        found = {name: called_otherwise(registry, cluster, key) for name, registry in self.items()}
+        return found if any(found.values()) else {}
 
     def apply(self, name: str, steps: Plan, owner: str) -> Outcome:
         """Carry out a plan; see :meth:`~eurekube_provider.core.registry.Registry.apply`."""
@@ -84,8 +122,8 @@ class Registries(dict[str, Registry]):
         return frozenset(alike), doubts
 
     def are_alike(self, home: str, other: str, keys: Iterable[Key]) -> bool | None:
-        """Whether two connections lead to one Eureka, or to servers that tell each other: what is removed at
-        one of them is removed at both.
+        """Return whether two connections lead to one Eureka, or to servers that tell each other: what is
+        removed at one of them is removed at both.
 
         They do where an instance stands at both as it was written at one moment: a syncer that moves has it
         registered anew. That is known from then on, since a later change may be told to one of them first.

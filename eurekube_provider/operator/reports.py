@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eurekube_provider.core.brake import HeldRemovals
-from eurekube_provider.core.decision import Decision, Situation
+from eurekube_provider.core.decision import RULES, Decision, Situation, State
 from eurekube_provider.core.errors import EurekubeError, RegistryError
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance
@@ -90,15 +91,24 @@ class Decided:
 
 
 class Reports:
-    """Makes reports; any number of workers may share it."""
+    """Makes reports; any number of workers may share it.
+
+    :param waiting_pods: says which pods of a syncer wait for callers.
+    """
 
     def __init__(
-        self, cluster: Cluster, registries: Registries, sources: Sources, drain_check: DrainCheck
+        self,
+        cluster: Cluster,
+        registries: Registries,
+        sources: Sources,
+        drain_check: DrainCheck,
+        waiting_pods: Callable[[SyncerKey], Problem | None],
     ) -> None:
         self._cluster = cluster
         self._registries = registries
         self._sources = sources
         self._drain_check = drain_check
+        self._waiting_pods = waiting_pods
 
     def done(self, decided: Decided, outcome: Outcome, error: RegistryError | None = None) -> Report | None:
         """Report on what was done, or is being done; None for a syncer of which nothing is said.
@@ -113,13 +123,16 @@ class Reports:
         if situation.syncer is None:  # it is being deleted
             return self.ended_early(item, problem_of(error), decided.registries) if error else None
         registry = decided.registries[situation.home]
+        held = registry.known(owner=situation.owner)
+        if not RULES[situation.state].takes_over:
+            held += situation.former.get(situation.home, ())
         condition = registry.condition()
         if error is None and isinstance(condition, Failing) and condition.lasts:
             error = condition.error
         return report(
             ConditionInput(
                 situation.syncer.application.upper(),
-                registry.known(owner=situation.owner),
+                held,
                 len(situation.desired.instances),
                 self._drain_check.problem(situation.key),
                 syncer=situation.syncer,
@@ -130,6 +143,11 @@ class Reports:
                 braked=decision.brake.held.problem if decision.brake.held else None,
                 read_error=error,
                 claimed=situation.claimed,
+                unclaimed=[one for there in situation.unclaimed.values() for one in there],
+                taken=situation.taken if situation.state is State.PAUSED else {},
+                notes=situation.notes,
+                self_registered=situation.self_registered,
+                waiting_pods=self._waiting_pods(situation.key),
             )
         )
 
@@ -172,5 +190,14 @@ class Reports:
             held, registered = [], before.get("registered", 0)
         drain = self._drain_check.problem(key)
         return report(
-            ConditionInput(application, held, desired, drain, failure, registered, read_error=error)
+            ConditionInput(
+                application,
+                held,
+                desired,
+                drain,
+                failure,
+                registered,
+                read_error=error,
+                waiting_pods=self._waiting_pods(key),
+            )
         )

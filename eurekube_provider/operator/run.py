@@ -18,16 +18,17 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eurekube_provider.core.errors import EurekubeError, KubernetesError
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError, KubernetesError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, check_cluster_name, default_cluster_name
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.registry import Refused, Registry, Unread, failure_of
 from eurekube_provider.core.syncer import awaits_release
-from eurekube_provider.kube.access import NAMESPACES, KubeAccess
+from eurekube_provider.kube.access import LEASES, NAMESPACES, KubeAccess, is_api_away
 from eurekube_provider.kube.elector import Elector
 from eurekube_provider.kube.events import EventRecorder
 from eurekube_provider.kube.rate_limiter import STOP_SECONDS
 from eurekube_provider.operator import selfcheck
+from eurekube_provider.operator.blind_renewals import BlindRenewals
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.dry_run import (
@@ -38,8 +39,10 @@ from eurekube_provider.operator.dry_run import (
     RecordedRegistry,
 )
 from eurekube_provider.operator.duties import LeaderDuties
+from eurekube_provider.operator.gates import Gates
 from eurekube_provider.operator.index import SyncerKey, key_of
-from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership
+from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership, lease_elsewhere
+from eurekube_provider.operator.lease_memory import LeaseMemory
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.reconciler import Reconciler
 from eurekube_provider.operator.registries import KINDS
@@ -47,6 +50,7 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusPublisher, StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.unserved import UnservedSyncers
 from eurekube_provider.operator.web.http_server import WebServer, parse_address
 from eurekube_provider.operator.web.routes import Routes
 from eurekube_provider.operator.web.running_operator import RunningOperator
@@ -82,13 +86,18 @@ def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None)
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
         _log.info("web is served", extra={"port": web.port})
     checking = selfcheck.BackgroundSelfCheck(settings)
+    blind = BlindRenewals(settings) if ledger is None else None
+    if blind:
+        routes.watch(blind)
     give_up_at = time.monotonic() + PATIENCE_SECONDS if ledger and ledger.is_once else math.inf
     try:
-        parts = _assemble(settings, stop, routes, ledger, checking, give_up_at)
+        parts = _assemble(settings, stop, routes, ledger, checking, blind, give_up_at)
         if parts is not None:
             parts.run(stop, give_up_at)
     finally:
         checking.close()
+        if blind:
+            blind.stop()
         if web:
             web.stop()
 
@@ -116,9 +125,11 @@ class Part:
 ENDS = (
     "routes",
     "duplicates",
+    "unserved",
     "sources",
     "leadership",
     "triggers",
+    "gates",
     "controller",
     "mirrors",
     "Lease",
@@ -144,12 +155,13 @@ class _Parts:
     sources: Sources
     registries: Mapping[str, Registry]
     duplicates: DuplicateOperatorCheck | None
+    blind: BlindRenewals | None
 
     def run(self, stop: threading.Event, give_up_at: float) -> None:
         """Begin all, work, and end all."""
         try:
             self._begin(When.AT_ONCE)
-            if wait_until_read(self.sources, self.registries, stop, give_up_at):
+            if wait_until_read(self.sources, self.registries, stop, give_up_at, self.blind):
                 self._begin(When.ONCE_READ)
                 settle_down()
                 sys.setswitchinterval(SWITCH_SECONDS)
@@ -180,6 +192,7 @@ def _assemble(
     routes: Routes,
     ledger: Ledger | None,
     checking: selfcheck.BackgroundSelfCheck,
+    blind: BlindRenewals | None,
     give_up_at: float,
 ) -> _Parts | None:
     """Return the parts, connected and not begun; None when the operator is told to stop meanwhile.
@@ -188,31 +201,58 @@ def _assemble(
     """
     started_at = time.time()
     is_dry = ledger is not None and ledger.is_dry
-    is_elected = settings.leader_elect and ledger is None
+    is_elected = settings.leader_elect and not is_dry
     access = (DryAccess if is_dry else KubeAccess).load(settings.kubeconfig, settings.context)
     try:
-        cluster = _cluster(settings, access, stop, give_up_at)
+        cluster = _cluster(settings, access, stop, give_up_at, blind)
     except KubernetesError:
         checking.at_once(PATIENCE_SECONDS)
         raise
     if cluster is None:
         return None
     lease = settings.lease(access.namespace)
+    may_be_elsewhere = settings.lease_namespace is None and not access.is_in_cluster
+    if ledger is not None and settings.leader_elect and may_be_elsewhere:
+        try:
+            lease = lease_elsewhere(access, *lease), lease[1]
+        except (ConfigurationError, KubernetesError):
+            if is_elected:
+                raise
     duplicates = None
-    if is_elected and settings.lease_namespace is None and not access.is_in_cluster:
+    if ledger is None and is_elected and may_be_elsewhere:
         duplicates = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
         if not _is_the_only_one(duplicates, stop):
             return None
     # A container that is restarted in its pod is another one.
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
-    leadership = Leadership(Elector(access, *lease, identity, settings.lease_timing) if is_elected else None)
+    registries: dict[str, Registry] = {}
+    memory = LeaseMemory(settings, cluster, registries, goes_on=ledger is None)
+    _remember(memory, access, lease)
+    elector = None
+    if is_elected:
+        elector = Elector(access, *lease, identity, settings.lease_timing, noted=memory.noted)
+    leadership = Leadership(elector)
     if not is_dry:
         access = access.guarded(leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
     statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
-    registries = _registries(settings, cluster, leadership, ledger)
-    sources = Sources(access, cluster, settings.watch_namespaces, queue.add, statuses.is_overwritten)
+    registries |= _registries(settings, cluster, leadership, ledger)
+    sources = Sources(
+        access, cluster, settings.watch_namespaces, queue.add, statuses.is_overwritten, settings.gated
+    )
+    gates = None
+    if settings.gated and ledger is None:
+        gates = Gates(
+            access,
+            sources,
+            registries,
+            settings.known_after_seconds,
+            events,
+            queue.add,
+            leadership.may_write,
+            settings.may_select,
+        )
     drain_check = DrainCheck(access, sources, settings.needed_drain_seconds, queue.add, queue.wait_drained)
     reconciler = Reconciler(
         settings,
@@ -222,12 +262,31 @@ def _assemble(
         sources,
         drain_check,
         leadership.may_write,
+        memory.previous_names,
+        gates.problem if gates else lambda _: None,
         reads_each=ledger is not None,
     )
     publisher = StatusPublisher(events, statuses)
-    controller = Controller(settings, cluster, registries, sources, reconciler, publisher, drain_check, queue)
+    controller = Controller(
+        settings,
+        cluster,
+        registries,
+        sources,
+        reconciler,
+        publisher,
+        drain_check,
+        queue,
+        memory.previous_names,
+        gates,
+    )
     triggers = _triggers(settings, cluster, access, events, sources) if ledger is None else None
     mirrors = _mirrors(settings, cluster, access, events, sources, registries, ledger)
+    unserved = None
+    if settings.watch_namespaces and ledger is None:
+        watched, may_write = settings.watch_namespaces, leadership.may_write
+        unserved = UnservedSyncers(
+            watched, cluster, access, registries, events, memory.dropped_namespaces, may_write
+        )
     operator = RunningOperator(
         settings,
         cluster,
@@ -241,6 +300,8 @@ def _assemble(
         started_at=started_at,
         triggers=triggers,
         mirrors=mirrors,
+        blind=blind,
+        unserved=unserved,
     )
     _log.info(
         "operator starts",
@@ -264,10 +325,18 @@ def _assemble(
 
     def serve() -> None:
         drain_check.start()
-        leadership.follow(LeaderDuties(controller, sources, triggers, mirrors), stop)
+        is_settled = blind.stop if blind else lambda: None
+        leadership.follow(LeaderDuties(controller, sources, triggers, mirrors), stop, is_settled)
 
     def end_writes(of: StatusWriter | EventRecorder) -> None:
         of.stop(longest_write_seconds(ledger, stop))
+
+    def reconcile_once(ledger: Ledger) -> None:
+        if not leadership.win(stop, settings.lease_duration_seconds + PATIENCE_SECONDS):
+            return
+        _reconcile_once(ledger, cluster, sources, controller, mirrors, leadership, stop, give_up_at)
+        for one in (statuses, events):  # while the Lease is held: nobody writes them later
+            end_writes(one)
 
     at_once, once_read = When.AT_ONCE, When.ONCE_READ
     rows = (
@@ -279,20 +348,23 @@ def _assemble(
         Part("routes", at_once, lambda: routes.show(operator), routes.close),
         Part("leadership", at_once, stop=leadership.close),
         Part("Lease", at_once, stop=leadership.release),
+        Part("gates", once_read, gates.start, gates.stop) if gates else None,
         Part("controller", once_read, controller.start, controller.stop),
         Part("triggers", once_read, triggers.start, triggers.close) if triggers else None,
         Part("stack runs", once_read, stop=triggers.join) if triggers else None,
+        Part("unserved", once_read, unserved.start, unserved.stop) if unserved else None,
         Part("mirrors", once_read, mirrors.start, mirrors.stop) if mirrors else None,
     )
     work: Callable[[], None] = serve
     if ledger and ledger.is_once:
-        work = partial(_reconcile_once, ledger, cluster, sources, controller, mirrors, stop, give_up_at)
+        work = partial(reconcile_once, ledger)
     return _Parts(
         table=tuple(row for row in rows if row),
         work=work,
         sources=sources,
         registries=registries,
         duplicates=duplicates,
+        blind=blind,
     )
 
 
@@ -360,16 +432,20 @@ def _reconcile_once(
     sources: Sources,
     controller: Controller,
     mirrors: Mirrors | None,
+    leadership: Leadership,
     stop: threading.Event,
     give_up_at: float,
 ) -> None:
-    """Reconcile everything once and print the plans."""
+    """Reconcile everything once and print the plans.
+
+    :raises EurekubeError: the Lease was lost meanwhile.
+    """
     deleted = frozenset(key_of(one) for one in sources.syncers.objects() if awaits_release(one))
     controller.take_over()
     controller.lead()
     mirror_keys = mirrors.lead_once(stop, give_up_at) if mirrors else []
     while not controller.is_idle and not stop.wait(0.02):
-        pass
+        leadership.require_lease()
     keys = {*sources.syncer_keys(), *deleted}
     owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
     ledger.print(owners, deleted, mirror_keys)
@@ -407,6 +483,15 @@ class _Listener:
                 self._mirrors.condition_changed(self._name)
 
 
+def _remember(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -> None:
+    """Read what the Lease remembers; who is elected learns it again from each Lease that it takes."""
+    try:
+        memory.learn(access.get(LEASES.path(*lease)).get("metadata") or {})
+    except KubernetesError as error:
+        if error.status_code != 404:
+            _log.warning("what the Lease remembers cannot be read", extra={"error": str(error)})
+
+
 def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
     """Check once, as soon as the API answers; False when told to stop meanwhile.
 
@@ -423,12 +508,22 @@ def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) 
 
 
 def _cluster(
-    settings: Settings, access: KubeAccess, stop: threading.Event, give_up_at: float
+    settings: Settings,
+    access: KubeAccess,
+    stop: threading.Event,
+    give_up_at: float,
+    blind: BlindRenewals | None,
 ) -> Cluster | None:
-    """Which cluster this is; waits for an API server that is away, None when told to stop meanwhile."""
+    """Return the cluster's identity; waits for an API server that is away, None when told to stop
+    meanwhile.
+    """
+    answered = threading.Event()
+    if blind:
+        blind.start_unless(answered)
     while True:
         try:
             uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])
+            answered.set()
         except KubernetesError as error:
             if error.status_code in (401, 403):
                 raise KubernetesError(
@@ -438,6 +533,8 @@ def _cluster(
                 ) from None
             if time.monotonic() > give_up_at:
                 raise
+            if blind:
+                blind.start()
             _log.warning("the Kubernetes API does not answer, tried again", extra={"error": str(error)})
             if stop.wait(2.0):
                 return None
@@ -447,7 +544,11 @@ def _cluster(
 
 
 def wait_until_read(
-    sources: Sources, registries: Mapping[str, Registry], stop: threading.Event, give_up_at: float
+    sources: Sources,
+    registries: Mapping[str, Registry],
+    stop: threading.Event,
+    give_up_at: float,
+    blind: BlindRenewals | None = None,
 ) -> bool:
     """Wait until the cluster's objects are complete and each Eureka was asked; False when told to stop.
 
@@ -455,6 +556,7 @@ def wait_until_read(
     changes nothing there, but can say so on each syncer, and lets deleted ones go in the end; the same holds
     for a single namespace that it may not read. A single pass needs all answers.
 
+    :param blind: begun where the Kubernetes API went away meanwhile.
     :raises EurekubeError: something could not be read in time.
     """
     waited = 0.0
@@ -471,6 +573,8 @@ def wait_until_read(
             return False
         if len(unread) < len(registries):
             read_seconds += 0.02
+        if blind and not is_known and any(map(is_api_away, sources.failures.values())):
+            blind.start()
         waited += 0.02
         if waited >= _SYNC_NOTICE_SECONDS or time.monotonic() > give_up_at:
             waited = 0.0

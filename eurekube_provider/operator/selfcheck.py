@@ -1,4 +1,4 @@
-"""What the operator needs of its surroundings, looked at when it starts: rights, the CRD, Eureka's servers.
+"""The operator's requirements, checked when it starts: rights, the CRD, Eureka's servers.
 
 It only tells. What is missing may come later, and what works without it goes on.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from eurekube_provider.core.errors import (
@@ -20,12 +22,16 @@ from eurekube_provider.core.errors import (
     RegistryError,
     RegistryUnreachable,
 )
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.registry import EUREKA
+from eurekube_provider.core.wording import listed
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import SYNCERS, KubeAccess
 from eurekube_provider.kube.rights import (
     CLUSTER,
+    GATE_WORK,
     MIRROR_CLUSTER,
     MIRROR_WORK,
     WORK,
@@ -33,8 +39,13 @@ from eurekube_provider.kube.rights import (
     election,
     pulumi_stack,
 )
+from eurekube_provider.operator.identity_check import check_names
+from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.triggers.targets import PulumiStack
+
+if TYPE_CHECKING:
+    from eurekube_provider.zookeeper.servers import ZooKeeperServers
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +66,11 @@ CONSEQUENCES = {
     "events": "without it no Events are written; everything else works",
     "pods": "without it metadataFromPodLabels does not work, DrainTooShort is not told, and what a refused"
     " syncer has registered stays though its pod ended while no operator watched; everything else works",
+    "pods/status": "without it no pod that declares the readiness gate becomes ready; everything else works",
+    **dict.fromkeys(
+        ("deployments", "statefulsets", "daemonsets"),
+        "without it the uninstallation is refused where readiness gates are served; everything else works",
+    ),
     "nodes": "without it advertise: NodePort does not work; everything else does",
     "leases": "without it no replica leads, and nothing is registered or changed; where there is one replica"
     " only, --leader-elect false does without",
@@ -64,7 +80,7 @@ CONSEQUENCES = {
 
 
 class Verdict(StrEnum):
-    """What a check found: whether all is well with one thing."""
+    """The verdict of a check on one thing."""
 
     OK = "ok"
     NOTE = "note"
@@ -88,8 +104,8 @@ KINDS = {
 class CheckResult:
     """One thing that was looked at.
 
-    :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches`` or
-        ``clock``.
+    :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches``, ``clock``,
+        ``zookeeper``, ``marker``, ``name`` or ``namespace``.
     :ivar subject: which one.
     :ivar detail: how it is; for a warning also what does not work, and what to do.
     """
@@ -100,26 +116,64 @@ class CheckResult:
     detail: str
 
 
-def check(settings: Settings) -> list[CheckResult]:
-    """Look at everything. Changes nothing, and raises nothing."""
+def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
+    """Look at everything. Changes nothing, and raises nothing.
+
+    :param in_full: whether what Eureka holds is read as well, which a running operator reads anyway.
+    """
     findings: list[CheckResult] = []
     try:
         access = KubeAccess.load(settings.kubeconfig, settings.context)
     except ConfigurationError as error:
         findings.append(CheckResult("kubernetes", "kubeconfig", Verdict.WARNING, str(error)))
+        in_full = False
     else:
         lease = settings.lease(access.namespace) if settings.leader_elect else None
         ways = [target.way for target in settings.targets.values()]
         stacks = [way for way in ways if isinstance(way, PulumiStack)]
         findings += check_kubernetes(
-            access, settings.watch_namespaces, lease, stacks, serves_mirrors=settings.mirrors
+            access,
+            settings.watch_namespaces,
+            lease,
+            stacks,
+            serves_mirrors=settings.mirrors,
+            gated=settings.gated,
         )
+    every: dict[str, Peers] = {}
     for name, connection in settings.connections.items():
-        findings += check_encryption(name, connection)
-        peers = Peers(connection)
+        if connection.capabilities == EUREKA:
+            every[name] = Peers(connection)
+        else:
+            with closing(zookeeper_servers(connection)) as servers:
+                findings += check_zookeeper(name, servers, () if in_full else None)
+    for name, peers in every.items():
+        findings += check_encryption(name, peers.connection)
         findings += check_eureka(name, peers)
+    if in_full:
+        findings += _names(settings, access, list(every.values()))
+    for peers in every.values():
         peers.close()
     return findings
+
+
+def _names(settings: Settings, access: KubeAccess, eurekas: Sequence[Peers]) -> Iterator[CheckResult]:
+    """Look at names, by what can be read of each Eureka."""
+    instances: list[Instance] = []
+    for peers in eurekas:
+        with suppress(RegistryError):  # which was said where it was tried
+            instances += peers.list_instances()
+
+    def read(keys: Iterable[Key]) -> list[Instance]:
+        found: list[Instance] = []
+        for key in keys:
+            for peers in eurekas:
+                with suppress(RegistryError):
+                    found += [one for one in [peers.read(*key)] if one is not None]
+        return found
+
+    for one in check_names(settings, access, settings.lease(access.namespace), instances, read):
+        verdict = Verdict.WARNING if one.hampers else Verdict.NOTE
+        yield CheckResult(one.check, one.subject, verdict, one.detail)
 
 
 def check_kubernetes(
@@ -129,13 +183,15 @@ def check_kubernetes(
     stacks: Sequence[PulumiStack] = (),
     *,
     serves_mirrors: bool = False,
+    gated: Sequence[str | None] = (),
 ) -> list[CheckResult]:
-    """Whether the API answers, serves the CRDs, and grants what the operator needs.
+    """Return whether the API answers, serves the CRDs, and grants what the operator needs.
 
     :param namespaces: those to look at; empty for all.
     :param lease: namespace and name of the Lease, None where there is no election.
     :param stacks: those that are targets.
     :param serves_mirrors: whether what mirrors need is looked at, too.
+    :param gated: the namespaces whose pods may declare the readiness gate; None among them for all.
     """
     kinds = [crd for crd in KINDS if serves_mirrors or crd != "eurekamirrors"]
     try:
@@ -152,6 +208,7 @@ def check_kubernetes(
     if serves_mirrors:
         scopes += [(rule, "") for rule in MIRROR_CLUSTER]
         scopes += [(rule, namespace) for namespace in namespaces or ("",) for rule in MIRROR_WORK]
+    scopes += [(rule, namespace or "") for namespace in gated for rule in GATE_WORK]
     if lease is not None:
         scopes += [(rule, lease[0]) for rule in election(lease[1])]
     scopes += [(pulumi_stack(stack.name), stack.namespace) for stack in stacks]
@@ -166,7 +223,7 @@ def check_kubernetes(
 
 
 def _crds(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
-    """Which of our kinds the cluster knows."""
+    """Return the verdicts on our kinds in the cluster."""
     findings = []
     for crd in kinds:
         kind, consequence, verdict = KINDS[crd]
@@ -180,7 +237,7 @@ def _crds(kinds: Sequence[str], known: set[str]) -> list[CheckResult]:
 
 
 def _permissions(access: KubeAccess, rule: Rule, namespace: str) -> Iterator[CheckResult]:
-    """What is missing of a rule.
+    """Return the missing permissions of a rule.
 
     :param namespace: empty for the whole cluster.
     """
@@ -251,9 +308,44 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost"
 
 
+def check_zookeeper(
+    name: str, servers: ZooKeeperServers, addresses: Container[str] | None
+) -> list[CheckResult]:
+    """Return whether an ensemble can be read, how its password travels, and what is left of operators that
+    ended.
+
+    :param addresses: those of pods, which nobody has left behind; None where that is not to be looked at.
+    """
+    subject = f"{name} {servers.url}"
+    try:
+        left = {} if addresses is None else servers.left_behind(addresses)
+        servers.connect()
+    except RegistryError as error:
+        return [CheckResult("zookeeper", subject, Verdict.WARNING, str(error))]
+    findings = [CheckResult("zookeeper", subject, Verdict.OK, "answers")]
+    connection = servers.connection
+    hosts = [urlsplit(url).hostname or "" for url in connection.service_urls]
+    if connection.user and not connection.is_encrypted and not all(map(_is_this_machine, hosts)):
+        detail = "the password is sent as plain text, where whoever is on the way reads it: use zookeepers://"
+        findings.append(CheckResult("encryption", name, Verdict.WARNING, detail))
+    for cluster, nodes in left.items():
+        detail = (
+            f"no operator of cluster {cluster} has written for minutes, and what it left stays until somebody"
+            f" removes it ({listed([one.path for one in nodes], 3)}): start that operator, or see eurekube"
+            f" keepalive --zookeeper --cluster-name {cluster}"
+        )
+        findings.append(CheckResult("marker", subject, Verdict.WARNING, detail))
+    return findings
+
+
 def check_eureka(name: str, peers: Peers) -> list[CheckResult]:
-    """Whether each server of a connection can be reached and lets us in, and whether batches can be used."""
+    """Return whether each server of a connection can be reached and lets us in, and whether batches can be
+    used.
+    """
     findings = [finding for peer in peers.peers for finding in _server(name, peer)]
+    for url, other in peers.named_twice().items():
+        detail = f"it is the same server as {other}, which counts as two: keep one of the two URLs"
+        findings.append(CheckResult("eureka", f"{name} {url}", Verdict.WARNING, detail))
     if any(finding.check == "eureka" and finding.verdict is Verdict.OK for finding in findings):
         findings.append(_batches(name, peers))
     return findings
@@ -265,10 +357,8 @@ def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
         status = peer.status()
     except RegistryUnreachable as error:
         detail = f"not reachable: {error}"
-    except RegistryDenied as error:
-        detail = f"it refuses us: {error}"
     except RegistryError as error:
-        detail = str(error)
+        detail = _without_status(peer, error)
     else:
         up = f"answers, up for {status.uptime or 'an unknown time'}"
         yield CheckResult("eureka", subject, Verdict.OK, up)
@@ -279,6 +369,20 @@ def _server(name: str, peer: Peer) -> Iterator[CheckResult]:
             yield CheckResult("clock", subject, Verdict.WARNING, f"its clock is {apart}: {hint}")
         return
     yield CheckResult("eureka", subject, Verdict.WARNING, detail)
+
+
+def _without_status(peer: Peer, error: RegistryError) -> str:
+    """Return what it means that a server answers, and does not say what it is."""
+    try:
+        peer.list_instances()
+    except RegistryDenied as denied:
+        return f"it refuses us: {denied}"
+    except RegistryError:
+        return str(error)
+    return (
+        "its registry can be read, and its status cannot, so that a restart is noticed late and no batches"
+        f" are sent: let GET /status through, and POST /peerreplication/batch/ ({error})"
+    )
 
 
 def _batches(name: str, peers: Peers) -> CheckResult:
@@ -314,7 +418,7 @@ class BackgroundSelfCheck:
     def _run(self) -> None:
         self._now.wait(LATER_SECONDS)
         if not self._is_closed:
-            log(check(self._settings))
+            log(check(self._settings, in_full=False))
 
 
 def log(findings: Sequence[CheckResult]) -> None:

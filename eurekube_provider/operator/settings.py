@@ -7,6 +7,7 @@ a flag, and many people a configuration file.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import socket
 from collections.abc import Container, Mapping
@@ -55,13 +56,18 @@ _MISSING_URL = (
 
 
 def _is_allowed(allowed: frozenset[tuple[str, str]], source: str, target: str) -> bool:
-    """Whether a pair allows it; ``*`` stands for any."""
-    return any(pair in allowed for pair in ((source, target), (source, "*"), ("*", target), ("*", "*")))
+    """Return whether a pair allows it; ``*`` stands for any."""
+    return not allowed.isdisjoint(((source, target), (source, "*"), ("*", target), ("*", "*")))
 
 
 def _address(text: str) -> str:
     parse_address(text)
     return text
+
+
+def _cluster_names(text: str) -> tuple[str, ...]:
+    names: tuple[str, ...] = NAMES.parse(text)
+    return tuple(map(check_cluster_name, names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,13 @@ class Settings:
         "part of every instance id",
         shown="the first 8 characters of kube-system's UID",
     )
+    previous_cluster_names: tuple[str, ...] = option(
+        ValueType(_cluster_names, NAMES.accepts, NAMES.word, NAMES.metavar),
+        (),
+        "names that the cluster had before: what its syncers have under these is taken over",
+        name="previous-cluster-name",
+        shown="those that the Lease remembers",
+    )
     cluster_domain: str = option(
         ValueType(lambda text: text.strip("."), metavar="DOMAIN"),
         "cluster.local",
@@ -105,8 +118,14 @@ class Settings:
         pairs("NAMESPACE=NAME[,...]", "NAMESPACE=NAME, e.g. shop=ratings or platform=*"),
         frozenset(),
         "syncers in NAMESPACE may publish under the application or VIP address NAME, which is not their"
-        " Service's; * is any",
-        shown="none",
+        " Service's, and the condition NameNotReserved says nothing of it; * is any",
+        shown="none: a name that no other namespace has is allowed, unless strict-names says otherwise",
+    )
+    strict_names: bool = option(
+        TRUTH,
+        default=False,
+        text="refuse each application and VIP address that is not the name of the syncer's Service, unless"
+        " publish allows it",
     )
     reserve: frozenset[tuple[str, str]] = option(
         pairs("NAMESPACE=NAME[,...]", "NAMESPACE=NAME, e.g. payments=billing or shop=rating*"),
@@ -150,6 +169,14 @@ class Settings:
         " DrainTooShort; 0 for none",
         shown="120, of which 17 are the Lease's duration and a retry",
     )
+    gate_namespaces: tuple[str, ...] = option(
+        NAMES,
+        (),
+        "the namespaces whose pods may declare the readiness gate eurekube.io/callers-know; * is all that are"
+        " looked at",
+        name="gate-namespace",
+        shown="none",
+    )
     mirrors: bool = option(
         TRUTH,
         default=False,
@@ -163,10 +190,27 @@ class Settings:
         name="mirror-cidrs",
         shown="none",
     )
+    advertise_cidrs: tuple[Network, ...] = option(
+        NETWORKS,
+        (),
+        "the networks of which syncers may give an address by hand (spec.address), e.g. 198.51.100.0/24;"
+        " needs cluster-cidrs",
+        name="advertise-cidrs",
+        shown="none",
+    )
+    advertise_hosts: tuple[str, ...] = option(
+        NAMES,
+        (),
+        "the hosts that syncers may give by hand: a name, or with a dot before it all names below, e.g."
+        " .lb.example.com",
+        name="advertise-hosts",
+        shown="none",
+    )
     cluster_cidrs: tuple[Network, ...] = option(
         NETWORKS,
         (),
-        "networks of this cluster's pods and Services, which mirrors never show, beside what the API tells",
+        "networks of this cluster's pods and Services, which mirrors never show, beside what the API tells,"
+        " and of which no syncer may give an address by hand",
         name="cluster-cidrs",
         shown="what the API tells",
     )
@@ -182,7 +226,11 @@ class Settings:
         text="serve the status page and its data, which show every watched namespace to whoever reaches them;"
         " false for health and metrics alone",
     )
-    log_format: str = option(choice("json", "text"), "json", "how logs are written")
+    log_format: str = option(
+        choice("auto", "json", "text"),
+        "auto",
+        "how logs are written: auto is text on a terminal, and json elsewhere",
+    )
     log_level: str = option(
         choice("DEBUG", "INFO", "WARNING", "ERROR", read=str.upper),
         "INFO",
@@ -203,6 +251,25 @@ class Settings:
         take_over_seconds = self.lease_duration_seconds + self.retry_period_seconds
         return Drain(take_over_seconds=take_over_seconds).prestop_seconds
 
+    @property
+    def known_after_seconds(self) -> int:
+        """How long callers need to learn of a pod that every server of Eureka shows.
+
+        Where ``drain-seconds`` says how old their caches may be, as long as that without a take-over.
+        """
+        if not self.drain_seconds:
+            return Drain().known_after_seconds
+        default = Drain(take_over_seconds=self.lease_duration_seconds + self.retry_period_seconds)
+        rest_seconds = default.take_over_seconds + default.replication_seconds
+        return max(math.ceil(self.drain_seconds - rest_seconds), math.ceil(default.margin_seconds))
+
+    @property
+    def gated(self) -> tuple[str | None, ...]:
+        """The namespaces whose pods are looked at for the readiness gate; None among them for all."""
+        if "*" in self.gate_namespaces:
+            return self.watch_namespaces or (None,)
+        return self.gate_namespaces
+
     def lease(self, own_namespace: str) -> tuple[str, str]:
         """Namespace and name of the Lease that the replicas share.
 
@@ -211,23 +278,23 @@ class Settings:
         return self.lease_namespace or own_namespace, self.lease_name or f"{self.operator_name}-leader"
 
     def may_select(self, syncer_namespace: str, service_namespace: str) -> bool:
-        """Whether a syncer may publish Services of another namespace; always of its own."""
+        """Return whether a syncer may publish Services of another namespace; always of its own."""
         return syncer_namespace == service_namespace or _is_allowed(
             self.cross_namespace, syncer_namespace, service_namespace
         )
 
     def may_publish(self, syncer_namespace: str, name: str) -> bool:
-        """Whether a syncer may publish under a name, in any case, that is not its Service's."""
+        """Return whether a syncer may publish under a name, in any case, that is not its Service's."""
         names = frozenset((namespace, allowed.lower()) for namespace, allowed in self.publish)
         return _is_allowed(names, syncer_namespace, name.lower())
 
     @property
     def reservations(self) -> Reservations:
-        """Which names are for some namespaces alone."""
+        """Return the names that only some namespaces may use."""
         return Reservations(self.reserve)
 
     def watches(self, namespace: str) -> bool:
-        """Whether objects of this namespace are seen at all."""
+        """Return whether objects of this namespace are seen at all."""
         return not self.watch_namespaces or namespace in self.watch_namespaces
 
 
@@ -306,6 +373,16 @@ def settings_from(
             "--mirrors is true and --mirror-cidrs names no network: no address could be mirrored; name the"
             " networks of the machines that are to be called, e.g. 10.20.0.0/16"
         )
+    if blind := [one for one in settings.gate_namespaces if one != "*" and not settings.watches(one)]:
+        raise ConfigurationError(
+            f"--gate-namespace names {', '.join(blind)}, and --watch-namespace does not: whose pods wait"
+            " there could not be seen, and their gates would open at once; name it in both, or in neither"
+        )
+    if settings.advertise_cidrs and not settings.cluster_cidrs:
+        raise ConfigurationError(
+            "--advertise-cidrs needs --cluster-cidrs: name the networks of this cluster's pods and Services,"
+            " of which no syncer may give an address by hand"
+        )
     return settings
 
 
@@ -321,7 +398,7 @@ def _lease_name(operator_name: str) -> str:
 def _read_file(
     file: SourcedText, document: dict[str, Any]
 ) -> tuple[dict[str, SourcedText], dict[str, dict[str, SourcedText]]]:
-    """What the file says of the options, and of the connections but the one called default.
+    """Return the file's options, and its connections but the one called default.
 
     That one's keys are options: ``url`` below ``default`` is ``eureka-url``.
     """

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from eurekube_provider.core import self_registered
 from eurekube_provider.core.brake import RELEASE_ANNOTATION
 from eurekube_provider.core.condition_types import Reason
-from eurekube_provider.core.decision import Situation, State
+from eurekube_provider.core.decision import RULES, Situation, State
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
-from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.identity import Cluster, ClusterOwner, cluster_of, with_cluster, without_cluster
+from eurekube_provider.core.mapping import Desired, as_what_stands, under_held_ids
+from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Policy
 from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.self_registered import SelfRegistration
 from eurekube_provider.core.syncer import (
     FORCE_DELETE_ANNOTATION,
     Syncer,
@@ -28,6 +34,7 @@ from eurekube_provider.operator.ended_pods import EndedPods
 from eurekube_provider.operator.heirs import Heirs
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.permission import Permissions
+from eurekube_provider.operator.pod_registrations import PodRegistrations
 from eurekube_provider.operator.registries import Registries
 from eurekube_provider.operator.sources import Sources
 
@@ -35,6 +42,7 @@ from eurekube_provider.operator.sources import Sources
 class SituationReader:
     """Reads, and changes nothing; any number of workers may share it, each with a syncer of its own.
 
+    :param previous_names: asked for the former names of the cluster.
     :param reads_each: have a first plan say what there is, although lists may be old: each instance is read.
     """
 
@@ -45,6 +53,7 @@ class SituationReader:
         sources: Sources,
         permissions: Permissions,
         brake: BrakeMemory,
+        previous_names: Callable[[], Collection[str]] = tuple,
         *,
         reads_each: bool = False,
     ) -> None:
@@ -52,13 +61,16 @@ class SituationReader:
         self._sources = sources
         self._permissions = permissions
         self._brake = brake
-        self._pods = EndedPods(cluster, access, sources)
+        self._previous_names = previous_names
+        self._pods = EndedPods(access, sources)
+        self._registrations = PodRegistrations(access, sources)
         self._heirs = Heirs(cluster, sources, permissions, waits_at_once=reads_each)
         self._reads_each = reads_each
 
     def forget(self, key: SyncerKey) -> None:
         """Forget a syncer that is gone."""
         self._pods.forget(key)
+        self._registrations.forget(key)
 
     def forget_all(self) -> None:
         """Forget what only holds for who leads."""
@@ -72,7 +84,8 @@ class SituationReader:
         item = self._sources.syncers.get(*key)
         owner = str(ClusterOwner(self._cluster.name, *key))
         if item is None and not self._sources.knows_syncers_of(key[0]):
-            return None, Situation(key, owner, State.UNKNOWN, registries.owned(owner))
+            unknown = Situation(key, owner, State.UNKNOWN, registries.owned(owner))
+            return None, self._with_former(unknown, registries)
         if item is None or is_deleted(item):
             return item, self._deleted(key, item, owner, registries)
         claimed = claimed_names(item)
@@ -85,7 +98,8 @@ class SituationReader:
             situation = self._refused(key, item, owner, registries, refusal)
         else:
             situation = self._served(key, syncer, owner, registries, claimed)
-        return item, self._with_history(situation, item, registries)
+        situation = self._with_history(situation, item, registries)
+        return item, self._with_strangers(situation, item, registries)
 
     def _served(
         self, key: SyncerKey, syncer: Syncer, owner: str, registries: Registries, claimed: frozenset[str]
@@ -93,29 +107,35 @@ class SituationReader:
         desired = self._sources.desired(syncer)
         home = registries[syncer.eureka]
         home.refresh([(syncer.application.upper(), one) for one in desired.terminating])
+        self._refresh_former(key, home, desired.instances)
         if self._reads_each:
             there = (*desired.instances, *home.known(owner=owner))
             home.refresh([one.key for one in there], known_too=True)
         state = State.DOUBTFUL if desired.is_in_doubt else State.SERVED
-        alike, doubts = frozenset[str](), dict[str, RegistryError | None]()
         if syncer.is_paused:
             state = State.PAUSED
-        elif state is State.SERVED:
-            alike, doubts = registries.alike_to(syncer.eureka, owner, desired.instances)
-        situation = Situation(
-            key,
-            owner,
-            state,
-            registries.owned(owner),
-            syncer.eureka,
-            syncer,
-            claimed=claimed,
-            desired=desired,
-            policy=syncer.policy,
-            alike=alike,
-            doubts=doubts,
+        situation = self._with_former(
+            Situation(
+                key,
+                owner,
+                state,
+                registries.owned(owner),
+                home=syncer.eureka,
+                syncer=syncer,
+                claimed=claimed,
+                policy=syncer.policy,
+            ),
+            registries,
+            desired.instances,
         )
+        desired = self._under_held_ids(situation, desired)
+        alike, doubts = frozenset[str](), dict[str, RegistryError | None]()
+        if state is State.SERVED:
+            alike, doubts = registries.alike_to(syncer.eureka, owner, desired.instances)
+        situation = replace(situation, desired=desired, alike=alike, doubts=doubts)
         asks = state is State.DOUBTFUL and not desired.is_unread
+        if asks or state is State.PAUSED:
+            situation = self._with_taken(situation)
         return self._with_heirs(self._with_ends(situation, asks=asks))
 
     def _refused(
@@ -126,8 +146,11 @@ class SituationReader:
         removes = (spec.get("policy") or Policy.SYNC) == Policy.SYNC
         policy = Policy.SYNC if removes else Policy.UPSERT_ONLY
         held = registries.owned(owner)
-        situation = Situation(key, owner, State.REFUSED, held, refusal=refusal, policy=policy)
-        return situation if spec.get("paused") else self._with_ends(situation, asks=True)
+        refused = Situation(key, owner, State.REFUSED, held, refusal=refusal, policy=policy)
+        situation = self._with_former(refused, registries)
+        if spec.get("paused"):  # so that what leaves is not removed
+            return self._with_taken(replace(situation, policy=Policy.UPSERT_ONLY))
+        return self._with_ends(self._with_taken(situation), asks=True)
 
     def _deleted(self, key: SyncerKey, item: Object | None, owner: str, registries: Registries) -> Situation:
         self._heirs.forget(key)
@@ -137,7 +160,13 @@ class SituationReader:
         syncer = self._sources.asked(item)
         home = syncer.eureka if syncer is not None and syncer.eureka in registries else ""
         # What was registered shortly before a restart may be in no list yet, and somebody else may want it.
-        desired = self._sources.desired(syncer).instances if syncer is not None and home else ()
+        asked = self._sources.desired(syncer) if syncer is not None and home else Desired()
+        if home:
+            with suppress(RegistryError):  # which the removal meets as well
+                self._refresh_former(key, registries[home], asked.instances)
+        deleted = Situation(key, owner, State.DELETED, registries.owned(owner))
+        deleted = self._with_former(deleted, registries, asked.instances)
+        desired = self._under_held_ids(deleted, asked).instances
         unread = None
         if home:
             with suppress(RegistryError):  # which the removal meets as well
@@ -146,16 +175,68 @@ class SituationReader:
                 registries.require_read(home)
             except RegistryError as error:
                 unread = error
-        situation = Situation(
-            key,
-            owner,
-            State.DELETED,
-            registries.owned(owner),
-            home,
+        situation = replace(
+            deleted,
+            held=registries.owned(owner),
+            home=home,
             unlisted=[one for one in desired if registries[home].get(one.key) is None],
             unread=unread,
         )
         return self._with_heirs(self._with_ends(situation, asks=False))
+
+    def _refresh_former(self, key: SyncerKey, home: Registry, wanted: Iterable[Instance]) -> None:
+        """Read what the syncer may have under former names of its cluster though no list shows it yet.
+
+        An operator that calls the cluster otherwise may have registered it a moment ago, and has ended.
+
+        :raises RegistryError: no server answers.
+        """
+        if not (previous := self._previous_names()):
+            return
+        owners = [str(ClusterOwner(name, *key)) for name in (self._cluster.name, *previous)]
+        there = {without_cluster(one.instance_id) for owner in owners for one in home.known(owner=owner)}
+        missing = [one for one in wanted if without_cluster(one.instance_id) not in there]
+        home.refresh(
+            (one.key[0], with_cluster(one.instance_id, name)) for one in missing for name in previous
+        )
+
+    def _with_former(
+        self, situation: Situation, registries: Registries, wanted: Iterable[Instance] = ()
+    ) -> Situation:
+        """Add what the syncer has under other names of its cluster.
+
+        What is not wanted, or stands by its present name as well, is read: a list may show what was removed
+        since, and to take that over would register it anew.
+        """
+        found = registries.called_otherwise(self._cluster, situation.key)
+        if not found:
+            return situation
+        previous = self._previous_names()
+        if RULES[situation.state].takes_over:
+            endpoints = {without_cluster(one.instance_id) for one in wanted}
+            for name, there in found.items():
+                lacking = endpoints - {without_cluster(one.instance_id) for one in situation.held[name]}
+                ended = [one.key for one in there if without_cluster(one.instance_id) not in lacking]
+                with suppress(RegistryError):  # which the take-over meets as well
+                    registries[name].refresh(ended, known_too=True)
+            found = registries.called_otherwise(self._cluster, situation.key)
+        former, unclaimed = {}, {}
+        for name, there in found.items():
+            former[name] = [one for one in there if cluster_of(one.owner) in previous]
+            unclaimed[name] = [one for one in there if cluster_of(one.owner) not in previous]
+        return replace(situation, former=former, unclaimed=unclaimed)
+
+    def _under_held_ids(self, situation: Situation, desired: Desired) -> Desired:
+        """Return what is desired under the ids by which the syncer has it."""
+        ours = (situation.held, situation.former)
+        held = [one for by_name in ours for there in by_name.values() for one in there]
+        return under_held_ids(as_what_stands(desired, held), held, self._cluster.name)
+
+    def _with_taken(self, situation: Situation) -> Situation:
+        """Add which of the syncer's addresses other pods have by now."""
+        held = situation.registered
+        taken = self._pods.taken_addresses(situation.key, held) if held else {}
+        return replace(situation, taken=taken) if taken else situation
 
     def _with_ends(self, situation: Situation, *, asks: bool) -> Situation:
         """Add which of the syncer's endpoints have ended.
@@ -167,8 +248,7 @@ class SituationReader:
             return situation
         seen = {one.instance_id for one in may_leave if self._sources.seen_terminating(one.instance_id)}
         seen |= situation.desired.terminating & {one.instance_id for one in may_leave}
-        held = [one for there in situation.held.values() for one in there]
-        ended = self._pods.ids(situation.key, held) if asks else frozenset[str]()
+        ended = self._pods.ids(situation.key, situation.registered) if asks else frozenset[str]()
         if not (seen or ended):
             return situation
         return replace(situation, terminating=frozenset(seen), ended=ended)
@@ -180,6 +260,57 @@ class SituationReader:
             return situation
         heirs = self._heirs.of(situation.key, given_up)
         return replace(situation, heirs=heirs or {}, is_awaited=heirs is None)
+
+    def _with_strangers(self, situation: Situation, item: Object, registries: Registries) -> Situation:
+        """Add what the syncer's own pods registered themselves, and who else has its names."""
+        syncer, key = situation.syncer, situation.key
+        if syncer is None:
+            return situation
+        registry, application = registries[situation.home], syncer.application.upper()
+        beside = situation.neighbours[situation.home]
+        # Of most applications everything is a syncer's, and none is looked at by itself.
+        unowned = (
+            [one for one in beside if not one.owner] if "" in registry.owners(called=application) else []
+        )
+        before = self_registered.registrations_in(item)
+        if unowned or before:
+            situation = self._with_self_registered(situation, registry, unowned, before)
+        else:
+            self._registrations.forget(key)
+        joins = None
+        if situation.state is not State.PAUSED or situation.held[situation.home]:
+            own_ids = {one.instance_id for one in situation.self_registered}
+            own_ids |= {one.instance_id for one in situation.twins.values()}
+            joins = self._permissions.not_reserved(syncer, unowned, own_ids)
+        return replace(situation, notes=(*situation.notes, joins)) if joins is not None else situation
+
+    def _with_self_registered(
+        self,
+        situation: Situation,
+        registry: Registry,
+        unowned: Sequence[Instance],
+        before: Sequence[SelfRegistration],
+    ) -> Situation:
+        """Add what the syncer's own pods registered themselves, and which of them are gone.
+
+        :param unowned: what nobody of ours registered under the syncer's application.
+        :param before: what its status says of that.
+        """
+        syncer, key, wanted = situation.syncer, situation.key, situation.desired.instances
+        if syncer is None:
+            return situation
+        application, namespace = syncer.application.upper(), syncer.selector.namespace
+        suspects = self_registered.suspects(wanted, unowned)
+        own = self._registrations.own(key, namespace, suspects)
+        twins = self_registered.twins_of(wanted, unowned, own)
+        seen = self_registered.remembered(twins, before, wanted, unowned)
+        # Before the namespace was read nothing is an endpoint.
+        dead, why = self._registrations.gone(key, namespace, () if situation.desired.is_unread else seen)
+        removable = list[Instance]()
+        if syncer.removes_dead_self_registered and situation.state is State.SERVED:
+            removable, why = self._registrations.removable(key, registry, dead, application)
+        notes = (self_registered.told_of_dead(dead, application, why),) if dead else ()
+        return replace(situation, twins=twins, removable=removable, self_registered=seen, notes=notes)
 
     def _with_history(self, situation: Situation, item: Object, registries: Registries) -> Situation:
         """Add what registries forgot, whatever stands beside, and what the brake knows."""

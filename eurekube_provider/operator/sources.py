@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.core.gate import as_ready, selects_pod
 from eurekube_provider.core.identity import Cluster, endpoint_of
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instances
 from eurekube_provider.core.mapping_cache import MappingCache
-from eurekube_provider.core.objects import app_of, service_of
+from eurekube_provider.core.objects import app_of, is_external_name, pod_of, service_of
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Mode, Selector, Syncer, selector_of
+from eurekube_provider.core.registry import EUREKA, REGISTER_BEFORE_READY, Capabilities, fitted
+from eurekube_provider.core.syncer import (
+    Mode,
+    Selector,
+    Syncer,
+    claimed_names,
+    connection_of,
+    has_annotation,
+    selector_of,
+)
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     NODES,
@@ -31,6 +41,7 @@ from eurekube_provider.kube.access import (
     KubeAccess,
 )
 from eurekube_provider.kube.reflector import Listener, Reflector, ReflectorGroup, Trim
+from eurekube_provider.operator.gated_pods import GatedPods
 from eurekube_provider.operator.index import Index, Indexer, Object, Selectors, SyncerKey, key_of
 from eurekube_provider.operator.watches import (
     MappingCaches,
@@ -44,12 +55,17 @@ from eurekube_provider.operator.watches import (
     trim_slice,
 )
 
+_GATES: SyncerKey = ("", "readiness gates")
+"""The user of the nodes for the pods that wait for callers."""
+
 
 class Sources:
     """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
 
     :param concerned: called with the key of a syncer that must be reconciled again.
     :param is_overwritten: whether a syncer's status is not what its writer wrote last.
+    :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
+    :ivar capabilities: of registries, by their connection; those that are not there are Eureka's.
     """
 
     def __init__(
@@ -59,6 +75,7 @@ class Sources:
         namespaces: tuple[str, ...],
         concerned: Callable[[SyncerKey], None],
         is_overwritten: Callable[[Object], bool] = lambda _: False,
+        gate_namespaces: Sequence[Scope] = (),
     ) -> None:
         self._concerned = concerned
         self._cluster = cluster
@@ -67,9 +84,11 @@ class Sources:
         self._index = Index()
         self._selectors = Selectors()  # by which each syncer is found
         self._applications: Indexer[str] = Indexer(lambda name: [(name,)])  # of syncers, in upper case
+        self._claims: Indexer[frozenset[str]] = Indexer(lambda names: [(name,) for name in names])
         self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
+        self.capabilities: Mapping[str, Capabilities] = {}
         self._terminating = TerminatingEndpoints()
 
         def group(resource: ApiResource, trim: Trim, listener: Listener) -> ReflectorGroup:
@@ -87,9 +106,12 @@ class Sources:
         def pods(scope: Scope, on_synced: Callable[[], None]) -> Reflector:
             return Reflector(access.of_metadata(), PODS, trim_pod, self._pod_changed, scope, on_synced)
 
-        self._nodes = OnDemandWatches(nodes, concerned)
+        self._nodes = OnDemandWatches(nodes, self._needs_nodes)
         self._pods = OnDemandWatches(pods, concerned)
+        self.gated_pods = GatedPods(access, gate_namespaces, self._gate_changed, self._is_node_ready)
         self._groups = {"syncers": self.syncers, "services": self.services, "slices": self.slices}
+        if gate_namespaces:  # else what waits for callers would be taken for not ready
+            self._groups["gated pods"] = self.gated_pods
         self._all = {**self._groups, "nodes": self._nodes, "pods": self._pods}
 
     def follow_services(self, changed: Callable[[Object], None]) -> None:
@@ -100,6 +122,8 @@ class Sources:
         """Begin to list and watch."""
         for group in self._groups.values():
             group.start()
+        if self.gated_pods.reflectors:
+            self._nodes.needed(_GATES, {None})
 
     def stop(self) -> None:
         """Tell nobody of further changes."""
@@ -113,7 +137,7 @@ class Sources:
 
     @property
     def is_current(self) -> bool:
-        """Whether all copies are as new as the last :meth:`retry_now`, but for what we may not read.
+        """Return whether all copies are as new as the last :meth:`retry_now`, but for what we may not read.
 
         Not only what is followed by a watch at this moment: a proxy may end each watch at once.
         """
@@ -121,12 +145,12 @@ class Sources:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all first lists are complete, those of nodes and pods left aside."""
+        """Return whether all first lists are complete, those of nodes and pods left aside."""
         return all(group.is_synced for group in self._groups.values())
 
     @property
     def is_settled(self) -> bool:
-        """Whether all first lists are complete, but for single namespaces that we may not read.
+        """Return whether all first lists are complete, but for single namespaces that we may not read.
 
         One of those must not stop the others. Most likely it was deleted, and our rights in it with it.
         """
@@ -142,12 +166,12 @@ class Sources:
         return found
 
     def knows_syncers_of(self, namespace: str) -> bool:
-        """Whether a syncer of this namespace that is not known is none."""
+        """Return whether a syncer of this namespace that is not known is none."""
         return self.syncers.without_list(namespace) is None
 
     @property
     def failures(self) -> dict[str, KubernetesError]:
-        """Which kinds cannot be read at the moment, and why."""
+        """Return the kinds that cannot be read at the moment, with the reasons."""
         return {name: failure for name, group in self._all.items() if (failure := group.failure)}
 
     @property
@@ -172,6 +196,12 @@ class Sources:
         with self._counting:
             return frozenset(self._applications.by_index((application,)))
 
+    def claimants(self, name: str) -> list[Object]:
+        """The syncers that have had instances under a name, in lower case, and keep it while they exist."""
+        with self._counting:
+            keys = list(self._claims.by_index((name,)))
+        return [item for key in keys if (item := self.syncers.get(*key)) is not None]
+
     def names_of(self, selector: Selector) -> frozenset[str]:
         """The names, in lower case, of the Services that a selector means, and their labels ``app``."""
         services, _ = self._index.selected(selector)
@@ -180,7 +210,7 @@ class Sources:
         )
 
     def desired(self, syncer: Syncer) -> Desired:
-        """What ``syncer`` wants to see in Eureka by what is known of the cluster now."""
+        """Return the instances that ``syncer`` wants in Eureka, by the present knowledge of the cluster."""
         namespace = syncer.selector.namespace
         unread = self._unread(namespace)
         if unread is not None:
@@ -190,6 +220,7 @@ class Sources:
             )
             return Desired(problems=(Problem(Reason.NAMESPACE_NOT_READ, sentence),))
         services, slices = self._index.selected(syncer.selector)
+        slices = self._with_gates(slices)
         nodes = self._nodes.reflector(None) if syncer.needs_nodes else None
         labels_of_pod: LabelsOfPod | None = None
         pods = self._pods.reflector(namespace) if syncer.needs_pods else None
@@ -215,26 +246,29 @@ class Sources:
         return replace(desired, problems=told)
 
     def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
-        """What was mapped for a syncer that is there."""
+        """Return the mapping of an existing syncer."""
         if self.syncers.get(*key) is None:
             self._mapped.forget(key)
             return None
         return self._mapped.of(key, sum(len(one["endpoints"]) for one in slices))
 
     def parsed(self, syncer: Mapping[str, Any]) -> Syncer:
-        """What a syncer asks for, read once while its spec stays as it is.
+        """Return a syncer's parsed spec, read once while it stays as it is.
 
-        :raises ConfigurationError: see :meth:`Syncer.from_object`.
+        :raises ConfigurationError: see :meth:`Syncer.from_object`, and :func:`.registry.fitted`.
         """
-        key, spec = key_of(syncer), syncer.get("spec")
+        key, read_of = key_of(syncer), (syncer.get("spec"), has_annotation(syncer, REGISTER_BEFORE_READY))
         known = self._parsed.get(key)
-        read = known[1] if known is not None and known[0] == spec else Syncer.from_object(syncer)
+        if known is not None and known[0] == read_of:
+            return known[1]
+        kind = self.capabilities.get(connection_of(syncer), EUREKA)
+        read = fitted(Syncer.from_object(syncer), syncer, kind)
         if self.syncers.get(*key) is not None:
-            self._parsed[key] = (spec, read)
+            self._parsed[key] = (read_of, read)
         return read
 
     def asked(self, syncer: Mapping[str, Any] | None) -> Syncer | None:
-        """What a syncer asks for; None for none, and for one that asks for nothing possible."""
+        """Return a syncer's parsed spec; None for none, and for one that cannot be served."""
         if syncer is not None:
             with suppress(ConfigurationError):
                 return self.parsed(syncer)
@@ -243,11 +277,37 @@ class Sources:
     def slices_of(self, key: SyncerKey) -> list[Object]:
         """The EndpointSlices behind a syncer; of one that cannot be read, by what it selected last."""
         selector = self._selectors.of(key)
-        return self._index.selected(selector)[1] if selector is not None else []
+        return self._with_gates(self._index.selected(selector)[1]) if selector is not None else []
+
+    def _with_gates(self, slices: list[Object]) -> list[Object]:
+        """These slices, in which pods are ready that only their gate, of ours, keeps from being so."""
+        ready = self.gated_pods.counted_ready()
+        return as_ready(slices, ready) if ready else slices
+
+    def services_of_pod(self, pod: Object) -> list[Object]:
+        """The Services that select a gated pod, or have it in an EndpointSlice."""
+        (namespace, name), labels = key_of(pod), pod["metadata"].get("labels") or {}
+        return [
+            service
+            for service in self.services.objects(namespace)
+            if (selects_pod(service, labels) or name in self._pods_of(service))
+            and not is_external_name(service)  # which has no endpoints, so that its pods are none
+        ]
+
+    def _pods_of(self, service: Object) -> set[str]:
+        """The names of the pods in the EndpointSlices of a Service without a selector."""
+        if service["spec"].get("selector"):
+            return set()
+        slices = self._index.slices_of(*key_of(service))
+        return {pod_of(endpoint) for one in slices for endpoint in one["endpoints"]}
+
+    def selecting(self, service: Object) -> set[SyncerKey]:
+        """The syncers that select a Service."""
+        return self._selectors.selecting(service)
 
     def seen_terminating(self, instance_id: str) -> bool:
-        """Whether an instance's endpoint was seen terminating lately, and is not back since."""
-        return self.pod_seen_terminating(*endpoint_of(instance_id, self._cluster.name))
+        """Return whether an instance's endpoint was seen terminating lately, and is not back since."""
+        return self.pod_seen_terminating(*endpoint_of(instance_id))
 
     def pod_seen_terminating(self, pod: str, namespace: str) -> bool:
         """The answer for an endpoint of this pod, or address."""
@@ -266,16 +326,19 @@ class Sources:
             )
         return self._index.selected(selector)
 
+    def slices_of_service(self, namespace: str, service: str) -> list[Object]:
+        """The EndpointSlices of a Service, without those of mirrors, as far as they were read."""
+        return self._index.slices_of(namespace, service)
+
     def _unread(self, namespace: str) -> Reflector | None:
         return self.services.without_list(namespace) or self.slices.without_list(namespace)
 
     def syncers_at(self, eureka: str) -> list[SyncerKey]:
-        """Who registers at a connection, and all that are being deleted."""
+        """Return the syncers that register at a connection, and all that are being deleted."""
         return [
             key_of(syncer)
             for syncer in self.syncers.objects()
-            if syncer["metadata"].get("deletionTimestamp")
-            or ((syncer.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION) == eureka
+            if syncer["metadata"].get("deletionTimestamp") or connection_of(syncer) == eureka
         ]
 
     def wanted_at(self) -> Counter[str]:
@@ -292,15 +355,17 @@ class Sources:
         return found
 
     def _syncer_changed(self, old: Object | None, new: Object | None) -> None:
-        # A status that we wrote ourselves comes back as a change without a new generation.
-        if old and new and intent(old) == intent(new):
-            if old.get("status") != new.get("status") and self._is_overwritten(new):
-                self._concerned(key_of(new))
-            return
         subject = new or old
         if subject is None:
             return
         key = key_of(subject)
+        with self._counting:
+            self._claims.put(key, claimed_names(new) if new is not None else None)
+        # A status that we wrote ourselves comes back as a change without a new generation.
+        if old and new and intent(old) == intent(new):
+            if old.get("status") != new.get("status") and self._is_overwritten(new):
+                self._concerned(key)
+            return
         after = self.asked(new)
         if new is None:
             self._mapped.forget(key)
@@ -328,7 +393,25 @@ class Sources:
 
     def _node_changed(self, _old: Object | None, _new: Object | None) -> None:
         for key in self._nodes.users(None):
-            self._concerned(key)
+            self._needs_nodes(key)
+
+    def _needs_nodes(self, user: SyncerKey) -> None:
+        if user != _GATES:
+            self._concerned(user)
+            return
+        for pod in self.gated_pods.unsettled():
+            self._gate_changed(pod)
+
+    def _is_node_ready(self, name: str) -> bool:
+        """Return whether a node is ready, or the nodes have not been read: in doubt nothing is taken out."""
+        nodes = self._nodes.reflector(None)
+        if nodes is None:
+            return True
+        node = nodes.get("", name)
+        return node is not None and any(one["status"] == "True" for one in node["status"]["conditions"])
+
+    def _gate_changed(self, pod: Object) -> None:
+        self._tell(*self.services_of_pod(pod))
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         # One that goes leaves its slice, too.
@@ -345,7 +428,7 @@ class Sources:
 
 
 def intent(item: Object) -> tuple[object, ...]:
-    """What of a custom resource of ours a person decides."""
+    """Return a custom resource's part that a person decides."""
     metadata = item["metadata"]
     return (
         item.get("spec"),

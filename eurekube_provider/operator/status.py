@@ -1,4 +1,4 @@
-"""What a syncer's status says: conditions and counts, written beside the work and never in its way.
+"""A syncer's status: conditions and counts, written beside the work and never in its way.
 
 Writes of one syncer are at least half a second apart; only the newest counts. Where counts alone change again
 and again, as in a rollout, the pauses grow. Writes wait a little while there is more urgent work.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from eurekube_provider.core.condition_types import ConditionType, Reason, StatusCondition
+from eurekube_provider.core.condition_types import PROGRESS, ConditionType, Reason, StatusCondition
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost
 from eurekube_provider.core.event_reasons import SyncerEvent
 from eurekube_provider.core.liveness import Liveness, liveness_of
@@ -23,12 +23,14 @@ from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.plan import Action, Outcome
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.self_registered import in_status
 from eurekube_provider.core.syncer import claimed_names
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import PATIENCE_SECONDS, STOP_SECONDS, RateLimiter
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.progress import SETTLED, STUCK, progress
 from eurekube_provider.operator.reports import Ended
 
 _log = logging.getLogger(__name__)
@@ -50,7 +52,8 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
         condition(syncer, ConditionType.READY, report.ready, stamp, holds=report.is_ready),
         condition(syncer, ConditionType.SYNCED, report.synced, stamp, holds=report.is_synced),
     ]
-    conditions += problem_conditions(syncer, ConditionType, report.problems, stamp, report.unknown)
+    problems = {**report.problems, **_progress(syncer, report, now)}
+    conditions += problem_conditions(syncer, ConditionType, problems, stamp, report.unknown)
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": conditions,
@@ -60,11 +63,22 @@ def status_of(syncer: Mapping[str, Any], report: Report, now: datetime) -> dict[
         "refused": report.refused,
         "names": sorted(claimed_names(syncer) if report.names is None else report.names),
     }
+    seen = report.self_registered
+    before = (syncer.get("status") or {}).get("selfRegistered")
+    if seen or before:
+        status["selfRegistered"] = before if seen is None else in_status(seen)
     if report.application:
         status["application"] = report.application
     if report.is_synced:
         status["lastSyncTime"] = stamp
     return status
+
+
+def _progress(syncer: Mapping[str, Any], report: Report, now: datetime) -> Mapping[str, Problem]:
+    why = None if report.is_synced or report.synced.reason in SETTLED else report.synced
+    if ConditionType.PAUSED in report.problems:
+        why = None
+    return progress(syncer, why, now, is_stuck=report.synced.reason in STUCK)
 
 
 def problem_conditions(
@@ -96,18 +110,23 @@ def condition(
 ) -> dict[str, Any]:
     """A condition of ``item``, whose transition time is kept where the status stays as it is.
 
+    That of Reconciling and Stalled tells since when it is so for the same reason.
+
     :param said: it may repeat what others wrote; `kubectl describe` prints it as it stands.
     :param holds: None where that is not known.
     """
     state = {True: "True", False: "False", None: "Unknown"}[holds]
     old = conditions_of(item).get(kind)
+    is_same = old is not None and old["status"] == state
+    if old is not None and kind in PROGRESS:
+        is_same = is_same and old["reason"] == said.reason
     return {
         "type": kind,
         "status": state,
         "reason": said.reason,
         "message": printable(said.text)[:_LONGEST_MESSAGE],
         "observedGeneration": item["metadata"].get("generation", 0),
-        "lastTransitionTime": old["lastTransitionTime"] if old and old["status"] == state else stamp,
+        "lastTransitionTime": old["lastTransitionTime"] if old and is_same else stamp,
     }
 
 
@@ -202,7 +221,7 @@ class StatusWriter:
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        """Whether somebody else's status stands there, and its syncer must be reported anew.
+        """Return whether somebody else's status stands there, and its syncer must be reported anew.
 
         A leader that was killed may have asked for it: the API server carries it out whenever it comes to it.
         """
@@ -308,8 +327,11 @@ class StatusWriter:
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether both say the same; the time of the last reconcile alone is not worth a write."""
+    """Return whether both say the same; the time of the last reconcile alone is not worth a write."""
     return {**one, "lastSyncTime": None} == {**other, "lastSyncTime": None}
+
+
+_WITHOUT_EVENT = UNREAD | {ConditionType.PAUSED, ConditionType.WAITING_FOR_CALLERS}
 
 
 class StatusPublisher:
@@ -351,7 +373,7 @@ class StatusPublisher:
         """Have status and Events written."""
         key = key_of(syncer)
         for reason, problem in found.problems.items():
-            if reason != ConditionType.PAUSED and reason not in UNREAD:
+            if reason not in _WITHOUT_EVENT:
                 self._events.record(syncer, EventType.WARNING, reason, problem.text)
         if Reason.EUREKA_UNREACHABLE in found.problems:
             self._cut_off.add(key)
@@ -363,7 +385,7 @@ class StatusPublisher:
         self._statuses.report(syncer, found)
 
     def publish_end(self, syncer: Mapping[str, Any], ended: Ended) -> None:
-        """What became of a deleted syncer."""
+        """Publish the end of a deleted syncer."""
         if ended.deregistered:
             taken_out = ended.deregistered
             self._events.aggregate(syncer, SyncerEvent.DEREGISTERED, taken_out, "taken out of Eureka")

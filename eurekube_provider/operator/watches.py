@@ -1,4 +1,5 @@
-"""What is watched and kept of each kind: the fields that the mapping reads, nodes and pods only while needed.
+"""Fields that are watched and kept of each kind: the fields that the mapping reads, nodes and pods only while
+needed.
 
 Ten thousand endpoints stay small that way. What they were mapped to is kept where that is worth its memory.
 """
@@ -17,6 +18,7 @@ from eurekube_provider.core.model import interned
 from eurekube_provider.core.objects import (
     ATTACH_ANNOTATION,
     MANAGED_BY_LABEL,
+    MIRROR_KIND,
     SERVICE_NAME_LABEL,
     SLICE_CONTROLLER,
     is_mirrored,
@@ -24,14 +26,28 @@ from eurekube_provider.core.objects import (
     is_terminating,
     service_of,
 )
+from eurekube_provider.core.text import MOST_VALUE_LETTERS
 from eurekube_provider.kube.reflector import Reflector, ReflectorGroup
 from eurekube_provider.operator.index import Object, SyncerKey, key_of
 
-_SERVICE_FIELDS = ("clusterIP", "externalIPs", "externalTrafficPolicy", "ipFamilies", "ports")
+_KUBECTL = "kubectl.kubernetes.io/"
+"""Prefix of the annotation in which kubectl keeps a whole copy of an object."""
+
+_SERVICE_FIELDS = (
+    "clusterIP",
+    "externalIPs",
+    "externalName",
+    "externalTrafficPolicy",
+    "ipFamilies",
+    "ports",
+    "publishNotReadyAddresses",
+    "selector",
+    "type",
+)
 
 
 def trim_own(item: Object, _before: Object | None = None) -> Object:
-    """What is read of a custom resource of ours: all but the field managers."""
+    """Return the kept part of a custom resource of ours: all but the field managers."""
     metadata = {key: value for key, value in item["metadata"].items() if key != "managedFields"}
     return {**item, "metadata": metadata}
 
@@ -42,13 +58,22 @@ def _with_name(item: Object, **more: Any) -> Object:
 
 
 def trim_service(service: Object, _before: Object | None = None) -> Object:
-    """What the mapping reads of a Service, and which mirror may add endpoints to it."""
+    """Return the part of a Service that the mapping reads, and the mirror that may add endpoints to it."""
     spec = service.get("spec") or {}
     addresses = spec.get("clusterIPs") or ()
-    attached = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
-    opted_in = {"annotations": {ATTACH_ANNOTATION: attached}} if attached else {}
+    written = service["metadata"].get("annotations") or {}
+    annotations = {
+        interned(key): value[: MOST_VALUE_LETTERS + 1]  # one more tells that it is too long
+        for key, value in written.items()
+        if key == ATTACH_ANNOTATION or not (is_mirrored(service) or key.startswith(_KUBECTL))
+    }
+    more: Object = {"annotations": annotations} if annotations else {}
+    references = service["metadata"].get("ownerReferences") or ()
+    if not is_mirrored(service) and any(one.get("kind") == MIRROR_KIND for one in references):
+        # A person took it over from a mirror, whose reference must go.
+        more |= {key: service["metadata"].get(key) for key in ("uid", "resourceVersion", "ownerReferences")}
     return {
-        "metadata": _with_name(service, labels=service["metadata"].get("labels") or {}, **opted_in),
+        "metadata": _with_name(service, labels=service["metadata"].get("labels") or {}, **more),
         "spec": {key: spec[key] for key in _SERVICE_FIELDS if key in spec}
         | ({"clusterIPs": addresses} if len(addresses) > 1 else {}),  # dual stack alone has two
         "status": {"loadBalancer": (service.get("status") or {}).get("loadBalancer") or {}},
@@ -56,7 +81,8 @@ def trim_service(service: Object, _before: Object | None = None) -> Object:
 
 
 def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
-    """What the mapping reads of an EndpointSlice; of each endpoint the one address that Services use.
+    """Return the part of an EndpointSlice that the mapping reads; of each endpoint the one address that
+    Services use.
 
     Nothing of a mirror's: what is in Eureka already is registered by nobody.
 
@@ -97,7 +123,9 @@ def _trim_endpoint(endpoint: Object) -> Object:
 
 
 def _is_all_kept(endpoint: Object, kept: Object) -> bool:
-    """Whether ``kept`` is what is kept of an endpoint of this address, for less than to make it anew."""
+    """Return whether ``kept`` is what is kept of an endpoint of this address, for less than to make it
+    anew.
+    """
     target, known = endpoint.get("targetRef"), kept.get("targetRef")
     if not target or not known:
         is_same = not target and not known
@@ -118,7 +146,7 @@ def _conditions(items: tuple[tuple[str, bool | None], ...]) -> Object:
 
 
 def trim_node(node: Object, _before: Object | None = None) -> Object:
-    """What the mapping reads of a node: whether it is ready, and its addresses."""
+    """Return the part of a node that the mapping reads: whether it is ready, and its addresses."""
     status = node.get("status") or {}
     return {
         "metadata": {"name": node["metadata"]["name"]},
@@ -136,7 +164,7 @@ def trim_node(node: Object, _before: Object | None = None) -> Object:
 
 
 def trim_pod(pod: Object, _before: Object | None = None) -> Object:
-    """What the mapping reads of a pod: its labels."""
+    """Return the part of a pod that the mapping reads: its labels."""
     labels = pod["metadata"].get("labels") or {}
     return {"metadata": _with_name(pod), "labels": {interned(key): value for key, value in labels.items()}}
 
@@ -182,7 +210,7 @@ class OnDemandWatches(ReflectorGroup):
             self.reflectors = tuple(self._by_scope.values())
 
     def users(self, scope: Scope) -> set[SyncerKey]:
-        """Who needs the objects of a scope."""
+        """Return the users of a scope's objects."""
         with self._lock:
             return set(self._users.get(scope, ()))
 
@@ -194,7 +222,7 @@ class OnDemandWatches(ReflectorGroup):
 
     @property
     def may_be_led_by(self) -> bool:
-        """Whether who comes to lead may act on all copies that have been read."""
+        """Return whether who comes to lead may act on all copies that have been read."""
         return all(one.may_be_led_by for one in self.reflectors if one.is_synced)
 
     def stop(self) -> None:
@@ -216,7 +244,9 @@ MOST_RECENT_ENDPOINTS = 5000
 
 
 class MappingCaches:
-    """What the slices of syncers were mapped to, where that is worth its memory. Threads may share it."""
+    """Mappings of the syncers' slices, where that is worth its memory. Threads may share it. Threads may
+    share it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -261,7 +291,9 @@ EndpointName = tuple[str, str]
 
 
 class TerminatingEndpoints:
-    """What was seen terminating lately, and is not back since; any number of threads may share it."""
+    """Endpoints that were seen terminating lately, and are not back since; any number of threads may share
+    it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

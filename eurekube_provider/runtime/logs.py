@@ -21,11 +21,12 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 def set_up(log_format: str, level: str) -> None:
     """Send all logs to standard error.
 
-    :param log_format: ``json`` or ``text``.
+    :param log_format: ``json``, ``text``, or ``auto``: text where standard error is a terminal, else JSON.
     :param level: name of the lowest level that is shown.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    is_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
+    handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # It warns of each try that failed; what becomes of the request is told by whoever sent it.
     logging.getLogger("urllib3").setLevel(logging.ERROR)

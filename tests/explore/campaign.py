@@ -1,4 +1,4 @@
-"""What ``python -m tests.explore`` tries of stacks: every single fault and act, and several at once."""
+"""Exploration of stacks by ``python -m tests.explore``: every single fault and act, and several at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from tests.explore import generated
-from tests.explore.engine import Engine, NativeEngine
+from tests.explore.engine import Engine, NativeEngine, RefreshingEngine
 from tests.explore.explorer import Explored, acts, replay, singles, tried
 from tests.explore.part import WHOLE, Part, guarded
 from tests.explore.programs import EDITS, SECOND_THOUGHTS, Edit
@@ -23,8 +23,8 @@ ALL = (*EDITS, *SECOND_THOUGHTS)
 
 _MOST_FAULTS = 5
 
-SHELLS = (Engine, NativeEngine)
-"""Pulumi with the dynamic and with the native provider."""
+SHELLS = (Engine, NativeEngine, RefreshingEngine)
+"""Pulumi with the dynamic and with the native provider, the latter also with a refresh before each update."""
 
 Tool = type[Engine] | type[Stateless]
 Trial = tuple[Edit, Faults, int, Tool]

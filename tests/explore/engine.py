@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tests.explore.shells import DynamicShell, HalfMade, MakeShell, NativeShell, Properties, Shell
+from tests.explore.shells import (
+    DynamicShell,
+    HalfMade,
+    MakeShell,
+    NativeShell,
+    Properties,
+    RefreshingShell,
+    Shell,
+)
 from tests.explore.world import Killed, World
 
 Program = Mapping[str, Properties]
@@ -31,7 +39,7 @@ _RESOURCES = (
 
 @functools.cache
 def memories() -> list[Any]:
-    """What the plugin's process remembers: the objects that its modules make when they are imported."""
+    """Return the memory of the plugin's process: the objects that its modules make when they are imported."""
     found = {
         id(thing): thing
         for name, module in list(sys.modules.items())
@@ -49,6 +57,7 @@ class Entry:
     :ivar url: of its provider's Eureka.
     :ivar is_replaced: its successor is there, and it is to be removed.
     :ivar is_half_made: its last step failed, and left it in the state: the next run updates it in any case.
+    :ivar is_refreshed_first: its provider asked for a read before each update.
     """
 
     name: str
@@ -58,6 +67,7 @@ class Entry:
     url: str
     is_replaced: bool = False
     is_half_made: bool = False
+    is_refreshed_first: bool = False
 
 
 @dataclass(slots=True)
@@ -70,7 +80,7 @@ class Run:
 
     @property
     def ended_well(self) -> bool:
-        """Whether all that was asked for was done."""
+        """Return whether every request was carried out."""
         return not self.error and not self.killed
 
 
@@ -91,6 +101,8 @@ class Engine:
         try:
             if refresh:
                 self._refresh(run)
+            else:
+                self._refresh_first(targets)
             self._register(program, run, targets)
             self._remove(program, run, targets)
         except Killed:
@@ -131,17 +143,26 @@ class Engine:
 
     def _refresh(self, run: Run) -> None:
         for entry in [one for one in self.state if not one.is_replaced]:
-            found = self._shell_of(entry).read(entry.id, entry.inputs, entry.outputs)
-
-            def written(entry: Entry = entry, found: Any = found) -> None:
-                if found is None:
-                    self.state.remove(entry)
-                else:
-                    entry.outputs, entry.inputs = found
-                    entry.is_half_made = False
-
-            self._checkpoint(f"read {entry.name}", written)
+            self._read(entry)
             run.steps.append(f"read {entry.name}")
+
+    def _refresh_first(self, targets: frozenset[str] | None) -> None:
+        for entry in [one for one in self.state if one.is_refreshed_first and not one.is_replaced]:
+            if targets is None or entry.name in targets:
+                self._read(entry)
+
+    def _read(self, entry: Entry) -> None:
+        shell = self._shell_of(entry)
+        found = shell.read(entry.id, entry.inputs, entry.outputs)
+
+        def written() -> None:
+            if found is None:
+                self.state.remove(entry)
+            else:
+                entry.outputs, entry.inputs = found
+                entry.is_half_made, entry.is_refreshed_first = False, shell.asks_for_refresh
+
+        self._checkpoint(f"read {entry.name}", written)
 
     def _register(self, program: Program, run: Run, targets: frozenset[str] | None) -> None:
         for name, properties in program.items():
@@ -188,7 +209,7 @@ class Engine:
 
         def updated() -> None:
             entry.inputs, entry.outputs, entry.url = news, outputs, url
-            entry.is_half_made = failed is not None
+            entry.is_half_made, entry.is_refreshed_first = failed is not None, shell.asks_for_refresh
 
         self._checkpoint(f"update {entry.name}", updated)
         if failed:
@@ -201,7 +222,7 @@ class Engine:
             id_, outputs = shell.create(news)
         except HalfMade as error:
             failed, id_, outputs = error, error.id, error.outputs
-        made = Entry(name, id_, news, outputs, url, is_half_made=failed is not None)
+        made = Entry(name, id_, news, outputs, url, False, failed is not None, shell.asks_for_refresh)
         self._checkpoint(f"create {name}", lambda: self.state.append(made))
         if failed:
             raise failed
@@ -224,3 +245,9 @@ class NativeEngine(Engine):
     """One stack, of the native provider's resources."""
 
     shell: ClassVar[MakeShell] = NativeShell
+
+
+class RefreshingEngine(NativeEngine):
+    """The same, with a refresh before each update."""
+
+    shell: ClassVar[MakeShell] = RefreshingShell

@@ -45,7 +45,7 @@ Tool = Engine | Stateless
 
 @dataclass(slots=True)
 class Outcome:
-    """What one sequence came to.
+    """The result of one sequence.
 
     :ivar violations: what did not hold, in the order in which it was seen.
     :ivar requests: how many requests and checkpoints the disturbed runs made.
@@ -57,7 +57,7 @@ class Outcome:
     requests: int = 0
 
     def may_fail(self, at: int, fault: Fault | Act) -> bool:
-        """Whether there can be such a fault: nothing fails where a run has ended, and the state that is
+        """Return whether such a fault is possible: nothing fails where a run has ended, and the state that is
         written is lost with the process only.
         """
         what = self.trace[at]
@@ -104,6 +104,7 @@ class Explored:
             vars(engine).update(state)
             return engine
         self.others.register(FOREIGN, "10.9.9.9")
+        self.others.register_strangers()
         first = engine.up(self._edit.first)
         assert first.ended_well, f"{self._edit.name}: the first run fails: {first.error}"
         if self._edit.is_old:
@@ -138,7 +139,7 @@ class Explored:
         self.outcome.requests = len(self.world.trace)
 
     def _settle(self, engine: Tool) -> None:
-        """What nothing disturbs: everything is as the program says, and stays so."""
+        """Run without disturbance until everything is as the program says, and stays so."""
         self.world.faults = {}
         self.others.calm()
         self._wait()
@@ -185,7 +186,7 @@ class Explored:
             self._violated(f"an up after a refresh still changes: {again.steps}")
 
     def _doubled(self) -> set[Place]:
-        """What of ours stands where something has registered itself."""
+        """Return our instances beside which the same address registered itself."""
         registry = self._first_server.registry
         itself = registry.get(*self.others.beside) if self.others.beside else None
         if itself is None:
@@ -238,7 +239,7 @@ class Explored:
                 self._violated(f"{place} is marked as {mark} in the end")
 
     def _allowed(self, place: Place, status: str, *, is_steady: bool) -> tuple[str, ...]:
-        """What status may stand in the end: the program's, or what a person has set."""
+        """Return the statuses that are right in the end: the program's, or what a person has set."""
         if place in self.others.out and is_steady:
             return ("OUT_OF_SERVICE",)
         if place in self.others.doubtful or (status == "UP" and place in self.others.out):
@@ -252,7 +253,7 @@ class Explored:
         return self._places(self._edit.first, self._edit.middle)
 
     def _places(self, *programs: Program) -> set[Place]:
-        """What serves in each of these programs, so that it must never stop to."""
+        """Return the addresses that each program serves, which must never stop to serve."""
         places = [
             {place for place, status in statuses_of(self._edit, program).items() if status == "UP"}
             for program in programs
@@ -260,7 +261,7 @@ class Explored:
         return set.intersection(*places)
 
     def _look(self, steady: set[Place], what: str) -> None:
-        """What must hold at every moment."""
+        """Check the rules that hold at every moment."""
         for server in self.cluster.servers.values():
             self._look_at(server, steady, what)
 
@@ -308,7 +309,7 @@ def singles(
 
 
 def acts(edit: Edit, servers: int = 1) -> list[Act]:
-    """What others may do while an edit is run.
+    """Return the acts of others that are possible while an edit runs.
 
     Nothing where the last run does not refresh, and so does not see it, or takes over what it finds.
     """
@@ -333,7 +334,9 @@ def tried(
     tool: Callable[[World], Tool] = Engine,
     settled: Settled | None = None,
 ) -> str:
-    """What did not hold in a sequence, shrunk to its fewest faults and servers; empty where all did."""
+    """Return the violations of a sequence, shrunk to its fewest faults and servers; empty where there are
+    none.
+    """
     outcome = Explored(edit, faults, servers, tool, settled).run()
     if not outcome.violations:
         return ""
@@ -364,7 +367,7 @@ def told(
 
 
 def replay(edit: Edit, faults: Faults, servers: int, tool: Callable[[World], Tool] = Engine) -> str:
-    """What runs a sequence again."""
+    """Return the command that runs a sequence again."""
     shown = {
         number: f"Act({fault.deed}, {fault.number})" if isinstance(fault, Act) else str(fault)
         for number, fault in faults.items()
@@ -375,5 +378,5 @@ def replay(edit: Edit, faults: Faults, servers: int, tool: Callable[[World], Too
 
 
 def command(sequence: str) -> str:
-    """What a person types to run it."""
+    """Return the command line of this exploration."""
     return f"python -m tests.explore --replay {shlex.quote(sequence)}"

@@ -31,7 +31,7 @@ _STDERR = 2
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be explored.
+    """An order of an exploration.
 
     :ivar share: of the time of each process, what is spent on stacks.
     """
@@ -45,7 +45,7 @@ class Order:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """What is explored, by its name; the Reconciler alone only where it is asked for."""
+        """Return the sides of an exploration by name; the Reconciler alone only where it is asked for."""
         asked = (self.of,) if self.of else tuple(name for name in sides.NAMES if name != sides.RECONCILER)
         return tuple(name for name in sides.sides(self.edit) if name in asked)
 
@@ -66,7 +66,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What one process has done since it last said so.
+    """The work of one process since its last report.
 
     :ivar seconds: of the processor.
     """

@@ -17,7 +17,7 @@ from tests.explore.explorer import command
 from tests.explore.others import OWNER, metadata
 from tests.explore.programs import URL, application, instance
 from tests.explore.shells import PREFIX, Properties
-from tests.explore.world import Fault, World, owned
+from tests.explore.world import NO_ANSWERS, World, owned
 
 _ANY: dict[str, tuple[Any, ...]] = {
     "port": (8080, 8081),
@@ -43,7 +43,7 @@ _BY_TYPE: dict[str, tuple[Any, ...]] = {
 
 
 def described() -> dict[str, tuple[Any, ...]]:
-    """What both resources may be given, by their description: a new property is drawn as well."""
+    """Return the inputs that both resources accept, by their description: a new property is drawn as well."""
     found = dict(_ANY)
     for name, hint in ContentsArgsDict.__annotations__.items():
         if name.endswith("_url"):
@@ -56,7 +56,7 @@ def described() -> dict[str, tuple[Any, ...]]:
 _DESCRIBED = described()
 
 _MOST_REQUESTS = 40
-_LOSSES = tuple(fault for fault in Fault if fault.is_loss)
+_LOSSES = tuple(fault for fault in NO_ANSWERS if fault.is_loss)
 
 
 def program(draw: random.Random, any_: dict[str, tuple[Any, ...]]) -> Program:
@@ -79,7 +79,7 @@ def _some(draw: random.Random, properties: dict[str, tuple[Any, ...]]) -> Proper
 
 
 def tried(seed: int, tool: type[Engine] = Engine, *, described: bool = False) -> str:
-    """What did not hold of the sequence that this seed draws; empty where all did.
+    """Return the violations of the sequence that this seed draws; empty where there are none.
 
     :param described: whether every property that the resources describe is drawn, not some of the kinds that
         are known to matter.
@@ -126,12 +126,12 @@ def tried(seed: int, tool: type[Engine] = Engine, *, described: bool = False) ->
 
 
 def replay(seed: int, tool: type[Engine] = Engine, *, described: bool) -> str:
-    """What runs a sequence again."""
+    """Return the command that runs a sequence again."""
     return command(f"stacks.generated({seed}, {tool.__name__}, described={described})")
 
 
 def _stands(world: World) -> dict[tuple[str, str], Any]:
-    """What of ours stands in Eureka, but for times and incarnations."""
+    """Return our instances in Eureka, without times and incarnations."""
     found: dict[tuple[str, str], Any] = {}
     for lease in world.cluster.servers[URL].registry.all():
         info = lease.holder

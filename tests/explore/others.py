@@ -1,4 +1,4 @@
-"""Who else acts while a stack is changed: people, other stacks, the application itself, operators, servers.
+"""Acts of others while a stack is changed: people, other stacks, the application itself, operators, servers.
 
 What they did is kept, so that it can be asked afterwards whether it still stands.
 """
@@ -15,7 +15,7 @@ from eurekube_provider.dev.eureka.documents import ServerRequest, info_document
 from eurekube_provider.dev.eureka.eureka_server import EurekaServer
 from eurekube_provider.dev.eureka.instance_registry import UNKNOWN, Document, Info
 from eurekube_provider.dev.eureka.replication import LONGEST_MS
-from tests.model.commands import DATA_CENTER
+from tests.model.commands import DATA_CENTER, amazon
 
 Place = tuple[str, str]
 """An application and an instance's id."""
@@ -29,11 +29,15 @@ A_MOMENT_MS, A_MOMENT_OF_SEVERAL_MS = 1_000, 3_000
 """Between a look at an instance and the write that follows lies a request, and Eureka compares nothing.
 Several servers tell each other later still what we had written."""
 
+STRANGERS: Sequence[Place] = (("BILLING", "10.9.9.8/vm:billing:8080"), ("BILLING", "i-8"), ("BILLING", "i-9"))
+"""Machines beside what the programs name: one that no request can name, and two that send no id and have one
+host name. They lapse where nobody registers them again."""
+
 CUT_MS, LONG_CUT_MS, LATE_MS = 5_000, 60_000, 3_000
 
 
 class Deed(Enum):
-    """What somebody does, just before a request is sent."""
+    """An act of somebody just before a request is sent."""
 
     PERSON_TAKES_OUT = "a person sets OUT_OF_SERVICE"
     PERSON_PUTS_BACK = "a person clears the status"
@@ -41,6 +45,7 @@ class Deed(Enum):
     STACK_TAKES = "another stack adopts the instance"
     REGISTERS_ITSELF = "the application registers itself under the same id"
     NEIGHBOUR = "the application registers itself at the same address under an id of its own"
+    STRANGERS = "machines register themselves under an id that no request can name, and without one"
     RENEWED = "a renewal comes"
     RESTARTED = "the server restarts, and has forgotten everything"
     RENDERED = "the servers render their lists, which lack what changes meanwhile"
@@ -53,13 +58,18 @@ class Deed(Enum):
 
     @property
     def needs_several(self) -> bool:
-        """Whether it is about what servers tell each other."""
+        """Return whether it needs several servers."""
         return self in (Deed.COPIED, Deed.CUT, Deed.LONG_CUT, Deed.LATE, Deed.OVERTAKEN)
 
     @property
     def is_about_one(self) -> bool:
-        """Whether it is about a single instance."""
-        return not self.needs_several and self not in (Deed.RENEWED, Deed.RESTARTED, Deed.RENDERED)
+        """Return whether it concerns a single instance."""
+        return not self.needs_several and self not in (
+            Deed.RENEWED,
+            Deed.RESTARTED,
+            Deed.RENDERED,
+            Deed.STRANGERS,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class Act:
 
 @dataclass(slots=True)
 class Others:
-    """What others did, and what of it must stand.
+    """The acts of others, and the instances that must survive them.
 
     :ivar places: what the programs name.
     :ivar theirs: what belongs to others by now, as they left it.
@@ -91,6 +101,7 @@ class Others:
     :ivar contested: what was written in the moment between our look at it and our own write, which no server
         can tell apart.
     :ivar beside: what registered itself at an address of ours.
+    :ivar strangers: those of :data:`STRANGERS` that registered themselves, as they left it.
     :ivar removed: what others removed, so that it is missing until the stack is refreshed.
     """
 
@@ -102,6 +113,7 @@ class Others:
     removed: set[Place] = field(default_factory=set)
     contested: set[Place] = field(default_factory=set)
     beside: Place | None = None
+    strangers: dict[Place, tuple[Any, ...]] = field(default_factory=dict)
     _taken_ms: dict[Place, int] = field(default_factory=dict)
 
     def act(self, act: Act) -> None:
@@ -111,7 +123,7 @@ class Others:
 
     @property
     def stand_in_the_way(self) -> bool:
-        """Whether a program of ours may be refused, because of what others registered."""
+        """Return whether registrations of others may refuse one of our programs."""
         return len(self._taken_ms) > 1  # one stood there from the beginning
 
     def calm(self) -> None:
@@ -128,7 +140,7 @@ class Others:
                 self.cluster.request(url, ServerRequest("PUT", ("apps", *place)))
 
     def changed(self, server: EurekaServer) -> list[Place]:
-        """What is others' by now, and does not stand at a server as they left it."""
+        """Return others' instances that differ at a server from the form in which they left them."""
         changed = [
             place
             for place, contents in self.theirs.items()
@@ -140,7 +152,26 @@ class Others:
             changed.remove(place)
             del self.theirs[place]
             self.contested.add(place)
-        return changed
+        standing = ((place, server.registry.get(*place)) for place in self.strangers)
+        touched = (place for place, info in standing if info and _contents(info) != self.strangers[place])
+        return [*changed, *touched]
+
+    def register_strangers(self, _: Place = ("", "")) -> None:
+        """They register themselves, again and again."""
+        for number, place in enumerate(STRANGERS):
+            document: Document = {
+                **({"instanceId": place[1]} if "/" in place[1] else {}),
+                "app": place[0],
+                "hostName": "vm",
+                "ipAddr": f"10.9.9.{number + 1}",
+                "status": "UP",
+                "dataCenterInfo": DATA_CENTER if "/" in place[1] else amazon(place[1]),
+                "lastDirtyTimestamp": "1",
+            }
+            self.ask(ServerRequest("POST", ("apps", place[0]), body={"instance": document}))
+            info = self.held(place)
+            if info is not None:
+                self.strangers[place] = _contents(info)
 
     def register(self, place: Place, address: str, owner: str = "") -> None:
         """Somebody registers something, and will want it to stay as it is."""
@@ -173,7 +204,7 @@ class Others:
             return
 
     def held(self, place: Place) -> Info | None:
-        """What the first server that answers holds."""
+        """Return the instances of the first server that answers."""
         up = [url for url in self.cluster.urls if url not in self.cluster.down]
         return self.cluster.servers[up[0]].registry.get(*place) if up else None
 
@@ -222,7 +253,7 @@ class Others:
                 self.cluster.request(url, ServerRequest("PUT", ("apps", app, instance_id)))
 
     def restart(self, _: Place) -> None:
-        """Who renews by itself registers itself again at once."""
+        """Register again at once, as an application that renews itself does."""
         url = self.cluster.urls[0]
         registry = self.cluster.servers[url].registry
         ours = set(self.places) - self.theirs.keys()
@@ -245,7 +276,7 @@ class Others:
         self.cluster.restart(self.cluster.urls[0], copy_from=self.cluster.urls[-1])
 
     def _lose_what_was_not_told(self) -> None:
-        """What a server said yes to, and told nobody of in the half second before its end, is lost."""
+        """Lose the requests that a server acknowledged in its last half second and did not replicate."""
         here, there = self.cluster.urls[0], self.cluster.urls[-1]
         self.contested |= {
             place for place in self.places if self._version(here, place) != self._version(there, place)
@@ -279,6 +310,7 @@ _DEEDS: dict[Deed, Callable[[Others, Place], None]] = {
     Deed.STACK_TAKES: Others.take_over,
     Deed.REGISTERS_ITSELF: Others.register_itself,
     Deed.NEIGHBOUR: Others.stand_beside,
+    Deed.STRANGERS: Others.register_strangers,
     Deed.RENEWED: Others.renew,
     Deed.RESTARTED: Others.restart,
     Deed.RENDERED: Others.render,
@@ -296,7 +328,7 @@ def metadata(info: Info) -> Document:
 
 
 def is_leaving(info: Info) -> bool:
-    """Whether it carries our mark."""
+    """Return whether it carries our mark."""
     return LEAVING in metadata(info)
 
 

@@ -1,4 +1,4 @@
-"""Which part of all sequences one of several processes tries."""
+"""The share of all sequences that one of several processes tries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class Judged(Protocol):
-    """What a sequence came to.
+    """The result of a sequence.
 
     :ivar violations: what did not hold; empty where all did.
     """
@@ -32,12 +32,12 @@ class Part:
     of: int = 1
 
     def dealt(self, seed: int, everything: list[_T]) -> list[_T]:
-        """What of ``everything`` is this part's, in an order that the seed draws."""
+        """Return this part's share of ``everything``, in an order that the seed draws."""
         random.Random(seed).shuffle(everything)  # noqa: S311 - replayed by its seed
         return everything[self.number :: self.of]
 
     def draw(self, seed: int) -> random.Random:
-        """What this part draws from."""
+        """Return this part's random source."""
         return random.Random(seed if self.of == 1 else f"{seed} {self.number}")  # noqa: S311 - as above
 
 
@@ -45,7 +45,7 @@ WHOLE = Part()
 
 
 def guarded(sequence: Callable[[], str], replay: Callable[[], str]) -> str:
-    """What did not hold of a sequence; one that raises says so, and others go on."""
+    """Return the violations of a sequence; an exception is one of them."""
     try:
         return sequence()
     except Exception:  # noqa: BLE001 - shown as a violation
@@ -78,5 +78,5 @@ def without_one(faults: Mapping[int, _T]) -> Iterator[Mapping[int, _T]]:
 
 
 def kind(failure: str) -> str:
-    """What makes a violation another one than those before: its first line without its figures."""
+    """Return the kind of a violation: its first line without its figures."""
     return re.sub(r"\d+", "0", failure.split("\n", 1)[0])

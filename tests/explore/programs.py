@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.explore.engine import FAILS, Program
 from tests.explore.others import Act, Place
-from tests.explore.world import Fault
+from tests.explore.world import NO_ANSWERS, Fault
 
 URL = "http://eureka-1:8761/eureka"
 OTHER_SPELLING = "https://eureka.example.com/eureka"
@@ -44,11 +44,13 @@ class Edit:
     is_old: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
     is_refreshed: bool = True
-    faults: tuple[Fault | Act, ...] = tuple(Fault)
+    faults: tuple[Fault | Act, ...] = NO_ANSWERS
 
     @property
     def needs_no_engine(self) -> bool:
-        """Whether `eurekube apply` can carry it out: it knows no state, aliases, targets or refreshes."""
+        """Return whether `eurekube apply` can carry it out: it knows no state, aliases, targets or
+        refreshes.
+        """
         is_whole = FAILS not in self.middle.values() and bool(self.first)
         return is_whole and not (self.is_old or self.aliases or self.refresh or self.targets)
 
@@ -228,9 +230,9 @@ SECOND_THOUGHTS = (
     Edit("application: the other status enforced, and then none, moved", _TWO_DOWN, _TWO_OUT,
          {"parent/a": _TWO}, runs=1, is_refreshed=False),
     _unseen("status no more enforced, and moved", {"i": {**_NAMED, "status": _OUT}},
-            {"parent/i": _NAMED}, faults=tuple(Fault)),
+            {"parent/i": _NAMED}, faults=NO_ANSWERS),
     _unseen("DOWN no more enforced, and moved", {"i": {**_NAMED, "status": "DOWN"}}, {"parent/i": _NAMED},
-            faults=tuple(Fault)),
+            faults=NO_ANSWERS),
     _unseen("application: status no more enforced, and moved", _TWO_OUT, {"parent/a": _TWO}),
     Edit("status no more enforced, and moved", {"i": {**_NAMED, "status": _OUT}}, {"parent/i": _NAMED}),
     Edit("status no more enforced, and another spelling", {"i": {**_NAMED, "status": _OUT}},
@@ -295,7 +297,7 @@ def statuses_of(edit: Edit, program: Program) -> dict[Place, str]:
 
 
 def places_of(edit: Edit) -> list[Place]:
-    """What an edit's programs name."""
+    """Return the places that an edit's programs name."""
     return sorted(
         {place for program in (edit.first, edit.middle, edit.end) for place in statuses_of(edit, program)}
     )

@@ -30,7 +30,7 @@ MOST_STARTS = 100
 
 
 class Settled:
-    """What is known of one process' sequences."""
+    """The knowledge from one process's sequences."""
 
     def __init__(self) -> None:
         self._known: set[bytes] = set()
@@ -49,7 +49,7 @@ class Settled:
         self._starts[id(edit), *how] = (edit, pickle.dumps(left))
 
     def knows(self, state: bytes) -> bool:
-        """Whether the end was well from here."""
+        """Return whether this state is known to end well."""
         is_known = state in self._known
         self.skipped += is_known
         return is_known

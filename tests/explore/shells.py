@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn, Protocol
 
 import grpc
 from google.protobuf import any_pb2, json_format, struct_pb2
@@ -43,17 +43,19 @@ class HalfMade(Exception):
 
     :ivar id: of the resource.
     :ivar outputs: what it has.
+    :ivar asks_for_refresh: whether it is to be read before each update.
     """
 
-    def __init__(self, message: str, id_: str, outputs: Properties) -> None:
+    def __init__(self, message: str, id_: str, outputs: Properties, *, asks_for_refresh: bool) -> None:
         super().__init__(message)
         self.id = id_
         self.outputs = outputs
+        self.asks_for_refresh = asks_for_refresh
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a provider says of two sets of properties."""
+    """A provider's comparison of two sets of properties."""
 
     changes: bool
     replaces: bool
@@ -61,13 +63,18 @@ class Difference:
 
 
 class Shell(Protocol):
-    """One resource's provider, in the words of Pulumi's protocol; each method may raise what ends a run."""
+    """One resource's provider, in the words of Pulumi's protocol; each method may raise what ends a run.
+
+    :ivar asks_for_refresh: whether the last answer had the resource read before each update.
+    """
+
+    asks_for_refresh: bool
 
     def check(self, olds: Properties, news: Properties) -> Properties:
         """The inputs that a program's properties come to."""
 
     def diff(self, outputs: Properties, news: Properties) -> Difference:
-        """What changes."""
+        """Return the difference."""
 
     def create(self, news: Properties) -> tuple[str, Properties]:
         """The id and the outputs."""
@@ -93,6 +100,8 @@ class DynamicShell:
     :param name: the resource's.
     :param url: its Eureka's.
     """
+
+    asks_for_refresh = False
 
     def __init__(self, name: str, url: str, *, is_application: bool) -> None:
         self._name = name
@@ -134,12 +143,16 @@ class NativeShell:
     :param url: its Eureka's.
     """
 
+    configured: ClassVar[Mapping[str, Any]] = {}
+
     def __init__(self, name: str, url: str, *, is_application: bool) -> None:
         organization, project, stack = STACK
         token = (APPLICATION_KIND if is_application else INSTANCE_KIND).token
         self._named: Properties = {"urn": f"urn:pulumi:{stack}::{project}::{token}::{name}", "type": token}
         self._servicer = ProviderServicer()
-        config = {"url": url, "organization": organization}
+        config = {"url": url, "organization": organization, **self.configured}
+        self.asks_for_refresh = False
+        self._ask("Handshake", proto.ProviderHandshakeRequest(supports_refresh_before_update=True))
         self._ask("Configure", proto.ConfigureRequest(args=_struct(config), name="default"))
 
     def check(self, olds: Properties, news: Properties) -> Properties:
@@ -178,12 +191,22 @@ class NativeShell:
     def _ask(self, method: str, request: Any) -> Any:
         call = _Call()
         with contextlib.suppress(_Aborted):
-            return getattr(self._servicer, method)(request, call)
-        raise call.error()
+            answer = getattr(self._servicer, method)(request, call)
+            self.asks_for_refresh = getattr(answer, "refresh_before_update", self.asks_for_refresh)
+            return answer
+        error = call.error()
+        self.asks_for_refresh = getattr(error, "asks_for_refresh", self.asks_for_refresh)
+        raise error
+
+
+class RefreshingShell(NativeShell):
+    """The same, which is read before each update."""
+
+    configured: ClassVar[Mapping[str, Any]] = {"refreshBeforeUpdate": True}
 
 
 class _Aborted(Exception):
-    """What gRPC raises in the plugin once a call was ended."""
+    """The exception of gRPC in the plugin after a call was ended."""
 
 
 class _Call:
@@ -194,11 +217,11 @@ class _Call:
         self._metadata: Mapping[str, bytes] = {}
 
     def is_active(self) -> bool:
-        """Whether the engine waits."""
+        """Return whether the engine waits."""
         return True
 
     def set_trailing_metadata(self, metadata: tuple[tuple[str, bytes], ...]) -> None:
-        """What goes with the end."""
+        """Keep the data that goes with the end."""
         self._metadata = dict(metadata)
 
     def abort(self, _code: grpc.StatusCode, message: str) -> NoReturn:
@@ -207,7 +230,7 @@ class _Call:
         raise _Aborted
 
     def error(self) -> Exception:
-        """What the engine makes of it."""
+        """Return the engine's error for it."""
         packed = self._metadata.get("grpc-status-details-bin")
         if packed is None:
             return RuntimeError(self._message)
@@ -215,7 +238,12 @@ class _Call:
         assert isinstance(detail, any_pb2.Any)  # type: ignore[attr-defined]
         found = proto.ErrorResourceInitFailed()
         assert detail.Unpack(found)
-        return HalfMade(self._message, found.id, _properties(found.properties))
+        return HalfMade(
+            self._message,
+            found.id,
+            _properties(found.properties),
+            asks_for_refresh=found.refresh_before_update,
+        )
 
 
 class _Config:

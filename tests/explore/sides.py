@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from eurekube_provider.eureka.connection import BatchMode
 from tests.explore import campaign, explorer, generated, others, programs, stateless, world
-from tests.explore.engine import Engine, NativeEngine
+from tests.explore.engine import Engine, NativeEngine, RefreshingEngine
 from tests.explore.operator import (
     acts,
     keepalive,
@@ -30,7 +30,7 @@ Sequences = Callable[[int, float, Part], Iterator[str]]
 
 
 def sides(edit: str | None = None) -> dict[str, Sequences]:
-    """What is explored, by its name; with one edit only where one is named."""
+    """Return the sides of an exploration by name; with one edit only where one is named."""
     stacks = tuple(one for one in campaign.ALL if edit in (None, one.name))
     clusters = tuple(one for one in cluster_edits.EDITS if edit in (None, one.name))
     found: dict[str, Sequences] = {}
@@ -49,7 +49,7 @@ def sides(edit: str | None = None) -> dict[str, Sequences]:
 
 
 def replayed(sequence: str) -> str:
-    """What did not hold of the sequence that a failure names; empty where all does by now."""
+    """Return the violations of the sequence that a failure names; empty where there are none any more."""
     side, _, call = sequence.partition(".")
     if side == CLUSTERS:
         names = {
@@ -98,6 +98,7 @@ def replayed(sequence: str) -> str:
         "Deed": others.Deed,
         "Engine": Engine,
         "NativeEngine": NativeEngine,
+        "RefreshingEngine": RefreshingEngine,
         "Stateless": stateless.Stateless,
     }
     return str(eval(call, names))  # noqa: S307 - as above

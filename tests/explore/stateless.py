@@ -60,7 +60,7 @@ class Stateless:
 
 
 def _rendered(program: Program) -> Rendered:
-    """What a run under mocks makes of it."""
+    """Return the result of a run under mocks."""
     singles, many, urls = {}, {}, set()
     for urn, properties in program.items():
         name = urn.rpartition("/")[2]

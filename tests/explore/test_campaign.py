@@ -1,4 +1,4 @@
-"""What a long exploration tries, and what it says of what it finds."""
+"""Long explorations: their sequences, and their reports."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_start_that_is_gone_on_from_is_the_one_that_is_run(name: str, servers:
 
 
 def test_states_differ_by_more_than_times_and_incarnations() -> None:
-    """What decides what comes makes another state, at each server."""
+    """A state differs at each server if anything but times and incarnations differs."""
 
     def held(**changed: str) -> tuple[EurekaCluster, Others]:
         cluster = EurekaCluster([programs.URL, programs.SECOND_URL])
@@ -140,7 +140,7 @@ def test_what_fails_is_replayed_by_what_it_says(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What happens beside the harm, and the replica that it does not need, are left out."""
+    """A shrunk sequence has neither harmless events nor replicas that it does not need."""
     monkeypatch.setattr("eurekube_provider.eureka.table.Table.due", lambda *_: [])
     edit = together(("scaled down", 0.0), ("scaled up", 5.0))
     with owned():
@@ -153,7 +153,7 @@ def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.Monk
 
 
 def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
-    """Whatever is lost or killed, of the stack or of the keepalive; what is removed is renewed no more."""
+    """A loss or kill of the stack or the keepalive ends no lease; a removed instance is renewed no more."""
     draw = random.Random(7)  # noqa: S311 - a test
     with keepalive.kept():
         for name in ("remove", "application: one more, one less", "another id, with a drain"):
@@ -206,7 +206,7 @@ def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run
 
 
 def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a stack has registered lapses after its run."""
+    """The registrations of a stack lapse after its run."""
     monkeypatch.setattr("eurekube_provider.eureka.registry.stacks.Stacks.take", lambda *_: None)
     with keepalive.kept():
         told = keepalive.tried("change metadata", {})

@@ -11,7 +11,7 @@ from eurekube_provider.resources.arguments import ContentsArgsDict
 from tests.explore.campaign import SHELLS
 from tests.explore.generated import described, program, tried
 
-SEQUENCES = 200
+SEQUENCES = 80
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def quiet() -> None:
 
 
 def test_every_end_is_that_of_a_fresh_start() -> None:
-    """Whatever two to five programs came before the last, and whatever answers they lost."""
+    """Two to five programs with lost answers before the last one make no difference."""
     for seed in range(SEQUENCES):
         assert not (told := tried(seed, SHELLS[seed % 2])), told
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,8 @@ from tests.explore.operator.mirror_edits import (
     a_person_replaces_the_service,
     a_person_takes_the_service_over,
     a_server_restarts_empty,
+    another_eureka_answers,
+    in_place_for_long,
     mirror_edit,
     the_last_application_is_refused,
 )
@@ -26,7 +29,7 @@ from tests.explore.operator.mirrors import MirrorsExplored
 from tests.explore.operator.stepwise import owned
 from tests.explore.operator.world import Fault, Happening
 
-OTHERS_AN_EDIT = 4
+OTHERS_AN_EDIT = 2
 ORDERS_AN_EDIT = 4
 
 
@@ -123,11 +126,19 @@ def test_a_server_that_forgets_takes_nothing_away(servers: int) -> None:
         assert not (failure := tried(edit, {at: a_server_restarts_empty}, servers)), failure
 
 
+@pytest.mark.parametrize("servers", [1, 2])
+def test_another_eureka_at_the_same_url_takes_nothing_away(servers: int) -> None:
+    """Its 404 is no proof: it never held the machines, which are called until they register there."""
+    edit = replace(mirror_edit("a machine comes"), begin=in_place_for_long)
+    for at in MirrorsExplored(edit, {}, servers).run().numbers:
+        assert not (failure := tried(edit, {at: another_eureka_answers}, servers)), failure
+
+
 def test_a_loss_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules are asked: a mirror that believes each gap of a list is found."""
-    monkeypatch.setattr("eurekube_provider.operator.mirror.application_reconciler.vanished", lambda *_: [])
+    monkeypatch.setattr("eurekube_provider.core.mirror_decision.vanished", lambda *_: [])
     monkeypatch.setattr(
-        "eurekube_provider.operator.mirror.application_reconciler.guarded",
+        "eurekube_provider.core.mirror_decision.guarded",
         lambda mapped, *_: GuardVerdict(mapped.endpoints, {}),
     )
     edit = mirror_edit("a machine comes")

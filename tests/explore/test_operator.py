@@ -16,6 +16,7 @@ from tests.explore.operator.acts import (
     a_server_freezes,
     a_server_restarts_empty,
     a_stack_removes_behind_a_split,
+    servers_lose_each_other,
     servers_render_their_lists,
     servers_repeat_themselves,
     the_api_is_behind,
@@ -27,7 +28,7 @@ from tests.explore.operator.edits import EDITS, Edit, edit, together
 from tests.explore.operator.explorer import Explored, Faults, Setup, told
 from tests.explore.operator.world import Fault, owned
 
-SINGLES_AN_EDIT = 5
+SINGLES_AN_EDIT = 2
 """Drawn by the edit's name, so that a failure is found again; ``make explore`` tries all, and several."""
 
 
@@ -40,7 +41,7 @@ def world() -> Iterator[None]:
 
 @pytest.mark.parametrize("changed", EDITS, ids=lambda one: one.name)
 def test_single_faults(changed: Edit) -> None:
-    """What is lost, late, killed or done by others costs no caller anything, and the calm heals."""
+    """Lost, late and killed requests and acts of others fail no call, and the calm heals them."""
     draw = random.Random(changed.name)  # noqa: S311 - a test
     setup = draw.choice(SETUPS)
     outcome = Explored(changed, {}, setup).run()
@@ -102,8 +103,16 @@ def test_an_out_of_service_of_ours_does_not_outlive_a_hand_over_at_a_frozen_serv
     assert not failure, failure
 
 
+def test_an_out_of_service_of_ours_is_undone_at_servers_that_do_not_reach_each_other() -> None:
+    """They lost each other after it was set for the syncer before: each is told by itself."""
+    replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
+    faults: Faults = {13: the_operator_ends_in_peace, 19: servers_lose_each_other}
+    failure = tried(replaced, faults, Setup(2))
+    assert not failure, failure
+
+
 def test_an_out_of_service_of_ours_that_no_list_shows_yet_is_undone() -> None:
-    """Who comes to lead writes over what the replica before took out a moment ago."""
+    """The next leader overwrites the OUT_OF_SERVICE that the former leader set a moment ago."""
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     failure = tried(replaced, {12: the_operator_ends_in_peace}, Setup(1))
     assert not failure, failure
@@ -132,7 +141,7 @@ def test_a_server_that_freezes_with_a_hand_over_does_not_keep_what_leaves_meanwh
 
 
 def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
-    """Whatever makes a syncer give it up: no caller misses it."""
+    """No caller misses an instance that passes from one syncer to another."""
     for name in ("mode service", "the application is renamed", "another Service is selected"):
         for begin in (0.0, 1.0):
             both = together(("a syncer is renamed", 0.0), (name, begin))
@@ -199,7 +208,7 @@ def test_a_server_that_freezes_with_our_mark_has_the_others_take_it_before_the_s
 
 @pytest.mark.parametrize("name", ["nothing changes", "paused, and scaled down"])
 def test_every_fault_that_is_drawn_happens(name: str) -> None:
-    """What is asked in the calm has no number: nothing goes wrong there."""
+    """Requests in the calm have no number: nothing goes wrong there."""
     numbers = Explored(edit(name), {}).run().numbers
     assert numbers
     for at in numbers:
@@ -290,11 +299,30 @@ def test_a_spec_that_is_changed_and_changed_back_unseen_is_reported() -> None:
 
 
 def test_what_no_list_shows_of_a_deleted_syncer_is_not_taken_from_who_wants_it() -> None:
-    """Who comes to lead looks for it where the replica before may have registered it a moment ago."""
+    """The next leader looks for an instance that the former leader may have registered a moment ago."""
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     for at in (17, 18):
         failure = tried(replaced, {at: Fault.KILLED_BEFORE}, Setup(2, is_balanced=True))
         assert not failure, failure
+
+
+def test_what_ended_before_its_cluster_was_renamed_is_not_registered_anew() -> None:
+    """A list shows for a while what was removed: it is neither taken over, nor renewed."""
+    ended = Edit(
+        "a pod ends, and the cluster is renamed",
+        (
+            (0.0, lambda workloads: workloads.pod("a-2", terminating=True)),
+            (0.1, lambda workloads: workloads.no_pod("a-2")),
+            (0.2, lambda workloads: workloads.name_cluster("east")),
+        ),
+    )
+    for setup in (Setup(1), Setup(2)):
+        explored = Explored(ended, {}, setup)
+        outcome = explored.run()
+        assert not outcome.violations, told(ended, {}, outcome, setup)
+        removed = next(at for at, line in enumerate(outcome.trace) if "DELETE" in line)
+        later = [line for line in outcome.trace[removed:] if "a-2.shop" in line]
+        assert not [line for line in later if "  POST " in line or "  PUT " in line], outcome.trace
 
 
 @pytest.mark.parametrize("servers", [2, 3])
@@ -359,3 +387,42 @@ def test_a_status_that_is_carried_out_late_does_not_stay_over_the_new_leaders() 
     late: Faults = {1: Fault.LATE, 2: Fault.KILLED_BEFORE}
     failure = tried(refused, late, Setup(1, 2, BatchMode.REST, 0))
     assert not failure, failure
+
+
+@pytest.mark.parametrize("fault", [Fault.DRIPPED, Fault.BLOATED], ids=str)
+def test_servers_that_drip_or_send_too_much(fault: Fault) -> None:
+    """An answer that is given up is one that is lost: whatever it was to say, it was carried out."""
+    rolling = edit("rolling update")
+    for setup in (Setup(1), Setup(2)):
+        for at in Explored(rolling, {}, setup).run().numbers[::3]:
+            failure = tried(rolling, {at: fault, at + 1: fault}, setup)
+            assert not failure, failure
+
+
+class Callers:
+    """Callers of each server, who note where they found an instance once and find none any more."""
+
+    def __init__(self, explored: Explored) -> None:
+        self._servers, self._look = explored.world.cluster.servers, explored.world.changed
+        self._began = set[str]()
+        self.without = list[str]()
+        explored.world.changed = self._changed
+
+    def _changed(self, what: str) -> None:
+        for url, server in self._servers.items():
+            pods = (one for name, one in server.registry.leases.get("RATING", {}).items() if ".shop." in name)
+            if any(lease.holder.status == "UP" for lease in pods):
+                self._began.add(url)
+            elif url in self._began:
+                self.without.append(f"{url} after {what}")
+        self._look(what)
+
+
+def test_a_server_that_is_cut_off_keeps_an_instance_until_it_holds_what_replaces_it() -> None:
+    """At whatever moment of an update servers lose each other, callers of each find an instance."""
+    replaced = edit("all pods are replaced")
+    for at in Explored(replaced, {}, Setup(2)).run().numbers:
+        explored = Explored(replaced, {at: servers_lose_each_other}, Setup(2))
+        callers = Callers(explored)
+        assert not explored.run().violations
+        assert not callers.without, (at, callers.without)

@@ -9,15 +9,21 @@ from collections.abc import Iterator
 import pytest
 
 from eurekube_provider.dev.eureka.virtual_clock import Clock
+from tests.explore.operator.acts import (
+    a_server_freezes,
+    servers_lose_each_other,
+    the_api_is_behind,
+    the_cluster_gets_another_name,
+    the_cluster_gets_another_name_beside_the_old_one,
+)
 from tests.explore.operator.edits import EDITS, Edit, edit
-from tests.explore.operator.explorer import Setup, told
+from tests.explore.operator.explorer import Faults, Setup, told
 from tests.explore.operator.reconciler import HAPPENINGS, SETUPS, Stepped, replay, tried
 from tests.explore.operator.stepwise import Stepwise, owned
 from tests.explore.operator.threads import Lock, Process, Task, Thread, use
 from tests.explore.operator.world import Fault
 
 ORDERS_AN_EDIT = 3
-FAULTS_AN_EDIT = 6
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,17 +35,14 @@ def world() -> Iterator[None]:
 
 @pytest.mark.parametrize("changed", EDITS, ids=lambda one: one.name)
 def test_orders_and_single_faults(changed: Edit) -> None:
-    """Whatever round comes first, and whatever is lost, late or done by others, costs no caller anything."""
+    """The first round, and any lost or late request or act of others, costs no caller anything."""
     draw = random.Random(changed.name)  # noqa: S311 - a test
     setup = draw.choice(SETUPS)
     calm = Stepped(changed, {}, setup).run()
     assert not calm.violations, told(changed, {}, calm, setup, replay(changed, {}, setup, 0))
-    for order in range(1, ORDERS_AN_EDIT):
-        failure = tried(changed, {}, setup, order)
-        assert not failure, failure
     places = range(len(calm.places))
-    for _ in range(FAULTS_AN_EDIT):
-        failure = tried(changed, {draw.choice(places): draw.choice(HAPPENINGS)}, setup)
+    for order in range(1, ORDERS_AN_EDIT):
+        failure = tried(changed, {draw.choice(places): draw.choice(HAPPENINGS)}, setup, order)
         assert not failure, failure
 
 
@@ -48,6 +51,51 @@ def test_a_status_of_ours_that_comes_over_the_next_pod_is_taken_off(order: int) 
     """Servers tell each other of the old pod's status and of the new pod in an order of their own."""
     replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
     failure = tried(replaced, {}, Setup(2), order)
+    assert not failure, failure
+
+
+@pytest.mark.parametrize(("at", "servers", "order"), [(3, 2, 740883), (4, 3, 822258)])
+def test_a_status_of_ours_that_comes_over_the_next_pod_at_every_server_is_written_over(
+    at: int, servers: int, order: int
+) -> None:
+    """A server hears late of what another one was told, and tells all of its own registration as DOWN."""
+    replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
+    failure = tried(replaced, {at: Fault.LATE}, Setup(servers), order)
+    assert not failure, failure
+
+
+@pytest.mark.parametrize(("at", "servers", "order"), [(3, 2, 461487), (0, 3, 859916)])
+def test_who_missed_changes_lists_though_the_api_is_behind(at: int, servers: int, order: int) -> None:
+    """A cache that stands still answers 410 for what it has forgotten, as any other does."""
+    failure = tried(edit("gone and back, unobserved"), {at: the_api_is_behind}, Setup(servers), order)
+    assert not failure, failure
+
+
+@pytest.mark.parametrize(
+    ("name", "freezes", "renamed", "order"),
+    [
+        ("a syncer gives up what another one wants", 12, 16, 45321),
+        ("the namespace is deleted", 0, 3, 93159),
+    ],
+)
+def test_what_a_frozen_server_has_under_a_former_name_is_found_when_it_is_back(
+    name: str, freezes: int, renamed: int, order: int
+) -> None:
+    """Nobody else knew of it when the next operator came, which calls the cluster otherwise."""
+    faults = {freezes: a_server_freezes, renamed: the_cluster_gets_another_name}
+    failure = tried(edit(name), faults, Setup(3), order)
+    assert not failure, failure
+
+
+def test_an_out_of_service_of_ours_is_undone_at_servers_that_do_not_reach_each_other() -> None:
+    """Two operators before set and undid it, each under another name of the cluster."""
+    replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
+    faults: Faults = {
+        5: the_cluster_gets_another_name_beside_the_old_one,
+        12: servers_lose_each_other,
+        17: the_cluster_gets_another_name,
+    }
+    failure = tried(replaced, faults, Setup(2), 753947)
     assert not failure, failure
 
 

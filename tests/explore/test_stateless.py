@@ -35,7 +35,7 @@ def quiet() -> None:
 
 @pytest.mark.parametrize("edit", [one for one in EDITS if one.name in APPLIED], ids=lambda edit: edit.name)
 def test_every_single_fault_of_an_apply(edit: Edit) -> None:
-    """What an apply or a removal leaves behind, the next one finishes, without a state."""
+    """The next apply or removal finishes, without a state."""
     assert edit.needs_no_engine
     settled = Settled()
     for faults in ({}, *singles(edit, tool=Stateless, settled=settled)):
@@ -43,7 +43,7 @@ def test_every_single_fault_of_an_apply(edit: Edit) -> None:
 
 
 def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
-    """What one before registered a moment ago is in no list, and goes with the next one."""
+    """A registration of the run before is in no list yet, and goes with the next removal."""
     one, other = instance(instance_id="one"), instance(instance_id="other", host_name="10.0.0.2")
     world = World(EurekaCluster([URL]))
     with owned(world):
@@ -108,7 +108,7 @@ def test_what_another_run_registers_anew_while_a_removal_drains_it_stays(propert
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("is_back", [False, True], ids=["drain", "undrain"])
 def test_every_single_fault_of_a_drain(servers: int, *, is_back: bool) -> None:
-    """What says that it is done has done it at every server, and an undrain puts back whatever was left."""
+    """A drain is done only when every server has it, and an undrain restores the rest."""
     calm = Drained({}, servers, is_back=is_back)
     assert not calm.run()
     for at in range(calm.requests):

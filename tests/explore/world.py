@@ -39,19 +39,24 @@ TIMEOUT_MS = 5_000
 
 
 class Fault(Enum):
-    """What becomes of one request."""
+    """The fate of one request."""
 
     LOST_BEFORE = "lost before it arrived"
     LOST_AFTER = "carried out, and the answer lost"
     SLOW = "carried out when it is given up"
+    DRIPPED = "carried out, and the answer comes byte by byte"
+    BLOATED = "carried out, and the answer is larger than what is read"
     KILLED_BEFORE = "the process killed before it was sent"
     KILLED_AFTER = "the process killed when it was carried out"
 
     @property
     def is_loss(self) -> bool:
-        """Whether the process goes on."""
-        return self in (Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.SLOW)
+        """Return whether the process goes on."""
+        return self not in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
 
+
+NO_ANSWERS = tuple(fault for fault in Fault if fault not in (Fault.DRIPPED, Fault.BLOATED))
+"""What is tried at every place; what strange servers answer is the same to us, and is drawn."""
 
 Faults = Mapping[int, Fault | Act]
 """What happens, by the number of the request at which it does."""
@@ -79,7 +84,7 @@ class World:
     _dead: bool = False
 
     def new_process(self) -> None:
-        """What was killed runs again."""
+        """Start a killed process again."""
         self._dead = False
 
     def point(self, what: str, carry_out: Callable[[], Any]) -> Any:
@@ -113,6 +118,11 @@ class World:
             raise Killed
         if happens in (Fault.LOST_AFTER, Fault.SLOW):
             raise NoAnswer(what)
+        if happens is Fault.DRIPPED:
+            self.cluster.clock.advance(TIMEOUT_MS)
+            raise transport.NotEnded("the answer did not end in time")
+        if happens is Fault.BLOATED:
+            raise transport.TooLarge("more than 128 MiB")
         return result
 
     def exchange(self, url: str, request: ServerRequest) -> ServerResponse:
@@ -206,7 +216,7 @@ class Remembered:
         self._known: dict[bytes, Checked] = {}
 
     def __call__(self, olds: Properties, news: Properties) -> Checked:
-        """What the check answers, as an object of its own."""
+        """Return the check's answer as an object of its own."""
         try:
             asked = marshal.dumps((olds, news), 2)  # without references: equal for what is equal
         except ValueError:
@@ -259,7 +269,7 @@ def owned(world: World) -> Iterator[None]:
 
 @functools.cache
 def _ways_out() -> list[tuple[Any, str, Any, Any]]:
-    """What our code would reach the world by: where it is, what stands there for us, and what stood there."""
+    """Return the functions by which our code reaches the world: module, ours, and the original."""
     ours: list[tuple[Any, str, Any]] = [
         (peer, "Transport", _Wire),
         (peers, "PeerExecutor", InlinePeerExecutor),

@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _explored(harm: Harm) -> str:
-    """What the explorer says of the code with a mend taken back; empty where it finds nothing."""
+    """Return the explorer's findings on the code with a fix taken back; empty where there are none."""
     with tempfile.TemporaryDirectory(prefix="harms-") as folder:
         Workplace(Path(folder))
         for change in harm.changes:

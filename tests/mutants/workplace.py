@@ -38,7 +38,7 @@ def fill(folder: Path, copied: Collection[str]) -> None:
 
 
 class Verdict(StrEnum):
-    """What became of a mutant."""
+    """The fate of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "SURVIVED"

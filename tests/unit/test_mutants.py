@@ -24,7 +24,7 @@ def text(file: str) -> str:
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
 def test_a_mutant_fits_the_code_of_today(mutant: Mutant) -> None:
-    """What moved away, and a test that has another name by now, is found before all are tried."""
+    """A moved line or a renamed test is found before all mutants are tried."""
     assert mutant.applied(text(mutant.file)) != text(mutant.file)
     assert re.fullmatch(r"[A-Z].*\.", mutant.rule), "a rule is a sentence"
     for test in mutant.tests:
@@ -33,7 +33,7 @@ def test_a_mutant_fits_the_code_of_today(mutant: Mutant) -> None:
 
 
 def test_a_case_that_a_mutant_names_is_one_of_today(request: pytest.FixtureRequest) -> None:
-    """What stands in the brackets of an id, too, may be called otherwise by now."""
+    """The case in an id's brackets may have another name by now."""
     named = {test for mutant in mutants() for test in mutant.tests if "[" in test}
     named -= {item.nodeid for item in request.session.items}  # of a whole run that is all of them
     if named:

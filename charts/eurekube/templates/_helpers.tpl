@@ -31,6 +31,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end }}
 
+{{/* The values that name namespaces and names, and the operator's variables for them. */}}
+{{- define "eurekube.nameSettings" -}}
+{{- dict "reserve" "RESERVE" "publish" "PUBLISH" "crossNamespace" "CROSS_NAMESPACE" | toJson -}}
+{{- end }}
+
 {{- define "eurekube.lease" -}}{{ .Values.operatorName }}-leader{{- end }}
 
 {{/* The parts of the credentials: value, key of the chart's own Secret, variable, whether it is a file. */}}
@@ -75,6 +80,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- range list "user" "proxy" "zone" "mode" -}}
 {{- if index $one . }}{{ $_ := set $entry . (index $one .) }}{{ end -}}
 {{- end -}}
+{{- with $one.maxAnswerMib }}{{ $_ := set $entry "max-answer-mib" (int .) }}{{ end -}}
 {{- range include "eurekube.connectionFiles" $ | fromYamlArray -}}
 {{- if index $one .value -}}
 {{- $_ := set $entry .key (printf "/etc/eurekube-targets/connection.%s.%s" $name .name) -}}
@@ -129,6 +135,11 @@ Secrets: a plain hash would let them try passwords fast, so it goes through scry
 -}}
 {{- with .Values.clusterName }}{{ $plain = append $plain (dict "name" "CLUSTER_NAME" "value" .) }}{{ end -}}
 {{- with .Values.watchNamespaces }}{{ $plain = append $plain (dict "name" "WATCH_NAMESPACE" "value" (join "," .)) }}{{ end -}}
+{{- range $value, $name := include "eurekube.nameSettings" . | fromJson -}}
+{{- with index $.Values $value }}{{ $plain = append $plain (dict "name" $name "value" (join "," .)) }}{{ end -}}
+{{- end -}}
+{{- if .Values.strictNames }}{{ $plain = append $plain (dict "name" "STRICT_NAMES" "value" "true") }}{{ end -}}
+{{- with .Values.gateNamespaces }}{{ $plain = append $plain (dict "name" "GATE_NAMESPACE" "value" (join "," .)) }}{{ end -}}
 {{- if .Values.mirrors }}{{ $plain = append $plain (dict "name" "MIRRORS" "value" "true") }}{{ end -}}
 {{- with .Values.mirrorCidrs }}{{ $plain = append $plain (dict "name" "MIRROR_CIDRS" "value" (join "," .)) }}{{ end -}}
 {{- with .Values.clusterCidrs }}{{ $plain = append $plain (dict "name" "CLUSTER_CIDRS" "value" (join "," .)) }}{{ end -}}
@@ -159,9 +170,10 @@ capabilities:
 {{- $urls := .Values.eurekaUrls -}}
 {{- range .Values.connections }}{{ $urls = concat $urls .urls }}{{ end -}}
 {{- range $urls -}}
-{{- $url := urlParse (regexFind "https?://.*" .) -}}
+{{- $url := urlParse (regexFind "(https?|zookeepers?)://.*" .) -}}
 {{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" -}}
-{{- $ports = append $ports (int ($port | default (ternary "443" "80" (eq $url.scheme "https")))) -}}
+{{- $default := get (dict "https" "443" "zookeeper" "2181" "zookeepers" "2281") $url.scheme | default "80" -}}
+{{- $ports = append $ports (int ($port | default $default)) -}}
 {{- end -}}
 {{- $texts := list -}}
 {{- range $ports }}{{ $texts = append $texts (printf "%05d" (int .)) }}{{ end -}}

@@ -1,7 +1,7 @@
-"""One application of a mirror: what its Service shall show, and the writes after which it does.
+"""One application of a mirror: what is read for its decision, and how that is carried out.
 
-What is decided and what is written are apart, so that the writes of one application wait for no other's. Of
-one application the Service comes first, then its slices, new ones before what goes.
+One application is decided after the other, and the writes of one wait for no other's. Of one application the
+Service comes first, then its slices, new ones before what goes.
 """
 
 from __future__ import annotations
@@ -9,66 +9,40 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
+from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import RegistryError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.mirror import Mirror, application_of
 from eurekube_provider.core.mirror_conditions import MirroredService
-from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, mirrored_endpoints
-from eurekube_provider.core.mirror_guard import GuardVerdict, guarded, vanished
-from eurekube_provider.core.mirror_slices import SlicePlan, plan_slices, shown_endpoints
+from eurekube_provider.core.mirror_decision import (
+    End,
+    HostAnswer,
+    MirrorDecision,
+    MirrorSituation,
+    decide_mirrored,
+)
+from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, host_names
+from eurekube_provider.core.mirror_slices import SlicePlan, shown_endpoints
 from eurekube_provider.core.mirror_source import UnlistedInstances
-from eurekube_provider.core.model import Instance
-from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.mirrored_service import owner_reference
+from eurekube_provider.core.model import EMPTY, Instance
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.concurrent_writes import Write
 from eurekube_provider.operator.mirror.host_names import HostNames
-from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, application_of
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from eurekube_provider.operator.mirror.mirrored_service import (
-    has_form,
-    owner_reference,
-    service_ports,
-    slice_owner,
-)
 from eurekube_provider.operator.mirror.service_keeper import MirrorRound, ServiceKeeper
 
 _log = logging.getLogger(__name__)
 
 
 def _is_refused(endpoint: MirrorEndpoint, policy: AddressPolicy, mirror: Mirror) -> bool:
-    """Whether an endpoint that is shown may be shown no more."""
+    """Return whether an endpoint that is shown may be shown no more."""
     address = policy.judged(endpoint.address, mirror.allowed)
     return address is None or bool(address.refusal)
-
-
-@dataclass(frozen=True, slots=True)
-class _ServicePlan:
-    """What a Service shall show.
-
-    :ivar mirror: with its ports named as those of the Service that it adds to.
-    :ivar service: as it stands, None where it does not; ``slices`` its slices that are ours.
-    :ivar problems: of instances that cannot be shown.
-    :ivar uses_names: whether an instance is known by a host's name.
-    """
-
-    application: str
-    name: str
-    mirror: Mirror
-    service: Object | None
-    slices: list[Object]
-    problems: tuple[Problem, ...]
-    verdict: GuardVerdict
-    uses_names: bool
-
-
-def _slice_plan(decision: _ServicePlan, owner: Mapping[str, Any]) -> SlicePlan:
-    marks = slice_owner(decision.mirror, decision.application, decision.name, owner)
-    return plan_slices(marks, decision.verdict.endpoints, decision.slices)
 
 
 class ApplicationReconciler:
@@ -77,15 +51,18 @@ class ApplicationReconciler:
     def __init__(
         self,
         cluster: Cluster,
+        objects: MirrorObjects,
         writer: MirrorWriter,
         names: HostNames,
         keeper: ServiceKeeper,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cluster, self._writer, self._names, self._keeper = cluster, writer, names, keeper
-        self._clock = clock
+        self._cluster, self._objects, self._writer = cluster, objects, writer
+        self._names, self._keeper, self._clock = names, keeper, clock
         self._held: dict[tuple[MirrorKey, str], Mapping[str, float]] = {}
-        self._done: dict[tuple[MirrorKey, str], tuple[object, MirroredService]] = {}
+        self.released: set[MirrorKey] = set()
+        """Mirrors whose release was obeyed, and of which not all that waited has gone yet."""
+        self._done: dict[tuple[MirrorKey, str], tuple[MirrorSituation, MirroredService]] = {}
 
     def decided(
         self, now: MirrorRound, application: str, name: str, instances: list[Instance]
@@ -95,88 +72,98 @@ class ApplicationReconciler:
         :param now: the part of the round in which what is found is noted.
         :returns: what is to be written, if anything may be: once, before the next round, on any thread.
         """
-        service, slices = now.services.get(name), now.slices.get(name, [])
         place = (now.key, name)
-        signature = self._signature(now, application, instances, service, slices)
+        situation = self._situation(now, application, name, instances)
         done = self._done.pop(place, None)
-        if done is not None and done[0] == signature:
+        if done is not None and done[0] == situation:
             self._done[place] = done
             now.shown.append(done[1])
             return None
-        mirror = self._allowed(now, application, name, service)
-        if mirror is None:
-            if now.mirror.form is MirrorForm.ATTACHED or self._keeper.is_persons(now.key[0], name):
-                self.take_away(now.key, name, None, slices)  # as of one that was ours until somebody took it
+        if isinstance(situation.shown, Mirror):
+            situation = self._with_answers(now, situation)
+        decision = decide_mirrored(situation)
+        now.problems += decision.problems
+        if decision.end is End.KEEPS:
             return None
+        if decision.end is End.LEAVES:
+            return partial(self._leave, now, name)
+        if decision.verdict.released and now.key not in self.released:
+            self.released.add(now.key)
+            self._writer.take_off_release(now.item)  # first: who dies now may be asked again
+        return partial(self._write, now, situation, decision)
+
+    def _situation(
+        self, now: MirrorRound, application: str, name: str, instances: list[Instance]
+    ) -> MirrorSituation:
+        """Return what the local copies and the lists say."""
+        place, service = (now.key, name), now.services.get(name)
+        return MirrorSituation(
+            now.mirror,
+            self._cluster,
+            now.policy,
+            application,
+            name,
+            owner_reference(now.item, is_controller=False),
+            instances,
+            service,
+            now.slices.get(name, []),
+            self._keeper.service(now.key[0], name),
+            "" if service is not None else self._objects.mirror_of(now.key[0], name),
+            self._keeper.strangers(now.key[0], name),
+            now.read_from,
+            is_known=place in self._held,
+            is_silent=now.is_frozen,
+            is_released=now.is_released,
+            held_since=self._held.get(place, EMPTY),
+            now=self._clock(),
+        )
+
+    def _with_answers(self, now: MirrorRound, situation: MirrorSituation) -> MirrorSituation:
+        """Return the situation with what is shown so far, and what Eureka and the DNS are asked for it."""
+        application, mirror = situation.application, situation.mirror
         # By another name, too: what is called there is called here from now on.
-        moving = [one for other, one in now.shown_before.get(application, ()) if other != name]
-        own = [one for one in slices if application_of(one) in ("", application)]  # not of one before it
+        moving = [one for other, one in now.shown_before.get(application, ()) if other != situation.name]
+        own = [one for one in situation.slices if application_of(one) in ("", application)]
         before = [
             one
             for one in shown_endpoints([*own, *moving])
-            if not _is_refused(one, now.policy, now.mirror)  # networks may have been taken away since
+            if not _is_refused(one, situation.policy, mirror)  # networks may have been taken away since
         ]
-        found = self._find_unlisted(
-            now, application, vanished(before, {one.instance_id for one in instances})
-        )
-        uses_names = False
+        # A slice of ours may have been given to another Service; and names may be others'.
+        taken = [str(one["metadata"]["name"]) for those in now.slices.values() for one in those]
+        taken += self._writer.taken_names(now.key[0])
+        situation = replace(situation, before=before, taken=taken)
+        unlisted = self._find_unlisted(now, application, situation.gaps)
+        instances = [*situation.instances, *unlisted.registered]
+        hosts = {
+            host: HostAnswer(self._names.resolved(host), self._names.failure_of(host))
+            for host in host_names(mirror, instances, self._cluster, situation.policy)
+        }
+        return replace(situation, unlisted=unlisted, hosts=hosts)
 
-        def resolved(host: str) -> tuple[str, ...] | None:
-            nonlocal uses_names
-            uses_names = True
-            return self._names.resolved(host)
+    def _leave(self, now: MirrorRound, name: str) -> None:
+        """Take our slices from a person's Service."""
+        self._keeper.disown(now.item, name)
+        self.take_away(now.key, name, None, now.slices.get(name, ()))
 
-        mapped = mirrored_endpoints(
-            mirror,
-            [*instances, *found.registered],
-            self._cluster,
-            now.policy,
-            resolved,
-            self._names.failure_of,
-        )
-        verdict = guarded(
-            mapped,
-            before,
-            {instance_id for _, instance_id in found.gone},
-            self._held.get(place, {}),
-            self._clock(),
-            mirror.hold_seconds,
-        )
-        is_final = not mapped.problems and not uses_names and not found.registered
-        return partial(
-            self._write,
-            now,
-            _ServicePlan(application, name, mirror, service, slices, mapped.problems, verdict, uses_names),
-            signature if is_final else None,
-        )
-
-    def _allowed(
-        self, now: MirrorRound, application: str, name: str, service: Object | None
-    ) -> Mirror | None:
-        """The mirror as it may show an application by this Service; None where it may not."""
-        if now.mirror.form is MirrorForm.ATTACHED:
-            return self._keeper.attached(now, name)
-        is_free = service is not None or self._keeper.is_free(now, application, name)
-        return now.mirror if is_free else None
-
-    def _write(self, now: MirrorRound, decision: _ServicePlan, signature: object | None) -> None:
-        """Write the Service, then its slices, and note what is shown.
-
-        :param signature: what all of it depends on; None where it must be decided anew all the same.
-        """
-        application, name, verdict = decision.application, decision.name, decision.verdict
-        room = SlicePlan()
-        if decision.mirror.form is MirrorForm.ATTACHED:
-            owner = owner_reference(now.item, is_controller=False)
+    def _write(self, now: MirrorRound, situation: MirrorSituation, decision: MirrorDecision) -> None:
+        """Write the Service, then its slices, and note what is shown."""
+        name, verdict = situation.name, decision.verdict
+        service, room = situation.service, SlicePlan()
+        if decision.service is None:
+            owner = situation.owner
         else:
-            ports = service_ports(decision.mirror, verdict.endpoints, decision.service)
-            room = self._room(decision, ports)
+            if decision.is_renamed and situation.service is not None:
+                reference = owner_reference(situation.service, is_controller=False)
+                room = SlicePlan(decision.slices(situation, reference).creations)
             self._writer.carry_out(room)
-            service = self._keeper.have_service(now, application, name, decision.service, ports)
+            service = self._keeper.have_service(
+                now, situation.service, decision.service, is_replaced=decision.is_replaced
+            )
             if service is None:
                 return
             owner = owner_reference(service, is_controller=False)
-        plan = _slice_plan(decision, owner)
+        plan = decision.slices(situation, owner)
         if room:
             plan = replace(plan, creations=())
         if plan:
@@ -186,58 +173,18 @@ class ApplicationReconciler:
                 extra={"mirror": "/".join(now.key), "service": name, "writes": len(plan)},
             )
         place = (now.key, name)
-        self._held[place] = verdict.held
-        now.expired += [f"{application} {instance_id}" for instance_id in verdict.expired]
-        now.problems += decision.problems
-        now.uses_names |= decision.uses_names
-        held = sum(one.instance_id in verdict.held for one in verdict.endpoints)
-        ready = sum(one.is_ready for one in verdict.endpoints)
-        shown = MirroredService(application, name, len(verdict.endpoints), ready, held)
+        if not now.is_frozen:
+            self._held[place] = verdict.held
+        now.expired += [f"{situation.application} {instance_id}" for instance_id in verdict.expired]
+        now.uses_names |= bool(situation.hosts)
+        shown = decision.told(situation)
         now.shown.append(shown)
-        if signature is not None and not plan and not room and not held:
-            self._done[place] = (signature, shown)
-
-    @staticmethod
-    def _room(decision: _ServicePlan, ports: list[dict[str, Any]]) -> SlicePlan:
-        """The slices that come before a Service whose ports get other names: it finds its endpoints by those.
-
-        Where one is refused, the Service keeps the names that it has.
-        """
-        service = decision.service
-        if service is None or not has_form(service, decision.mirror.form):
-            return SlicePlan()
-        stands = {str(one.get("name") or "") for one in (service.get("spec") or {}).get("ports") or ()}
-        if stands == {one["name"] for one in ports}:
-            return SlicePlan()
-        return SlicePlan(_slice_plan(decision, owner_reference(service, is_controller=False)).creations)
-
-    def _signature(
-        self,
-        now: MirrorRound,
-        application: str,
-        instances: list[Instance],
-        service: Object | None,
-        slices: list[Object],
-    ) -> object:
-        """All that what is shown depends on; equal ones need not be looked at again.
-
-        Of an attached mirror also the Service that a person owns. Instances in another order count as others,
-        which costs a read and no write.
-        """
-        other = self._keeper.service(now.key[0], now.mirror.attach_to) if now.mirror.attach_to else None
-        return (
-            application,
-            now.item["metadata"].get("uid"),
-            now.mirror,
-            now.policy,
-            instances,
-            service["metadata"].get("resourceVersion") if service else None,
-            sorted(str(one["metadata"].get("resourceVersion")) for one in slices),
-            other,
-        )
+        # What a write changed is seen in the next round, unless somebody undoes it before.
+        if decision.is_final and service is situation.service and not plan and not room:
+            self._done[place] = (situation, shown)
 
     def _find_unlisted(self, now: MirrorRound, application: str, ids: Iterable[str]) -> UnlistedInstances:
-        """What became of instances that are called here and that Eureka does not list."""
+        """Return the fate of instances that are called here and that Eureka does not list."""
         asked = [(application, instance_id) for instance_id in ids if instance_id]
         if not asked:
             return UnlistedInstances()
@@ -264,11 +211,13 @@ class ApplicationReconciler:
 
         Who was to register again has had no time for it: a server that comes back may have lost its memory.
         """
-        for place in [one for one in self._held if one[0] == key]:
-            del self._held[place]
+        # In a copy: other Eurekas' mirrors are written meanwhile.
+        for place in [one for one in list(self._held) if one[0] == key]:
+            self._held[place] = {}
 
     def forget(self, key: MirrorKey) -> None:
         """The mirror is gone."""
+        self.released.discard(key)
         for table in (self._held, self._done):
             for place in [one for one in list(table) if one[0] == key]:
                 table.pop(place, None)
@@ -277,3 +226,4 @@ class ApplicationReconciler:
         """Forget how long something was held: that counts anew for each replica that leads."""
         self._held.clear()
         self._done.clear()
+        self.released.clear()

@@ -1,4 +1,4 @@
-"""Which addresses are the cluster's own, so that no mirror sends its calls there.
+"""The cluster's own addresses, where no mirror may send calls.
 
 Known from what the API tells of networks (ServiceCIDRs, the nodes' pod networks), from what a person said of
 them, and from the Services and endpoints that the operator watches anyway.
@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
+from eurekube_provider.core.address_policy import AddressPolicy, own_addresses
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.mirror_addresses import AddressPolicy, own_addresses
 from eurekube_provider.core.networks import Network, networks_of
 from eurekube_provider.core.objects import Object
 from eurekube_provider.kube.access import NODES, SERVICE_CIDRS, KubeAccess
@@ -21,7 +21,7 @@ REFRESH_SECONDS, OLDEST_SECONDS = 60.0, 120.0
 
 
 class ClusterAddresses:
-    """What mirrors may show in this cluster; any number of threads may share it.
+    """Addresses that mirrors may show in this cluster; any number of threads may share it.
 
     :param allowed: the operator's networks.
     :param cluster: networks that a person named as the cluster's own.
@@ -46,7 +46,8 @@ class ClusterAddresses:
         self._read_at = 0.0
 
     def policy(self) -> AddressPolicy:
-        """What may be mirrored, as it was known two minutes ago at most; the same object while it stays so.
+        """Return the addresses that may be mirrored, read two minutes ago at most; the same object while it
+        stays so.
 
         :raises KubernetesError: it was never read, and cannot be.
         """
@@ -65,7 +66,9 @@ class ClusterAddresses:
             return self._policy is not before
 
     def _not_older_than(self, seconds: float) -> AddressPolicy:
-        """What may be mirrored, read again where it is older than that; the lock is held."""
+        """Return the addresses that may be mirrored, read again where they are older than that; the lock is
+        held.
+        """
         now, known = self._clock(), self._policy
         if known is not None and now - self._read_at < seconds:
             return known

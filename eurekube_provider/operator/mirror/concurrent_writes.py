@@ -14,7 +14,7 @@ WRITERS = 8
 """How many writes of one Eureka's mirrors are under way at once; Kubernetes' EndpointSlice controller has
 five workers."""
 
-Write = Callable[[], None]
+Write = Callable[[], object]
 
 
 def carry_out(writes: Iterable[Write], writers: int = WRITERS) -> None:

@@ -15,11 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
-from eurekube_provider.core.mirror_addresses import parsed_address
+from eurekube_provider.core.address_policy import parsed_address
 
 _log = logging.getLogger(__name__)
 
 TTL_SECONDS = 30.0
+ADVICE_TTL_SECONDS = 600.0
+"""How often a name is looked up that is only compared: nothing is shown by it, and a fleet has thousands."""
+
 FORGET_SECONDS = 600.0
 """A name that nobody asked for during this time is forgotten."""
 
@@ -31,7 +34,7 @@ _THREADS = 4
 
 @dataclass(slots=True)
 class _Answer:
-    """What is known of a name. Times are monotonic.
+    """The known answer for a name. Times are monotonic. Times are monotonic.
 
     :ivar addresses: the last good answer; None where there never was one.
     :ivar error: why the last lookup failed; empty where it did not.
@@ -63,6 +66,9 @@ class HostNames:
     """Names and what they resolved to; any number of threads may share it. Never blocks who asks.
 
     :param changed: called, on a thread of its own, when an answer is not what it was.
+    :param ttl_seconds: after how long a name is looked up again.
+    :param threads: how many lookups are under way at once.
+    :param are_needed: whether a name that is not resolved is logged.
     """
 
     def __init__(
@@ -70,11 +76,16 @@ class HostNames:
         changed: Callable[[], None],
         look_up: Callable[[str], tuple[str, ...]] = look_up,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        ttl_seconds: float = TTL_SECONDS,
+        threads: int = _THREADS,
+        are_needed: bool = True,
     ) -> None:
         self._changed, self._look_up, self._clock = changed, look_up, clock
+        self._ttl_seconds, self._are_needed = ttl_seconds, are_needed
         self._lock = threading.Lock()
         self._answers: dict[str, _Answer] = {}
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="host-names")
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="host-names")
         self.version = 0
         """Grows with each answer that is not what it was."""
 
@@ -82,9 +93,9 @@ class HostNames:
         """The addresses of a name by the last good answer; None where there is none yet."""
         now = self._clock()
         with self._lock:
-            answer = self._answers.setdefault(name, _Answer(looked_up_at=now - TTL_SECONDS))
+            answer = self._answers.setdefault(name, _Answer(looked_up_at=now - self._ttl_seconds))
             answer.asked_at = now
-            is_due = not answer.is_under_way and now - answer.looked_up_at >= TTL_SECONDS
+            is_due = not answer.is_under_way and now - answer.looked_up_at >= self._ttl_seconds
             if is_due:
                 answer.is_under_way = True
         if is_due:
@@ -105,7 +116,7 @@ class HostNames:
 
     @property
     def is_asking(self) -> bool:
-        """Whether a lookup is under way."""
+        """Return whether a lookup is under way."""
         with self._lock:
             return any(one.is_under_way for one in self._answers.values())
 
@@ -129,7 +140,7 @@ class HostNames:
             )
             if is_news or is_first_failure:
                 self.version += 1
-        if is_first_failure:
+        if is_first_failure and self._are_needed:
             _log.warning("name of an instance not resolved", extra={"host": name, "error": error})
         if is_news or is_first_failure:
             self._changed()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
 from eurekube_provider.core.objects import (
     MANAGED_BY_LABEL,
     MIRROR_LABEL,
@@ -25,7 +25,7 @@ MirrorKey = tuple[str, str]
 
 
 class MirrorObjects:
-    """What stands in the cluster; any number of threads may share it.
+    """The cluster's objects; any number of threads may share it.
 
     :param concerned: called with the key of a mirror that must be reconciled.
     """
@@ -47,8 +47,9 @@ class MirrorObjects:
             )
 
         self.mirrors = group(MIRRORS, self._mirror_changed)
-        self.services = group(SERVICES, self._service_changed, MIRROR_LABEL)
-        self.slices = group(ENDPOINT_SLICES, self._slice_changed, f"{MANAGED_BY_LABEL}={MIRROR_MANAGER}")
+        self.services = group(SERVICES, partial(self._changed, self._services), MIRROR_LABEL)
+        is_ours = f"{MANAGED_BY_LABEL}={MIRROR_MANAGER}"
+        self.slices = group(ENDPOINT_SLICES, partial(self._changed, self._slices), is_ours)
         self._groups = (self.mirrors, self.services, self.slices)
 
     def start(self) -> None:
@@ -68,11 +69,11 @@ class MirrorObjects:
 
     @property
     def are_known(self) -> bool:
-        """Whether everything was listed that may be read."""
+        """Return whether everything was listed that may be read."""
         return all(group.is_settled for group in self._groups)
 
     def are_known_of(self, namespace: str) -> bool:
-        """Whether all of a namespace was listed: nothing is written there before.
+        """Return whether all of a namespace was listed: nothing is written there before.
 
         One that we may not read, most likely since it was deleted, stops no other.
         """
@@ -130,12 +131,6 @@ class MirrorObjects:
         if subject is not None:
             self._concerned(key_of(subject))
 
-    def _service_changed(self, old: Object | None, new: Object | None) -> None:
-        self._changed(self._services, old, new)
-
-    def _slice_changed(self, old: Object | None, new: Object | None) -> None:
-        self._changed(self._slices, old, new)
-
     def _changed(
         self, table: dict[MirrorKey, dict[str, Object]], old: Object | None, new: Object | None
     ) -> None:
@@ -159,8 +154,3 @@ class MirrorObjects:
 def _mirror_key(item: Object) -> MirrorKey:
     metadata = item["metadata"]
     return metadata["namespace"], (metadata.get("labels") or {}).get(MIRROR_LABEL, "")
-
-
-def application_of(item: Object) -> str:
-    """The application that something of a mirror's shows."""
-    return str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")

@@ -8,34 +8,36 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from eurekube_provider.core.address_policy import AddressPolicy
+from eurekube_provider.core.brake import RELEASE_ANNOTATION
 from eurekube_provider.core.condition_types import MirrorReason, Reason
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.mirror import Mirror, MirrorForm, application_of
 from eurekube_provider.core.mirror_conditions import (
     MirrorCondition,
     MirroredService,
     MirrorReport,
     gathered,
 )
-from eurekube_provider.core.mirror_endpoints import is_echo
+from eurekube_provider.core.mirror_endpoints import host_name_problem, is_echo
 from eurekube_provider.core.mirror_names import assigned_names
 from eurekube_provider.core.mirror_slices import shown_endpoints
 from eurekube_provider.core.mirror_source import MirrorSource
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Failing, Unread, failure_of
+from eurekube_provider.core.syncer import has_annotation
 from eurekube_provider.core.wording import joined
-from eurekube_provider.operator.index import Object
+from eurekube_provider.operator.index import Object, key_of
 from eurekube_provider.operator.mirror.application_reconciler import ApplicationReconciler
 from eurekube_provider.operator.mirror.concurrent_writes import WRITERS, Write, carry_out
 from eurekube_provider.operator.mirror.host_names import TTL_SECONDS, HostNames
-from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects, application_of
+from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MIRROR_FINALIZER, MirrorWriter
 from eurekube_provider.operator.mirror.service_keeper import MirrorRound, ServiceKeeper
 
@@ -56,7 +58,7 @@ _OF_ONE = frozenset({400, 403, 404, 409, 413, 422})
 
 @dataclass(frozen=True, slots=True)
 class MirrorResult:
-    """What a reconcile came to.
+    """The result of a mirror's reconcile.
 
     :ivar report: None where there is nothing to say: no mirror any more, or no news of it.
     :ivar expired: instances whose endpoints were removed without proof, by sentence.
@@ -74,6 +76,9 @@ class MirrorReconciler:
     :param sources: where instances come from, by the name that ``spec.eureka`` may give.
     :param policy: what may be mirrored now.
     :param service: a Service as the operator watches it, by namespace and name.
+    :param others_slices: the EndpointSlices of a Service that no mirror wrote, by namespace and name.
+    :param called_names: what the host names of instances resolve to that are shown by their addresses; None
+        for not to compare the two.
     :param writers: how many writes of a mirror may be under way at once.
     """
 
@@ -88,11 +93,14 @@ class MirrorReconciler:
         service: Callable[[str, str], Object | None],
         clock: Callable[[], float] = time.monotonic,
         writers: int = WRITERS,
+        others_slices: Callable[[str, str], Iterable[Object]] = lambda *_: (),
+        called_names: HostNames | None = None,
     ) -> None:
         self._cluster, self._objects, self._writer = cluster, objects, writer
         self._sources, self._policy, self._writers = sources, policy, writers
-        self._keeper = ServiceKeeper(objects, writer, service)
-        self._applications = ApplicationReconciler(cluster, writer, names, self._keeper, clock)
+        self._called_names = called_names
+        self._keeper = ServiceKeeper(objects, writer, service, others_slices)
+        self.applications = ApplicationReconciler(cluster, objects, writer, names, self._keeper, clock)
         self._refused: dict[MirrorKey, set[str]] = {}
         """The applications of which the last write was refused: they come last in the next round."""
         self._listed_before: dict[MirrorKey, Mapping[str, list[Instance]]] = {}
@@ -101,7 +109,7 @@ class MirrorReconciler:
     def forget_all(self) -> None:
         """Forget how long something was held: that counts anew for each replica that leads."""
         self._listed_before.clear()
-        self._applications.forget_all()
+        self.applications.forget_all()
 
     def reconcile(self, key: MirrorKey) -> MirrorResult:
         """Make the cluster show what a mirror asks for.
@@ -125,30 +133,55 @@ class MirrorReconciler:
         source = self._sources.get(mirror.eureka)
         if source is None:
             known = ", ".join(sorted(self._sources)) or "none"
-            sentence = f"spec.eureka is {mirror.eureka!r}: the operator's configuration has {known}"
+            sentence = (
+                f"spec.eureka is {mirror.eureka!r}: of connections to Eureka, which alone mirrors show, the"
+                f" operator's configuration has {known}"
+            )
             return MirrorResult(self._existing(services, slices, Problem(Reason.UNKNOWN_EUREKA, sentence)))
         has_finalizer = MIRROR_FINALIZER in (item["metadata"].get("finalizers") or ())
         if not has_finalizer and not self._writer.set_finalizer(item, present=True):
             return MirrorResult()  # it is gone already: what is made for it now nobody would take away
-        condition, read_at = source.condition(), source.figures().read_at
+        condition, figures = source.condition(), source.figures()
         if isinstance(condition, Failing) and not condition.lasts:
             return MirrorResult(again_seconds=PROOF_SECONDS)  # for a moment, most likely
+
+        def round_(*, is_frozen: bool) -> MirrorRound:
+            return MirrorRound(
+                key,
+                item,
+                mirror,
+                source,
+                self._policy(),
+                figures.read_at,
+                services,
+                slices,
+                _by_application(slices),
+                " ".join(sorted(one.url for one in figures.servers)),
+                is_released=key in self.applications.released or has_annotation(item, RELEASE_ANNOTATION),
+                is_frozen=is_frozen,
+            )
+
         if isinstance(condition, Unread | Failing):
-            self._leave_who_opted_out(key, mirror, slices)
-            self._applications.count_anew(key)
-            return self._cut_off(condition, read_at, services, slices)
+            self._leave_who_opted_out(item, mirror, slices)
+            self.applications.count_anew(key)
+            if isinstance(condition, Failing) and not mirror.is_paused:
+                self._show(round_(is_frozen=True))
+            return self._cut_off(key, condition, figures.read_at)
         if mirror.is_paused:
-            report = self._existing(services, slices, None, read_at)
+            report = self._existing(services, slices, None, figures.read_at)
             sentence = "spec.paused is true: nothing is changed in the cluster"
             paused = gathered([Problem(MirrorCondition.PAUSED, sentence)])
             return MirrorResult(replace(report, problems=paused))
-        shown_before = _by_application(slices)
-        now = MirrorRound(key, item, mirror, source, self._policy(), read_at, services, slices, shown_before)
+        self._writer.look_who_has_names(key[0])
+        now = round_(is_frozen=False)
         self._show(now)
-        carry_out(self._keeper.last_reads(now), self._writers)
+        self.applications.released.discard(key)
+        shown = {one.service for one in now.shown}
+        written = [service for name, service in now.services.items() if name in shown]
+        carry_out(self._keeper.last_reads(written, now.read_at), self._writers)
         held = [one for one in now.shown if one.held]
-        if held:
-            sentences = [f"{one.held} of {one.application}" for one in held]
+        sentences = [f"{one.held - one.braked} of {one.application}" for one in held if one.held > one.braked]
+        if sentences:
             now.problems.append(
                 Problem(
                     MirrorCondition.REMOVALS_HELD,
@@ -156,31 +189,31 @@ class MirrorReconciler:
                     f" each is kept for {mirror.hold_seconds} s at most (spec.holdSeconds)",
                 )
             )
-        report = MirrorReport(tuple(now.shown), gathered(now.problems), None, read_at)
+        report = MirrorReport(tuple(now.shown), gathered(now.problems), None, now.read_at)
         again = [PROOF_SECONDS] if held else []
         again += [TTL_SECONDS] if now.uses_names else []
         return MirrorResult(report, tuple(now.expired), min(again, default=None))
 
-    def _leave_who_opted_out(self, key: MirrorKey, mirror: Mirror, slices: dict[str, list[Object]]) -> None:
-        """Take our slices from a person's Service that asks for them no more: that needs no Eureka."""
-        name = mirror.attach_to
-        if (
-            name in slices
-            and self._keeper.is_persons(key[0], name)
-            and not self._keeper.has_opted_in(key, name)
-        ):
-            self._applications.take_away(key, name, None, slices.pop(name))
+    def _leave_who_opted_out(self, item: Object, mirror: Mirror, slices: dict[str, list[Object]]) -> None:
+        """Take our slices from a person's Service that asks for them no more: that needs no Eureka.
 
-    def _cut_off(
-        self,
-        condition: Unread | Failing,
-        read_at: float | None,
-        services: Mapping[str, Object],
-        slices: Mapping[str, list[Object]],
-    ) -> MirrorResult:
+        Also from one that was ours until a person took it over.
+        """
+        key = key_of(item)
+        for name in sorted(slices):
+            if (
+                not mirror.is_paused
+                and self._keeper.is_persons(key[0], name)
+                and not self._keeper.has_opted_in(key, name)
+            ):
+                self._keeper.disown(item, name)
+                self.applications.take_away(key, name, None, slices.pop(name))
+
+    def _cut_off(self, key: MirrorKey, condition: Unread | Failing, read_at: float | None) -> MirrorResult:
         """Keep everything while Eureka does not answer, and say how old it is."""
+        services, slices = self._objects.services_of(key), self._objects.slices_of(key)
         if isinstance(condition, Failing):
-            carry_out(self._keeper.exact_last_reads(services.values(), read_at), self._writers)
+            carry_out(self._keeper.last_reads(services.values(), read_at, is_exact=True), self._writers)
         report = self._existing(services, slices, None, read_at)
         why = failure_of(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
@@ -194,7 +227,7 @@ class MirrorReconciler:
         failure: Problem | None,
         read_at: float | None = None,
     ) -> MirrorReport:
-        """What is shown already, which stays as it is."""
+        """Return the endpoints that are shown already, which stay."""
         found = []
         for name in sorted({*services, *slices}):
             marked = [services[name]] if name in services else slices[name]
@@ -211,7 +244,7 @@ class MirrorReconciler:
         if mirror.application:
             meant = {mirror.application}
         else:
-            meant = {application for application in existing.values() if mirror.means(application)}
+            meant = {one for one in existing.values() if one in listed or mirror.means(one)}
             meant |= {
                 application
                 for application, instances in listed.items()
@@ -224,9 +257,12 @@ class MirrorReconciler:
             # it would have another address.
             keep = {name: application for name, application in existing.items() if application in meant}
             assigned = assigned_names(mirror.service_name, meant, keep)
-            names = assigned.names
+            names = self._bounded(now, assigned.names, existing)
             now.problems += [
                 Problem(MirrorCondition.NAME_TAKEN, sentence) for sentence in assigned.refused.values()
+            ]
+            now.problems += [
+                Problem(MirrorCondition.NO_NAME, sentence) for sentence in assigned.unnameable.values()
             ]
         parts: list[MirrorRound] = []
         refused_before = self._refused.setdefault(now.key, set())
@@ -238,12 +274,12 @@ class MirrorReconciler:
             change = _change(before.get(application), listed.get(application))
             return application in refused_before, change, named
 
-        order = sorted(names.items(), key=rank)
+        order = sorted(map(rank, names.items()))
 
-        def writes() -> Iterator[Write]:
-            for application, name in order:
+        def writes(ranks: Iterable[tuple[bool, int, tuple[str, str]]]) -> Iterator[Write]:
+            for _, _, (application, name) in ranks:
                 parts.append(now.part())
-                write = self._applications.decided(parts[-1], application, name, listed.get(application, []))
+                write = self.applications.decided(parts[-1], application, name, listed.get(application, []))
                 if write is not None:
                     yield partial(attempt, application, write)
 
@@ -260,12 +296,18 @@ class MirrorReconciler:
             else:
                 refused_before.discard(application)
 
-        carry_out(writes(), self._writers)
+        # What changed is written before the rest is looked at: that would take the interpreter from it.
+        changed = sum(rank[:2] < (False, _UNCHANGED) for rank in order)
+        carry_out(writes(order[:changed]), self._writers)
+        carry_out(writes(order[changed:]), self._writers)
         if refused:
             raise refused[0]  # before anything is taken away: what is called there has no other place yet
         refused_before.clear()
         for part in parts:
             now.join(part)
+        if now.is_frozen:
+            return
+        now.problems += self._differing(now, listed)
         now.shown.sort(key=lambda one: (one.application, one.service))
         shown = {one.application for one in now.shown}
         for name in sorted({*now.services, *now.slices} - set(names.values())):
@@ -276,7 +318,47 @@ class MirrorReconciler:
                 continue  # somebody took the annotation off: whose it is cannot be told
             if application in meant and application not in shown:
                 continue  # it has no other name yet, so that it is called by this one
-            self._applications.take_away(now.key, name, now.services.get(name), now.slices.get(name, ()))
+            self._keeper.disown(now.item, name)
+            self.applications.take_away(now.key, name, now.services.get(name), now.slices.get(name, ()))
+
+    def _differing(self, now: MirrorRound, listed: Mapping[str, list[Instance]]) -> Iterator[Problem]:
+        """The instances that Spring's clients call elsewhere than by the Services that show them."""
+        names = self._called_names
+        if names is not None:
+            for application in sorted({one.application for one in now.shown}):
+                for instance in listed.get(application, ()):
+                    if instance.ip_address != instance.host_name and not is_echo(
+                        now.mirror, instance, self._cluster
+                    ):
+                        problem = host_name_problem(instance, now.policy, names.resolved)
+                        if problem is not None:
+                            yield problem
+
+    @staticmethod
+    def _bounded(
+        now: MirrorRound, names: Mapping[str, str], existing: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        """The names of those applications that have a Service, and of so many new ones as may get one."""
+        mirror = now.mirror
+        have = {*existing.values()}
+        new = sorted(application for application in names if application not in have)
+        room = max(0, mirror.max_services - (len(names) - len(new)))
+        if mirror.allows_all:
+            room = 0
+        waiting = new[room:]
+        if mirror.allows_all:
+            sentence = (
+                "spec.allow keeps no application away, so that whoever registers in Eureka makes Services"
+                f" here: what stands is kept, and no new one is made; {len(waiting)} wait"
+            )
+        else:
+            sentence = (
+                f"{len(waiting)} applications wait for a Service: {mirror.max_services} are the most"
+                f" (spec.maxServices), such as {joined(waiting)}"
+            )
+        if waiting or mirror.allows_all:
+            now.problems.append(Problem(MirrorCondition.TOO_MANY_SERVICES, sentence))
+        return {application: name for application, name in names.items() if application not in {*waiting}}
 
     @staticmethod
     def _listed(mirror: Mirror, source: MirrorSource) -> dict[str, list[Instance]]:
@@ -300,12 +382,17 @@ class MirrorReconciler:
             is_kept = ORPHAN_FINALIZER in item["metadata"]["finalizers"]
             for name in () if is_kept else sorted({*services, *slices}):
                 try:
-                    self._applications.take_away(key, name, services.get(name), slices.get(name, ()))
+                    self.applications.take_away(key, name, services.get(name), slices.get(name, ()))
                 except KubernetesError as error:
                     if error.status_code != 403:
                         raise
                     # Of a namespace that is deleted our rights may go first; the owner references remain.
                     _log.info("left to its owner reference", extra={"mirror": "/".join(key), "service": name})
+            try:
+                self._writer.disown_all(item)
+            except KubernetesError as error:
+                if error.status_code != 403:
+                    raise
             self._writer.set_finalizer(item, present=False)
         self._forget(key)
         return MirrorResult()
@@ -313,7 +400,10 @@ class MirrorReconciler:
     def _forget(self, key: MirrorKey) -> None:
         self._refused.pop(key, None)
         self._listed_before.pop(key, None)
-        self._applications.forget(key)
+        self.applications.forget(key)
+
+
+_UNCHANGED = 2
 
 
 def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
@@ -323,7 +413,7 @@ def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
     time where a server hangs; last one that is as it was, with what it lost before.
     """
     if before == after:
-        return 2
+        return _UNCHANGED
     return int(bool({one.key for one in before or ()} - {one.key for one in after or ()}))
 
 

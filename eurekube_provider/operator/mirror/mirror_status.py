@@ -1,4 +1,4 @@
-"""What the status of an EurekaMirror says of a report: pure."""
+"""The status of an EurekaMirror after a reconcile: pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,39 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from eurekube_provider.core.condition_types import MirrorReason, Reason
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirrorReport
+from eurekube_provider.operator.progress import progress
 from eurekube_provider.operator.status import condition, problem_conditions
 from eurekube_provider.runtime.clock import utc_time
 
 MOST_SERVICES = 500
 """How many Services are listed in a status; all are counted."""
+
+STUCK_MIRROR = frozenset(
+    {
+        MirrorCondition.NAME_TAKEN,
+        MirrorCondition.NO_NAME,
+        MirrorCondition.TOO_MANY_SERVICES,
+        MirrorCondition.NOT_ATTACHED,
+        MirrorReason.INVALID_SPEC,
+        Reason.NOT_ALLOWED,
+        Reason.UNKNOWN_EUREKA,
+    }
+)
+"""Reasons that only a person can change."""
+
+SETTLED_MIRROR = frozenset(
+    {
+        MirrorCondition.PAUSED,
+        MirrorCondition.ADDRESS_REFUSED,
+        MirrorCondition.UNRESOLVABLE,
+        MirrorCondition.NO_PORT,
+        MirrorCondition.UNREADABLE,
+        MirrorCondition.FOREIGN_ENDPOINTS,
+    }
+)
+"""Reasons that stay as long as a person wants it so, or others register what cannot be shown."""
 
 READ_TIME_SECONDS = 300.0
 """How often a status that says nothing else new says when Eureka was read."""
@@ -26,7 +53,12 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
         (MirrorCondition.SYNCED, report.synced),
     ):
         conditions.append(condition(item, kind, problem, stamp, holds=holds))
-    conditions += problem_conditions(item, MirrorCondition, report.problems, stamp)
+    is_synced, said = report.synced
+    why = None if is_synced or said.reason in SETTLED_MIRROR else said
+    if MirrorCondition.PAUSED in report.problems:
+        why = None
+    problems = {**report.problems, **progress(item, why, now, is_stuck=said.reason in STUCK_MIRROR)}
+    conditions += problem_conditions(item, MirrorCondition, problems, stamp)
     status: dict[str, Any] = {
         "observedGeneration": item["metadata"].get("generation", 0),
         "conditions": conditions,
@@ -51,8 +83,8 @@ def mirror_status(item: Mapping[str, Any], report: MirrorReport, now: datetime) 
 
 
 def is_worth_a_write(stands: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether a status says something that the one that stands does not; the time of the last reading alone
-    counts once in a while.
+    """Return whether a status says something that the one that stands does not; the time of the last reading
+    alone counts once in a while.
     """
     if {**stands, "lastReadTime": None} != {**wanted, "lastReadTime": None}:
         return True

@@ -1,4 +1,4 @@
-"""What mirrors write into the cluster: each write by itself, and counted.
+"""Writes of mirrors into the cluster: each write by itself, and counted.
 
 A Service is created, never taken: where one of the name stands, the API refuses. All else is changed or
 deleted only as it was read, by its ``resourceVersion``. So nothing of somebody else's is overwritten, however
@@ -7,11 +7,13 @@ old a copy is.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from eurekube_provider.core.brake import RELEASE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.mirror_slices import SlicePlan
 from eurekube_provider.core.objects import MIRROR_LABEL
@@ -26,6 +28,8 @@ from eurekube_provider.kube.finalizers import set_finalizer
 from eurekube_provider.kube.reflector import ReflectorGroup
 from eurekube_provider.operator.index import Object, key_of
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
+
+_log = logging.getLogger(__name__)
 
 MIRROR_FINALIZER = "eurekube.io/mirror"
 """Keeps a deleted mirror until its Services and EndpointSlices are gone."""
@@ -45,16 +49,39 @@ class MirrorWriter:
         self._access, self._objects, self._is_dry = access, objects, is_dry
         self._lock = threading.Lock()
         self._sent: dict[MirrorKey, list[str]] = defaultdict(list)
+        self._taken: set[MirrorKey] = set()
+        """Names of slices that are taken, as the API server says, though no slice of ours has them here."""
         self.counts: Counter[tuple[str, str]] = Counter()
         """How many writes were sent, by resource (``services``, ``endpointslices``) and verb."""
 
     def sent(self, key: MirrorKey) -> list[str]:
-        """What was written for a mirror since this was asked last, such as ``+ Service review``.
+        """Return the writes for a mirror since the last call, such as ``+ Service review``.
 
         In a dry run, what would be.
         """
         with self._lock:
             return self._sent.pop(key, [])
+
+    def taken_names(self, namespace: str) -> list[str]:
+        """Names that no slice of ours may get: a slice has them that is nobody's of ours.
+
+        That is known from a refusal.
+        """
+        with self._lock:
+            return [name for place, name in self._taken if place == namespace]
+
+    def look_who_has_names(self, namespace: str) -> None:
+        """Forget names that are free again, or that a slice of ours has, of which the watch was late.
+
+        There is no right to read a single one, so that each is listed by its name.
+        """
+        for name in self.taken_names(namespace):
+            is_ours = self._objects.slices.get(namespace, name) is not None
+            query = {"fieldSelector": f"metadata.name={name}"}
+            pages = self._access.pages(ENDPOINT_SLICES.path(namespace), query=query) if not is_ours else ()
+            if not any(page["items"] for page in pages):
+                with self._lock:
+                    self._taken.discard((namespace, name))
 
     def create_service(self, body: dict[str, Any]) -> Object:
         """Create a Service.
@@ -71,12 +98,52 @@ class MirrorWriter:
         :raises KubernetesError: among others 409 where it was changed since: it may be a person's by now, or
             another one of its name.
         """
+        answer = self._patched(service, patch)
+        self._wrote(self._objects.services, answer)
+        return answer
+
+    def _patched(self, service: Object, patch: dict[str, Any]) -> Object:
         path, metadata = SERVICES.path(*key_of(service)), service["metadata"]
         read = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         named = {**patch, "metadata": {**patch.get("metadata", {}), **read}}
-        answer = self._send("services", "patch", path, named, service)
-        self._wrote(self._objects.services, answer)
-        return answer
+        return self._send("services", "patch", path, named, service)
+
+    def disown(self, service: Object, mirror_uid: str) -> None:
+        """Take the owner reference to a mirror off a Service that is a person's by now.
+
+        Else Kubernetes would delete it with the mirror.
+        """
+        references = [
+            one for one in service["metadata"].get("ownerReferences") or () if one.get("uid") != mirror_uid
+        ]
+        self._patched(service, {"metadata": {"ownerReferences": references}})
+        _log.info("Service was left to who took it over", extra={"service": "/".join(key_of(service))})
+
+    def disown_all(self, mirror: Object) -> None:
+        """Take the owner reference to a mirror off every Service that it serves no more.
+
+        They are listed, since a copy may be old: once the mirror is gone nothing else keeps Kubernetes from
+        deleting them.
+        """
+        namespace, name = key_of(mirror)
+        uid = mirror["metadata"]["uid"]
+        for page in self._access.pages(SERVICES.path(namespace)):
+            for service in page["items"]:
+                metadata = service["metadata"]
+                is_owned = any(one.get("uid") == uid for one in metadata.get("ownerReferences") or ())
+                if is_owned and (metadata.get("labels") or {}).get(MIRROR_LABEL) != name:
+                    self.disown(service, uid)
+
+    def take_off_release(self, mirror: Object) -> None:
+        """Take the annotation off that was obeyed: it shall not release the next hold as well."""
+        _log.warning("a person released the brake", extra={"mirror": "/".join(key_of(mirror))})
+        if self._is_dry:
+            return
+        body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
+        try:
+            self._access.request("PATCH", MIRRORS.path(*key_of(mirror)), body=body, content_type=MERGE_PATCH)
+        except KubernetesError as error:
+            _log.warning("the annotation was not taken off", extra={"error": str(error)})
 
     def delete_service(self, service: Object) -> None:
         """Delete a Service that is ours, if it still is as it was read."""
@@ -86,7 +153,14 @@ class MirrorWriter:
         """Write the slices of one Service: new ones first, what goes last."""
         for body in plan.creations:
             path = ENDPOINT_SLICES.path(body["metadata"]["namespace"])
-            self._wrote(self._objects.slices, self._send("endpointslices", "create", path, body, body))
+            try:
+                answer = self._send("endpointslices", "create", path, body, body)
+            except KubernetesError as error:
+                if error.reason == "AlreadyExists":
+                    with self._lock:
+                        self._taken.add(key_of(body))
+                raise
+            self._wrote(self._objects.slices, answer)
         for body in plan.updates:
             path = ENDPOINT_SLICES.path(*key_of(body))
             self._wrote(self._objects.slices, self._send("endpointslices", "update", path, body, body))

@@ -17,7 +17,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.mirror_conditions import MirrorReport
 from eurekube_provider.core.mirror_source import MirrorSource
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, Object
+from eurekube_provider.core.objects import MIRROR_KIND, Object, attached_mirror
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.core.wording import joined
@@ -25,11 +25,12 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.operator.mirror.cluster_addresses import ClusterAddresses
 from eurekube_provider.operator.mirror.concurrent_writes import WRITERS
-from eurekube_provider.operator.mirror.host_names import HostNames
+from eurekube_provider.operator.mirror.host_names import ADVICE_TTL_SECONDS, HostNames
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_reconciler import MirrorReconciler, MirrorResult
-from eurekube_provider.operator.mirror.mirror_status import is_worth_a_write, mirror_status
+from eurekube_provider.operator.mirror.mirror_status import STUCK_MIRROR, is_worth_a_write, mirror_status
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
+from eurekube_provider.operator.progress import RECHECK_SECONDS, is_stalled
 from eurekube_provider.operator.queue import WorkQueue
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
@@ -81,6 +82,10 @@ class Mirrors:
         self.objects = MirrorObjects(access, settings.watch_namespaces, self._queue.add)
         self._writer = MirrorWriter(access, self.objects, is_dry=is_dry)
         self._names = HostNames(self._all_changed)
+        # One lookup at a time, which holds up none that something is shown by.
+        self._called_names = HostNames(
+            lambda: None, ttl_seconds=ADVICE_TTL_SECONDS, threads=1, are_needed=False
+        )
         self._addresses = ClusterAddresses(
             access,
             settings.mirror_cidrs,
@@ -96,6 +101,8 @@ class Mirrors:
             self._addresses.policy,
             self._names,
             watched.services.get,
+            others_slices=watched.slices_of_service,
+            called_names=self._called_names,
             writers=1 if is_dry else WRITERS,  # what would be written is told in the order of the names
         )
         self._lock = threading.Lock()
@@ -157,6 +164,7 @@ class Mirrors:
         self._queue.close()
         self.objects.stop()
         self._names.close()
+        self._called_names.close()
         deadline = time.monotonic() + STOP_SECONDS
         for worker in self._workers:
             if worker.is_alive():
@@ -177,7 +185,7 @@ class Mirrors:
         ]
 
     def reports(self) -> dict[MirrorKey, MirrorReport]:
-        """What the last reconcile of each mirror came to."""
+        """Return each mirror's last report."""
         with self._lock:
             return dict(self._reports)
 
@@ -192,7 +200,7 @@ class Mirrors:
         return named if named in self._sources else next(iter(self._sources))
 
     def _reader(self, name: str) -> Callable[[], None]:
-        """What is called when a Eureka was read."""
+        """Return the callback for readings of a Eureka."""
 
         def was_read() -> None:
             for key in self.objects.mirror_keys():
@@ -213,9 +221,12 @@ class Mirrors:
     def _service_changed(self, service: Object) -> None:
         """A Service of a person's changed, which may have opted in, or may have ended to."""
         namespace, name = service["metadata"]["namespace"], service["metadata"]["name"]
-        opted_in = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
+        opted_in = attached_mirror(service)
         if opted_in:
             self._queue.add((namespace, opted_in))
+        for one in service["metadata"].get("ownerReferences") or ():  # kept where a person took it over
+            if one.get("kind") == MIRROR_KIND:
+                self._queue.add((namespace, str(one["name"])))
         for item in self.objects.mirrors.objects(namespace):
             if (item.get("spec") or {}).get("attachTo") == name:
                 self._queue.add((namespace, item["metadata"]["name"]))
@@ -246,7 +257,9 @@ class Mirrors:
                 self._queue.done(key)
 
     def _must_rest(self, key: MirrorKey) -> bool:
-        """Whether a mirror wrote so often that it waits for the next reading, or for :data:`REST_SECONDS`."""
+        """Return whether a mirror wrote so often that it waits for the next reading, or for
+        :data:`REST_SECONDS`.
+        """
         if self._rounds[key] < MOST_ROUNDS or self._is_leaving(key):
             return False
         now = time.monotonic()
@@ -268,7 +281,7 @@ class Mirrors:
         self._rests_until.pop(key, None)
 
     def _is_known(self, namespace: str) -> bool:
-        """Whether all of a namespace was listed, persons' Services and their endpoints too.
+        """Return whether all of a namespace was listed, persons' Services and their endpoints too.
 
         Before, a Service of `attachTo` that is not known is not one that is not there.
         """
@@ -278,7 +291,9 @@ class Mirrors:
         )
 
     def _is_leaving(self, key: MirrorKey) -> bool:
-        """Whether a mirror was deleted: it goes however little is known, since owner references remain."""
+        """Return whether a mirror was deleted: it goes however little is known, since owner references
+        remain.
+        """
         item = self.objects.mirrors.get(*key)
         return item is not None and bool(item["metadata"].get("deletionTimestamp"))
 
@@ -311,6 +326,9 @@ class Mirrors:
             return
         if result.report is None:
             return
+        _, why = result.report.synced
+        if why.reason in STUCK_MIRROR and not is_stalled(item, why):
+            self._queue.add_after(key, RECHECK_SECONDS)
         with self._lock:
             self._reports[key] = result.report
             stands = self._statuses.get(key) or item.get("status") or {}

@@ -1,4 +1,4 @@
-"""The Services of mirrors: which names are free, what is made, and what is added to.
+"""The Services of mirrors: who has their names, and how they are made and changed.
 
 A Service that a person owns is never written to.
 """
@@ -7,32 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import partial
-from typing import Any
 
+from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.mirror import Mirror
-from eurekube_provider.core.mirror_addresses import AddressPolicy
+from eurekube_provider.core.mirror import LAST_READ_ANNOTATION, Mirror, application_of
 from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService
-from eurekube_provider.core.mirror_endpoints import named_after
 from eurekube_provider.core.mirror_source import MirrorSource
-from eurekube_provider.core.objects import ATTACH_ANNOTATION, is_mirrored
+from eurekube_provider.core.mirrored_service import service_patch
+from eurekube_provider.core.objects import attached_mirror, is_mirrored
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.wording import listed
 from eurekube_provider.operator.index import Object
 from eurekube_provider.operator.mirror.concurrent_writes import Write
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from eurekube_provider.operator.mirror.mirrored_service import (
-    has_form,
-    last_read,
-    last_read_patch,
-    owner_reference,
-    service_body,
-    service_patch,
-)
+from eurekube_provider.runtime.clock import utc_time
 
-_MOST_NAMED = 5
+LAST_READ_SECONDS = 600.0
+"""How often a Service says when Eureka was last read, while nothing else changes: each write is sent to every
+node, and who looks for its age wants hours from minutes."""
 
 
 @dataclass(slots=True)
@@ -40,6 +34,9 @@ class MirrorRound:
     """One reconcile of a mirror while it goes on.
 
     :ivar read_at: Unix time at which Eureka was read.
+    :ivar read_from: the URLs of the servers that are read, with spaces between them; empty where nobody says.
+    :ivar is_released: whether a person says that what waits may go.
+    :ivar is_frozen: whether Eureka does not answer: then nothing is removed, and what lacks is restored.
     :ivar services: the mirror's, by name; ``slices`` theirs.
     :ivar shown_before: the slices by application, each with its Service's name.
     :ivar problems: what was found so far; ``shown`` what is shown, ``expired`` what went without proof.
@@ -55,6 +52,9 @@ class MirrorRound:
     services: dict[str, Object]
     slices: Mapping[str, list[Object]]
     shown_before: Mapping[str, list[tuple[str, Object]]]
+    read_from: str = ""
+    is_released: bool = False
+    is_frozen: bool = False
     problems: list[Problem] = field(default_factory=list)
     shown: list[MirroredService] = field(default_factory=list)
     expired: list[str] = field(default_factory=list)
@@ -76,6 +76,7 @@ class ServiceKeeper:
     """Keeps the Services of mirrors; any number of threads may share it, each with a mirror of its own.
 
     :param service: a Service as the operator watches it, by namespace and name.
+    :param others_slices: the EndpointSlices of a Service that no mirror wrote, by namespace and name.
     """
 
     def __init__(
@@ -83,107 +84,93 @@ class ServiceKeeper:
         objects: MirrorObjects,
         writer: MirrorWriter,
         service: Callable[[str, str], Object | None],
+        others_slices: Callable[[str, str], Iterable[Object]] = lambda *_: (),
     ) -> None:
         self._objects, self._writer, self.service = objects, writer, service
+        self._others_slices = others_slices
 
-    def is_free(self, now: MirrorRound, application: str, name: str) -> bool:
-        """Whether a Service of this name may be created."""
-        other = self._objects.mirror_of(now.key[0], name)
-        if other and other != now.key[1]:
-            why = f"the mirror {other} has it"
-        elif not other and self.service(now.key[0], name) is not None:
-            why = "it is somebody's, and is left alone"
-        else:
-            return True
-        sentence = f"{application} would be the Service {name}, of which there is one: {why}"
-        now.problems.append(Problem(MirrorCondition.NAME_TAKEN, sentence))
-        return False
+    def strangers(self, namespace: str, name: str) -> tuple[str, ...]:
+        """Return the names of a Service's EndpointSlices that are nobody's of ours."""
+        others = {str(one["metadata"]["name"]) for one in self._others_slices(namespace, name)}
+        taken = {one for one in self._writer.taken_names(namespace) if one.rsplit("-", 2)[0] == name}
+        return tuple(sorted(others | taken))
 
     def is_persons(self, namespace: str, name: str) -> bool:
-        """Whether there is a Service of this name that no mirror made."""
+        """Return whether there is a Service of this name that no mirror made."""
         service = self.service(namespace, name)
         return service is not None and not is_mirrored(service)
 
-    def has_opted_in(self, key: MirrorKey, name: str) -> bool:
-        """Whether a person's Service says that this mirror may add to it."""
-        service = self.service(key[0], name)
-        return service is not None and _opted_in(service) == key[1]
+    def disown(self, item: Object, name: str) -> None:
+        """Leave a Service that a person took over to that person: our owner reference goes.
 
-    def attached(self, now: MirrorRound, name: str) -> Mirror | None:
-        """The mirror, with its ports named as those of the Service that it adds to; None if it may not."""
-        service = self.service(now.key[0], name)
-        if service is None:
-            why, remedy = "there is no such Service", "create it, or correct spec.attachTo"
-        elif is_mirrored(service):
-            why, remedy = "it is a mirrored Service itself", "name another one in spec.attachTo"
-        elif _opted_in(service) != now.key[1]:
-            wanted = f"{ATTACH_ANNOTATION}={now.key[1]}"
-            why, remedy = f"it does not have the annotation {wanted}", f"annotate it with {wanted}"
-        else:
-            ports = (service.get("spec") or {}).get("ports") or ()
-            mirror = named_after(ports, now.mirror)
-            names = {str(one.get("name") or "") for one in ports}
-            if names & {mirror.port.name, mirror.secure_port.name}:
-                return mirror
-            why = f"it has no port named {mirror.port.name} (spec.portName)"
-            remedy = f"set spec.portName to one of {listed(sorted(names), _MOST_NAMED)}"
-        sentence = f"nothing is added to the Service {name}: {why}"
-        now.problems.append(Problem(MirrorCondition.NOT_ATTACHED, sentence, remedy))
-        return None
+        :param item: the mirror.
+        :raises KubernetesError: among others 409 where the Service was changed since it was read.
+        """
+        service, uid = self.service(item["metadata"]["namespace"], name), item["metadata"].get("uid")
+        if service is None or is_mirrored(service):
+            return
+        if any(one.get("uid") == uid for one in service["metadata"].get("ownerReferences") or ()):
+            self._writer.disown(service, uid)
+
+    def has_opted_in(self, key: MirrorKey, name: str) -> bool:
+        """Return whether a person's Service says that this mirror may add to it."""
+        service = self.service(key[0], name)
+        return service is not None and attached_mirror(service) == key[1]
 
     def have_service(
-        self,
-        now: MirrorRound,
-        application: str,
-        name: str,
-        service: Object | None,
-        ports: list[dict[str, object]],
+        self, now: MirrorRound, service: Object | None, wanted: Object, *, is_replaced: bool
     ) -> Object | None:
-        """The Service as it must be, made or changed; None where somebody else was faster."""
-        owner = owner_reference(now.item, is_controller=True)
-        wanted = service_body(now.mirror, owner, application, name, ports)
-        if service is not None and not has_form(service, now.mirror.form):
+        """Make or change a Service, and return it as it stands; None where somebody else was faster.
+
+        :param service: as it stands before.
+        :param is_replaced: whether that goes first.
+        """
+        metadata = wanted["metadata"]
+        name = metadata["name"]
+        if service is not None and is_replaced:
             self._writer.delete_service(service)
             service = None
         if service is None:
-            wanted["metadata"]["annotations"] |= last_read(now.read_at)
+            annotations = {**metadata["annotations"], **_last_read(now.read_at)}
+            body = {**wanted, "metadata": {**metadata, "annotations": annotations}}
             try:
-                created = self._writer.create_service(wanted)
+                service = self._writer.create_service(body)
             except KubernetesError as error:
                 if error.reason != "AlreadyExists":
                     raise
+                application = application_of(wanted)
                 sentence = (
                     f"{application} would be the Service {name}, which was just created by somebody else"
                 )
                 now.problems.append(Problem(MirrorCondition.NAME_TAKEN, sentence))
                 return None
-            now.services[name] = created
-            return created
-        if patch := service_patch(service, wanted):
-            service = now.services[name] = self._writer.patch_service(service, patch)
+        elif patch := service_patch(service, wanted):
+            service = self._writer.patch_service(service, patch)
+        now.services[name] = service
         return service
 
-    def last_reads(self, now: MirrorRound) -> Iterator[Write]:
-        """Have each Service say, now and then, when Eureka was last read."""
-        shown = {one.service for one in now.shown}
-        services = [service for name, service in now.services.items() if name in shown]
-        return self._last_reads(services, now.read_at, is_exact=False)
-
-    def exact_last_reads(self, services: Iterable[Object], read_at: float | None) -> Iterator[Write]:
-        """Have Services say to the second when Eureka was last read, as it does not answer any more."""
-        return self._last_reads(services, read_at, is_exact=True)
-
-    def _last_reads(
-        self, services: Iterable[Object], read_at: float | None, *, is_exact: bool
+    def last_reads(
+        self, services: Iterable[Object], read_at: float | None, *, is_exact: bool = False
     ) -> Iterator[Write]:
+        """Have Services say when Eureka was last read, where what stands there does not do.
+
+        :param is_exact: whether minutes count, as when Eureka does not answer any more.
+        """
+        if read_at is None:
+            return
         for service in services:
-            if patch := last_read_patch(service, read_at, is_exact=is_exact):
-                yield partial(self._patch, service, patch)
+            stands = str((service["metadata"].get("annotations") or {}).get(LAST_READ_ANNOTATION) or "")
+            try:
+                age = read_at - datetime.fromisoformat(stands).timestamp()
+            except ValueError:
+                age = LAST_READ_SECONDS
+            if age >= (1.0 if is_exact else LAST_READ_SECONDS):
+                patch = {"metadata": {"annotations": _last_read(read_at)}}
+                yield partial(self._writer.patch_service, service, patch)
 
-    def _patch(self, service: Object, patch: dict[str, Any]) -> None:
-        self._writer.patch_service(service, patch)
 
-
-def _opted_in(service: Object) -> str | None:
-    found: str | None = (service["metadata"].get("annotations") or {}).get(ATTACH_ANNOTATION)
-    return found
+def _last_read(read_at: float | None) -> dict[str, str]:
+    """The annotation that says when Eureka was read last; none where it never was."""
+    if read_at is None:
+        return {}
+    return {LAST_READ_ANNOTATION: utc_time(read_at)}

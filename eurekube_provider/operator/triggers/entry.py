@@ -65,7 +65,7 @@ class TriggerEntry:
 
     @property
     def uid(self) -> str:
-        """What tells it from another one of its name."""
+        """Return the UID."""
         return str(self.item["metadata"].get("uid"))
 
     def validate(self, settings: Settings) -> bool:
@@ -214,6 +214,6 @@ def pace_of(refresh: StackRefresh, settings: Settings) -> Pace:
 
 
 def run_key(entry: TriggerEntry, wanted: str) -> str:
-    """What names a run, whichever replica tries it: the same until one goes well."""
+    """Return the key of a run, whichever replica tries it: the same until one goes well."""
     text = f"{entry.uid}/{entry.state.runs}/{wanted}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -92,7 +92,7 @@ def _unanswered(stack: Mapping[str, Any], key: str, called: str) -> str | None:
 
 
 def _result(status: Mapping[str, Any], value: str, called: str) -> TriggerResult | None:
-    """What came of the request; None as long as nothing has."""
+    """Return the result of the request; None as long as nothing has."""
     last = status.get("lastUpdate") or {}
     if last.get("reconcileRequest") == value:
         told = f"{called} ran: {last.get('type') or 'update'} {last.get('state')}"

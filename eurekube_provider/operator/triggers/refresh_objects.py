@@ -62,7 +62,7 @@ class RefreshObjects:
 
 
 def _is_written(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
-    """Whether a status holds already what a merge patch would write."""
+    """Return whether a status holds already what a merge patch would write."""
 
     def told(value: Any) -> Any:
         if isinstance(value, Mapping):

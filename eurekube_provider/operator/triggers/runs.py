@@ -106,7 +106,7 @@ class Runs:
         self._cancelled = threading.Event()
 
     def may_begin(self, target: str, *, is_again: bool = False) -> bool:
-        """Whether a run of this target can begin now.
+        """Return whether a run of this target can begin now.
 
         :param is_again: its last run did not go well: however many of those there are, they leave room.
         """
@@ -140,7 +140,7 @@ class Runs:
         thread.start()
 
     def take_ended(self) -> list[FinishedRun]:
-        """What has ended since the last call; its targets are free again."""
+        """Return the runs that ended since the last call; its targets are free again."""
         with self._lock:
             ended, self._ended = self._ended, []
             for one in ended:
@@ -186,5 +186,5 @@ def runner_of(target: Target, access: KubeAccess) -> Runner:
 
 
 def _has_room(active: Sequence[_ActiveRun], most: int, *, is_again: bool) -> bool:
-    """Whether one more fits; of those that did not go well, into their half."""
+    """Return whether one more fits; of those that did not go well, into their half."""
     return len(active) < most and not (is_again and sum(one.is_again for one in active) >= most // 2)

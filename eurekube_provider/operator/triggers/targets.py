@@ -1,4 +1,4 @@
-"""What a StackRefresh may name: the targets of the operator's configuration file.
+"""Targets that a StackRefresh may name: the targets of the operator's configuration file.
 
 Whoever may write a StackRefresh must not be able to choose a URL, a directory or a stack: those stand here,
 with the namespaces that may use them.
@@ -43,7 +43,7 @@ USUAL_DEBOUNCE_SECONDS, USUAL_INTERVAL_SECONDS = 5.0, 60.0
 
 
 class Payload(StrEnum):
-    """What a webhook is told."""
+    """The content of a webhook's call."""
 
     EUREKUBE = "eurekube"
     """Everything, the addresses included."""
@@ -100,7 +100,7 @@ def _actions(text: str) -> frozenset[StackAction]:
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """What of a target may not run at once.
+    """Limits on concurrent runs of a target.
 
     :ivar group: of all targets with the same one, those that name one stack, one runs at a time.
     :ivar is_heavy: whether a run is a process that wants a processor, and no wait for somebody else's.
@@ -133,7 +133,7 @@ class Target:
 
     @property
     def concurrency(self) -> Concurrency:
-        """What of it may not run at once."""
+        """Return the limits on its concurrent runs."""
         way = self.way
         if isinstance(way, PulumiStack):
             return Concurrency(f"Stack {way.namespace}/{way.name}", is_heavy=False)

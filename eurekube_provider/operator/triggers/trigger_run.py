@@ -34,7 +34,7 @@ class TriggerOutcome(StrEnum):
 
     @property
     def is_good(self) -> bool:
-        """Whether the stack is served."""
+        """Return whether the stack is served."""
         return self not in (TriggerOutcome.FAILED, TriggerOutcome.LOCKED, TriggerOutcome.PENDING)
 
 
@@ -61,7 +61,7 @@ class TriggerRun:
 
 @dataclass(frozen=True, slots=True)
 class TriggerResult:
-    """What came of one run of a target.
+    """The result of one run of a target.
 
     :ivar message: one sentence.
     :ivar changes: how many resources were treated how, e.g. ``{"create": 2}``; empty where not known.

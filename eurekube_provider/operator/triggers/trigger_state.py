@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eurekube_provider.core.condition_types import RefreshCondition, RefreshReason
-from eurekube_provider.core.objects import Object, conditions_of
+from eurekube_provider.core.objects import Object, conditions_of, time_of
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.core.schedule import Schedule, retry_delay
 from eurekube_provider.core.stack_refresh import Addresses, StackRefresh
+from eurekube_provider.operator.progress import progress
 from eurekube_provider.operator.status import condition, problem_conditions
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome, TriggerResult
 
@@ -42,7 +43,7 @@ _NOT_RUN = Problem(RefreshReason.PENDING, "it has not run yet")
 
 @dataclass(frozen=True, slots=True)
 class TriggerState:
-    """What the status of a StackRefresh says.
+    """The status of a StackRefresh.
 
     :ivar is_ready: whether the StackRefresh can work and its last run went well; None before the first one.
     :ivar is_synced: whether the stack was run for the addresses of now.
@@ -66,7 +67,7 @@ class TriggerState:
 
     @classmethod
     def of(cls, item: Object) -> TriggerState:
-        """What an object's status says."""
+        """Return the state in an object's status."""
         status = item.get("status") or {}
         conditions = conditions_of(item)
         known = cls(
@@ -95,12 +96,12 @@ class TriggerState:
 
     @property
     def was_cut_off(self) -> bool:
-        """Whether nobody has seen the end of the last run."""
+        """Return whether nobody has seen the end of the last run."""
         return self.last_run is not None and self.last_run.get("outcome") == RUNNING
 
     @property
     def is_unended(self) -> bool:
-        """Whether what the last run asked for goes on."""
+        """Return whether what the last run asked for goes on."""
         return self.last_run is not None and self.last_run.get("outcome") == TriggerOutcome.PENDING
 
     @property
@@ -115,13 +116,13 @@ class TriggerState:
 
     @property
     def is_again(self) -> bool:
-        """Whether the next run repeats one that did not go well."""
+        """Return whether the next run repeats one that did not go well."""
         return bool(self.failures) or self.is_unended
 
     @property
     def begun_at(self) -> datetime | None:
         """When the last run began."""
-        return _read((self.last_run or {}).get("startTime"))
+        return time_of((self.last_run or {}).get("startTime"))
 
     def schedule(self, now: float, wall: datetime) -> Schedule:
         """The schedule that goes on from here, with everything to be reconciled.
@@ -131,7 +132,7 @@ class TriggerState:
         """
 
         def at(key: str) -> float:
-            read = _read((self.last_run or {}).get(key))
+            read = time_of((self.last_run or {}).get(key))
             return now - max(0.0, (wall - read).total_seconds()) if read else -math.inf
 
         retry_at = at("completionTime") + retry_delay(self.failures) if self.failures else -math.inf
@@ -144,7 +145,7 @@ class TriggerState:
         ).touched(now)
 
     def observing(self, addresses: Addresses) -> TriggerState:
-        """What there is in the cluster now."""
+        """Return a state with the cluster's present addresses."""
         return replace(self, services=len(addresses), addresses=sum(map(len, addresses.values())))
 
     def accepted(self, *, is_paused: bool) -> TriggerState:
@@ -162,7 +163,7 @@ class TriggerState:
         return replace(self, is_ready=False, ready=refusal, is_synced=False, synced=unsynced)
 
     def in_line(self) -> TriggerState:
-        """What is wanted is what was served."""
+        """Return the state of a StackRefresh whose stack was run for the present addresses."""
         known = self if self.is_ready else self._as_last_run()
         return replace(known, is_synced=True, synced=_SERVED)
 
@@ -257,6 +258,9 @@ def status_of(item: Object, state: TriggerState, wall: datetime) -> dict[str, An
     problems: dict[str, Problem] = {RefreshCondition.BRAKED: state.synced} if state.is_braked else {}
     if state.is_paused:
         problems[RefreshCondition.PAUSED] = _PAUSED
+    is_stuck = state.ready.reason in REFUSALS
+    why = None if state.is_synced or state.is_paused else state.ready if is_stuck else state.synced
+    problems |= progress(item, why, wall, is_stuck=is_stuck)
     conditions += problem_conditions(item, RefreshCondition, problems, at)
     unended = dict.fromkeys(("completionTime", "duration", "message", "changes"))
     run = {**unended, **state.last_run} if state.last_run else None
@@ -284,10 +288,3 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes}m{rest}s" if hours else f"{minutes}m{rest}s"
-
-
-def _read(text: object) -> datetime | None:
-    try:
-        return datetime.fromisoformat(str(text)) if text else None
-    except ValueError:
-        return None

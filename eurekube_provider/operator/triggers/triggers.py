@@ -31,7 +31,7 @@ from eurekube_provider.operator.triggers.entry import Due, SeenTerminating, Sele
 from eurekube_provider.operator.triggers.refresh_objects import Key, RefreshObjects
 from eurekube_provider.operator.triggers.runs import FinishedRun, RunHistory, RunRequest, Runs, runner_of
 from eurekube_provider.operator.triggers.trigger_run import Runner, TriggerOutcome, TriggerRun
-from eurekube_provider.operator.triggers.trigger_state import TriggerState
+from eurekube_provider.operator.triggers.trigger_state import REFUSALS, TriggerState
 from eurekube_provider.operator.watches import trim_own
 
 _log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Triggers:
         return [*self.reflectors.liveness(), *liveness_of([self._thread], age, LONGEST_ROUND_SECONDS)]
 
     def history(self) -> dict[Key, RunHistory]:
-        """What is counted, of the StackRefreshes that there are."""
+        """Return the counts of the existing StackRefreshes."""
         there = {key_of(item) for item in self.reflectors.objects()}
         with self._condition:
             copies = {key: replace(one, outcomes=one.outcomes.copy()) for key, one in self._history.items()}
@@ -313,7 +313,7 @@ class Triggers:
             self._events.record(entry.item, EventType.WARNING, why.reason, why.text)
         if due is not None and entry.refresh is not None:
             self._begin(key, entry, entry.refresh, due)
-        elif entry.is_unwritten:
+        elif entry.is_unwritten or entry.state.ready.reason in REFUSALS:  # which is stalled after a while
             self._write(key, entry)
 
     def _begin(self, key: Key, entry: TriggerEntry, refresh: StackRefresh, due: Due) -> None:

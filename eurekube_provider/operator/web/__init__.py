@@ -1,1 +1,1 @@
-"""What the operator shows: the status page, metrics and probes."""
+"""The operator's status page, metrics and probes."""

@@ -40,7 +40,7 @@ _NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a request asks for.
+    """A request to the site.
 
     :param query: the last value of each field.
     :param accept: the header ``Accept``.
@@ -53,7 +53,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is sent back for a request.
+    """An answer to a request.
 
     :param policy: the ``Content-Security-Policy``.
     """
@@ -183,7 +183,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
             self.send_header("Allow", ", ".join(_READS))
 
     def version_string(self) -> str:
-        """Who answers; which Python it is, is nobody's business."""
+        """Return the server's name, without that of its Python."""
         return "eurekube"
 
     def log_message(self, *_: object) -> None:

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from eurekube_provider.core.durations import BOUNDS_SECONDS, Distribution
 from eurekube_provider.core.registry import Figures
+from eurekube_provider.operator.blind_renewals import BlindRenewals
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.version import __version__
 
@@ -76,6 +77,11 @@ _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
     },
     ("gauge", ()): {
         "eurekube_queue_depth": "Syncers that wait for a worker. No labels.",
+        "eurekube_blind_renewals": "Instances that are renewed by what Eureka shows alone, since this process"
+        " could not read its cluster yet; 0 once it has. No labels.",
+        "eurekube_unserved_syncers": "Syncers in namespaces that this operator does not watch and that nobody"
+        " seems to serve; only from the leader. No labels.",
+        "eurekube_stuck_loops": "Loops of the operator that do not go on; `/healthz` names them. No labels.",
         "eurekube_leader": "1 if this replica may write: it leads, or there is no election. No labels.",
     },
     ("counter", ("method", "code")): {
@@ -155,8 +161,9 @@ METRICS = {
 class OperatorCollector(Collector):
     """Reads the operator at each scrape; None where there is nothing to read."""
 
-    def __init__(self, operator: RunningOperator | None) -> None:
+    def __init__(self, operator: RunningOperator | None, blind: BlindRenewals | None) -> None:
         self._operator = operator
+        self._blind = blind
 
     def describe(self) -> Iterable[Metric]:
         """Names only, so that nothing is read before the first scrape."""
@@ -166,6 +173,7 @@ class OperatorCollector(Collector):
         """All families that have something to say."""
         yield _filled("eurekube_build_info", {(__version__,): 1.0})
         operator = self._operator
+        yield _filled("eurekube_blind_renewals", {(): float(self._blind.count if self._blind else 0)})
         if operator is None:
             return
         figures = {name: registry.figures() for name, registry in operator.registries.items()}
@@ -178,7 +186,11 @@ class OperatorCollector(Collector):
         for name, samples in known.items():
             yield _filled(name, samples)
         yield _filled("eurekube_leader", {(): float(operator.is_leader() is not False)})
+        if operator.unserved:
+            yield _filled("eurekube_unserved_syncers", {(): float(operator.unserved.count)})
         yield _filled("eurekube_queue_depth", {(): float(operator.queue.depth)})
+        stuck = sum(bool(loop.problem) for loop in operator.liveness())
+        yield _filled("eurekube_stuck_loops", {(): float(stuck)})
         yield _filled(
             "eurekube_watch_restarts_total",
             {labels: float(count) for labels, count in operator.watch_restarts().items()},
@@ -191,12 +203,12 @@ class OperatorCollector(Collector):
 class Metrics:
     """The registry of everything that is scraped."""
 
-    def __init__(self, operator: RunningOperator | None = None) -> None:
+    def __init__(self, operator: RunningOperator | None = None, blind: BlindRenewals | None = None) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
-        self._registry.register(OperatorCollector(operator))
+        self._registry.register(OperatorCollector(operator, blind))
 
     def page(self, accept: str) -> tuple[bytes, str]:
         """One scrape: the text, in the format that the ``Accept`` header asks for, and its content type."""

@@ -1,4 +1,4 @@
-"""What is wrong with the operator itself, its Eurekas and its StackRefreshes."""
+"""Faults of the operator itself, its Eurekas and its StackRefreshes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eurekube_provider.core.problem import Problem
 
 
 def operator_troubles(stuck: Sequence[str], missing: Sequence[str], unread: Sequence[str]) -> list[Trouble]:
-    """What keeps the operator from its work.
+    """Return the faults that keep the operator from its work.
 
     :param stuck: a sentence for each loop that does not go on.
     :param missing: a sentence for each thing that was not read yet.
@@ -25,7 +25,7 @@ def operator_troubles(stuck: Sequence[str], missing: Sequence[str], unread: Sequ
 
 
 def troubles_at(eureka: Mapping[str, Any]) -> list[Trouble]:
-    """What is wrong with one Eureka.
+    """Return the faults of one Eureka.
 
     :param eureka: its part of the document.
     """

@@ -1,4 +1,4 @@
-"""What the operator knows, as one document: ``/status.json``, and what the status page is made of.
+"""The operator's knowledge as one document: ``/status.json``, and what the status page is made of.
 
 The keys are stable. Nothing here asks a server anything, and no lock is held for longer than a copy takes.
 """
@@ -9,13 +9,13 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.comparison.comparing import Comparison, Count, connection_of, count_of
+from eurekube_provider.comparison.comparing import Comparison, Count, count_of
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of
 from eurekube_provider.comparison.troubles import headline, troubles_of
 from eurekube_provider.core.objects import Object, is_ready
 from eurekube_provider.core.registry import Figures, Refused, Registry
-from eurekube_provider.core.syncer import Mode
+from eurekube_provider.core.syncer import Mode, connection_of
 from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.refresh_rows import rows
@@ -195,7 +195,7 @@ def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Do
 
 
 def _reported(item: Object) -> Report:
-    """What another replica wrote into a syncer's status."""
+    """Return another replica's report in a syncer's status."""
     status, reported = item.get("status") or {}, reported_state_of(item)
     return Report(
         reported.is_ready,

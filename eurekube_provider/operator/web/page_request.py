@@ -1,4 +1,4 @@
-"""What somebody asked to see of the status page: which syncers, and which page of them."""
+"""A person's request for the status page: which syncers, and which page of them."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class PageRequest:
         )
 
     def concerns(self, syncer: str, application: str) -> bool:
-        """Whether something of a syncer, or of none, and an application was asked for."""
+        """Return whether something of a syncer, or of none, and an application was asked for."""
         return (not self.syncer or syncer == self.syncer) and (
             not self.application or application.upper() == self.application.upper()
         )
 
     def lists(self, row: Mapping[str, Any]) -> bool:
-        """Whether a syncer's row was asked for."""
+        """Return whether a syncer's row was asked for."""
         name = f"{row['namespace']}/{row['name']}"
         if not self.concerns(name, row["application"]):
             return False

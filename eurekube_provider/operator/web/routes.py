@@ -1,10 +1,12 @@
-"""Which page is where, and what it is made of."""
+"""Pages of the operator's site, and their contents."""
 
 from __future__ import annotations
 
 import json
 from http import HTTPStatus
 
+from eurekube_provider.core.liveness import restart_reasons
+from eurekube_provider.operator.blind_renewals import BlindRenewals
 from eurekube_provider.operator.web.http_server import Request, Response
 from eurekube_provider.operator.web.metrics import Metrics
 from eurekube_provider.operator.web.overview import overview
@@ -25,16 +27,21 @@ class Routes:
     def __init__(self, *, has_status_page: bool = True) -> None:
         self._has_status_page = has_status_page
         self._operator: RunningOperator | None = None
+        self._blind: BlindRenewals | None = None
         self._why_not = STARTING
         self._metrics = Metrics()
 
+    def watch(self, blind: BlindRenewals) -> None:
+        """Tell of renewals before the operator is put together."""
+        self._blind, self._metrics = blind, Metrics(blind=blind)
+
     def show(self, operator: RunningOperator) -> None:
         """The operator is put together."""
-        self._operator, self._metrics = operator, Metrics(operator)
+        self._operator, self._metrics = operator, Metrics(operator, operator.blind)
 
     def close(self) -> None:
         """The operator ends its loops: they are no sign of life any more, and it is not ready."""
-        self._operator, self._metrics, self._why_not = None, Metrics(), STOPPING
+        self._operator, self._blind, self._metrics, self._why_not = None, None, Metrics(), STOPPING
 
     def __call__(self, request: Request) -> Response | None:
         """The page at a path; None where there is none."""
@@ -42,7 +49,7 @@ class Routes:
             return self._health()
         if request.path == "/readyz":
             operator = self._operator
-            return _verdict([self._why_not] if operator is None else operator.not_ready())
+            return _verdict([self._why_no_data] if operator is None else operator.not_ready())
         if request.path == "/metrics":
             body, content_type = self._metrics.page(request.accept)
             return Response(body, content_type)
@@ -50,19 +57,24 @@ class Routes:
             return self._status(request)
         return None
 
+    @property
+    def _why_no_data(self) -> str:
+        """Why there is nothing to show yet, and what is done all the same."""
+        blind = self._blind.sentence if self._blind else ""
+        return f"{self._why_not}; {blind}" if blind else self._why_not
+
     def _health(self) -> Response:
         loops = self._operator.liveness() if self._operator else []
-        problems = [loop.problem for loop in loops if loop.problem]
-        ages = [f"{loop.name}: {loop.age_seconds:.1f} s" for loop in loops if not loop.problem]
-        return _verdict(problems, ages)
+        ages = [loop.problem or f"{loop.name}: {loop.age_seconds:.1f} s" for loop in loops]
+        return _verdict(restart_reasons(loops), ages)
 
     def _status(self, request: Request) -> Response:
         operator, as_json = self._operator, request.path == "/status.json"
         if operator is None:
             if as_json:
-                text = json.dumps({"error": self._why_not})
+                text = json.dumps({"error": self._why_no_data})
                 return Response(text.encode(), "application/json", HTTPStatus.SERVICE_UNAVAILABLE)
-            return _page(without_data(self._why_not), HTTPStatus.SERVICE_UNAVAILABLE)
+            return _page(without_data(self._why_no_data), HTTPStatus.SERVICE_UNAVAILABLE)
         query = request.query
         document = overview(operator, PageRequest.of(query, is_paged=not as_json))
         if as_json:
@@ -75,7 +87,7 @@ def _page(text: str, status: HTTPStatus = HTTPStatus.OK) -> Response:
 
 
 def _verdict(problems: list[str], details: list[str] | None = None) -> Response:
-    """``ok`` and what there is to say, or 503 and a sentence for each problem."""
+    """``ok`` and what there is to say, or 503 and a sentence for each problem before that."""
     status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-    lines = [*(problems or ["ok"]), *(details or [])]
+    lines = [*(problems or ["ok"]), *(one for one in details or [] if one not in problems)]
     return Response(("\n".join(lines) + "\n").encode(), status=status)

@@ -10,6 +10,7 @@ from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.registry import Registry, Unread
+from eurekube_provider.operator.blind_renewals import BlindRenewals
 from eurekube_provider.operator.controller import Controller
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.queue import WorkQueue
@@ -17,6 +18,7 @@ from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import StatusWriter
 from eurekube_provider.operator.triggers.triggers import Triggers
+from eurekube_provider.operator.unserved import UnservedSyncers
 
 if TYPE_CHECKING:
     from eurekube_provider.operator.mirror.mirrors import Mirrors
@@ -34,6 +36,8 @@ class RunningOperator:
     :param started_at: Unix time.
     :param triggers: None where nothing is triggered.
     :param mirrors: None where the operator serves none.
+    :param unserved: None where the operator watches all namespaces.
+    :param blind: None where it never renews before it has read its cluster.
     """
 
     settings: Settings
@@ -48,6 +52,8 @@ class RunningOperator:
     started_at: float
     triggers: Triggers | None = None
     mirrors: Mirrors | None = None
+    blind: BlindRenewals | None = None
+    unserved: UnservedSyncers | None = None
 
     def liveness(self) -> list[Liveness]:
         """All loops that must go on.
@@ -64,6 +70,7 @@ class RunningOperator:
             *self.statuses.liveness(),
             *(self.triggers.liveness() if self.triggers else ()),
             *(self.mirrors.liveness() if self.mirrors else ()),
+            *(self.unserved.liveness() if self.unserved else ()),
         ]
 
     def watch_restarts(self) -> dict[tuple[str, str], int]:
@@ -73,7 +80,7 @@ class RunningOperator:
 
     def not_ready(self) -> list[str]:
         """A sentence for each thing that was not read yet; none once the operator may act, or stand by."""
-        sentences = []
+        sentences = [self.blind.sentence] if self.blind and self.blind.sentence else []
         if not self.sources.is_settled:
             why = "; ".join(f"{kind}: {error}" for kind, error in self.sources.failures.items())
             sentences.append(

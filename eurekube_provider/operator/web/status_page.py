@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -127,8 +128,7 @@ def html(data: Document, *, refreshes: bool = True) -> str:
             *(f"StackRefresh {_name(row)}" for row in data["stackRefreshes"]),
         }
         shown = [one for one in every if names.intersection(one["subjects"]) or not _is_of_objects(one)]
-        told = {_name(row): row["message" if not row["ready"] else "syncMessage"] for row in data["syncers"]}
-        shown = [_by_an_example(one, told) for one in shown]
+        shown = [_by_an_example(one, dict(map(_sentence, data["syncers"]))) for one in shown]
     return _page().render(
         **data,
         boxes=shown[:MOST_TROUBLES],
@@ -138,7 +138,10 @@ def html(data: Document, *, refreshes: bool = True) -> str:
         ahead=ahead,
         url=url,
         groups={_name(row): _grouped(row["differences"]) for row in data["syncers"]},
-        told_once=_told_once(data["syncers"]),
+        told_once=_told_once(
+            [*map(_sentence, data["syncers"]), *map(_sentence_of_mirror, data["mirrors"])],
+            {one["message"] for one in shown[:MOST_TROUBLES]},
+        ),
         entries=timeline(data["changes"]),
     )
 
@@ -157,7 +160,7 @@ def _by_an_example(trouble: Document, told: dict[str, str]) -> Document:
 
 
 def _is_of_objects(trouble: Document) -> bool:
-    """Whether a trouble is of syncers, mirrors or StackRefreshes, and of no server."""
+    """Return whether a trouble is of syncers, mirrors or StackRefreshes, and of no server."""
     subjects = trouble["subjects"]
     return bool(subjects) and all("/" in one and "://" not in one for one in subjects)
 
@@ -170,13 +173,27 @@ def _grouped(differences: list[Document]) -> list[tuple[str, list[Document]]]:
     return sorted(groups.items(), key=lambda group: -len(group[1]))
 
 
-def _told_once(rows: list[Document]) -> set[str]:
-    """The syncers whose sentence stands in a row above theirs already: theirs shows the reason alone."""
-    seen: set[str] = set()
+def _sentence(row: Document) -> tuple[str, str]:
+    """Return a syncer's name, and the sentence on what is wrong with it."""
+    return _name(row), str(row["message"] if not row["ready"] else row["syncMessage"])
+
+
+def _sentence_of_mirror(row: Document) -> tuple[str, str]:
+    """Return a mirror's name, and the sentence on what is wrong with it."""
+    return f"EurekaMirror {_name(row)}", str(row["why"]).partition(": ")[2]
+
+
+def _told_once(sentences: Iterable[tuple[str, str]], boxes: set[str]) -> set[str]:
+    """Return those whose sentence stands above theirs already: their rows show the reason alone.
+
+    :param sentences: by the name of a syncer or mirror.
+    :param boxes: the sentences of the boxes above the table.
+    """
+    seen = {_problem(one).message for one in boxes}
     repeated = set()
-    for row in rows:
-        sentence = row["message"] if not row["ready"] else row["syncMessage"]
-        if sentence in seen:
-            repeated.add(_name(row))
-        seen.add(sentence)
+    for name, sentence in sentences:
+        message = _problem(sentence).message
+        if message in seen:
+            repeated.add(name)
+        seen.add(message)
     return repeated

@@ -1,4 +1,4 @@
-"""What others do while an operator works: people, Eureka's servers, the API server, other replicas."""
+"""Acts of others while an operator works: people, Eureka's servers, the API server, other replicas."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ BEHIND_MS = 12_000
 
 FROZEN_MS = 40_000
 """For how long a server does: longer than the others go on to tell it what it missed."""
+
+BESIDE_MS = 4_000
+"""For how long two operators run that call the cluster otherwise."""
 
 _BACK_MS = 60_000
 """So long what somebody else removed may be missing."""
@@ -120,7 +123,7 @@ def servers_repeat_themselves(explored: Explored) -> None:
 
 
 def servers_render_their_lists(explored: Explored) -> None:
-    """What changes at this moment is not in them, until something else changes, or three minutes later."""
+    """Render the servers' lists now; later changes appear after the next change, or three minutes later."""
     for server in explored.world.cluster.servers.values():
         server.caches.render_slowly()
 
@@ -147,6 +150,22 @@ def the_operator_ends_in_peace(explored: Explored) -> None:
     explored.end_in_peace()
 
 
+def the_cluster_gets_another_name(explored: Explored) -> None:
+    """A person changes the operator's settings: it ends, and the next one calls the cluster otherwise."""
+    explored.name_cluster(_next_name(explored))
+
+
+def the_cluster_gets_another_name_beside_the_old_one(explored: Explored) -> None:
+    """As a rolling update has it: the next operator begins before the last one ends."""
+    explored.name_cluster(_next_name(explored), beside_ms=BESIDE_MS)
+
+
+def _next_name(explored: Explored) -> str:
+    """One that it has not now: the first one again, every other time."""
+    names = explored.witness.names
+    return CLUSTER.name if explored.witness.cluster != CLUSTER else f"name-{len(names)}"
+
+
 def the_operator_is_killed_and_the_api_behind(explored: Explored) -> None:
     """It dies, and who comes after it is told what was."""
     the_api_is_behind(explored)
@@ -168,4 +187,6 @@ ACTS: tuple[Act, ...] = (
     watches_break,
     the_operator_ends_in_peace,
     the_operator_is_killed_and_the_api_behind,
+    the_cluster_gets_another_name,
+    the_cluster_gets_another_name_beside_the_old_one,
 )

@@ -1,4 +1,4 @@
-"""What ``python -m tests.explore`` tries of the operator: every single fault, and several at once."""
+"""Exploration of the operator by ``python -m tests.explore``: every single fault, and several at once."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ SETUPS = (
     Setup(2, replicas=2),
     Setup(1, chance=20),
     Setup(3, replicas=2, chance=5),
+    Setup(1, replicas=2, mode=BatchMode.BATCH),
     Setup(2, mode=BatchMode.BATCH),
     Setup(3, replicas=2, mode=BatchMode.BATCH),
 )
@@ -124,7 +125,8 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
 
 
 def _happenings(setup: Setup) -> tuple[Happening, ...]:
-    """What may happen there; behind a balancer without what docs/reference/registry.md says remains.
+    """Return the events that are possible; behind a balancer without what docs/reference/registry.md says
+    remains.
 
     Late answers, and what is carried out late, let a pod's name be taken again just after its status was set.
     """
@@ -133,7 +135,7 @@ def _happenings(setup: Setup) -> tuple[Happening, ...]:
 
 
 def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
-    """What did not hold in a sequence, shrunk to its shortest; empty where all did."""
+    """Return the violations of a sequence, shrunk to its shortest; empty where there are none."""
     outcome = Explored(edit, faults, setup, seed=seed).run()
     if not outcome.violations:
         return ""

@@ -1,4 +1,4 @@
-"""What happens to a cluster while its operator works: the edits that are explored."""
+"""Changes to a cluster while its operator works: the edits that are explored."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.explore.operator.rules import CLUSTER
 from tests.explore.operator.workloads import APP, Workloads
 
 Step = Callable[[Workloads], None]
@@ -60,6 +61,10 @@ def _several(*steps: Step) -> Step:
     return all_of_them
 
 
+def _named(name: str) -> Step:
+    return lambda workloads: workloads.name_cluster(name)
+
+
 _LEAVES = ((0.0, _pod("a-2", terminating=True)), (4.0, _gone("a-2")))
 
 EDITS = (
@@ -81,6 +86,15 @@ EDITS = (
             (1.0, _pod("b-1")),
             (0.1, _pod("a-1", terminating=True)),
             (0.5, _gone("a-0", "a-1")),
+        ),
+    ),
+    Edit(
+        "all pods are replaced",
+        (
+            (0.0, _pod("b-0")),
+            (0.2, _pod("b-1")),
+            *((3.0, _pod(name, terminating=True)) for name in ("a-0", "a-1", "a-2")),
+            (0.5, _gone("a-0", "a-1", "a-2")),
         ),
     ),
     Edit(
@@ -259,6 +273,40 @@ EDITS = (
     ),
     Edit("paused, and scaled down", ((0.0, _syncer(paused=True)), *_LEAVES)),
     Edit("mode service", ((0.0, _syncer(mode="service")),), is_braked=True),
+    Edit(
+        "pods that registered themselves are gone",
+        ((0.0, _gone("c-0", "c-1")), (90.0, NOTHING)),
+        spec={"removeDeadSelfRegistered": True},
+        begin=_several(
+            lambda workloads: workloads.pod_with_client("c-0"),
+            lambda workloads: workloads.pod_with_client("c-1"),
+        ),
+        is_braked=True,
+    ),
+    Edit("the cluster is renamed", ((0.0, _named("east")),)),
+    Edit(
+        "the cluster is renamed, and called as before again",
+        ((0.0, _named("east")), (4.0, _named(CLUSTER.name))),
+    ),
+    Edit(
+        "the cluster is renamed while pods are replaced",
+        (
+            (0.0, _pod("b-0")),
+            (0.5, _named("east")),
+            (0.5, _pod("b-1")),
+            (0.1, _pod("a-0", terminating=True)),
+            (4.0, _pod("a-1", terminating=True)),
+            (1.0, _gone("a-0", "a-1")),
+        ),
+    ),
+    Edit(
+        "the cluster is renamed while its syncer is",
+        (
+            (0.0, _syncer("stars")),
+            (0.5, _named("east")),
+            (3.0, lambda workloads: workloads.no_syncer()),
+        ),
+    ),
     Edit(
         "the namespace is deleted",
         (

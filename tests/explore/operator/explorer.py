@@ -32,7 +32,7 @@ RESTART_MS = 2_000
 
 @dataclass(slots=True)
 class Outcome:
-    """What one sequence came to.
+    """The result of one sequence.
 
     :ivar places: what was asked before the calm, by number; empty for what is not worth a fault.
     """
@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What an edit happens to.
+    """The setting of an edit.
 
     :param replicas: of the operator; of several, one leads.
     :param mode: whether changes and renewals travel in batches.
@@ -79,6 +79,8 @@ class Explored:
         self.witness = Witness(self.world, edit.keeps)
         self.outcome = Outcome(self.world.trace, self.world.places, self.witness.violations)
         self._stops: dict[Process, Any] = {}
+        self.workloads.name_cluster = self.name_cluster
+        self.workloads.registers_itself = self.witness.pod_registers_itself
         self.world.act = lambda act: act(self)
 
     def run(self) -> Outcome:
@@ -119,9 +121,11 @@ class Explored:
             connections,
             retry_period_seconds=3.0,
             publish=frozenset({(SHOP, "stars")}),
+            strict_names=True,
             web_address="",
             drain_seconds=0,
             pod_name="operator",
+            cluster_name=self.witness.cluster.name if len(self.witness.names) > 1 else None,
         )
         process, stop = self.launched(settings)
         self._stops[process] = stop
@@ -131,7 +135,7 @@ class Explored:
         return self.world.start(settings)
 
     def end_in_peace(self) -> None:
-        """Whoever runs is told to end; another one starts a little later."""
+        """Tell the running replicas to end; others start a little later."""
         self.world.disturb()
         for process, stop in self._stops.items():
             if not process.is_dead and not stop.is_set():
@@ -139,8 +143,29 @@ class Explored:
                 self.witness.led_anew()
                 self._killed(process)
 
+    def name_cluster(self, name: str, *, beside_ms: int = 0) -> None:
+        """Tell the running replicas to end; the next ones use another cluster name.
+
+        :param beside_ms: for so long one that knows the new name runs beside those that know the old one.
+        """
+        self.witness.name_cluster(name)
+        if beside_ms:
+            before = list(self._stops.items())
+            self._restart()
+            self.world.disturb(self.world.now_ms + beside_ms)
+            self.world.cluster.clock.after(beside_ms, lambda: self._end(before))
+        else:
+            self.end_in_peace()
+
+    def _end(self, those: list[tuple[Process, Any]]) -> None:
+        for process, stop in those:
+            if not process.is_dead and not stop.is_set():
+                self.world.disturb()
+                self.witness.led_anew()
+                stop.set()
+
     def kill_all(self) -> None:
-        """Whoever runs is killed."""
+        """Kill the running replicas."""
         self.witness.led_anew()
         for process, stop in self._stops.items():
             if not process.is_dead and not stop.is_set():
@@ -176,7 +201,7 @@ class Explored:
         step(self.workloads)
 
     def _settle(self) -> None:
-        calm_ms = round(CALM_SECONDS * 1000) + self.witness.brake_ms
+        calm_ms = round(CALM_SECONDS * 1000) + self.witness.brake_ms + self.witness.doubled_ms
         end = max(self.world.disturbed_ms, self.world.now_ms) + calm_ms
         while self.world.now_ms < end and not self.witness.violations:
             self._pass(min(5.0, (end - self.world.now_ms) / 1000))
@@ -205,7 +230,7 @@ def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER
 
 
 def replay(edit: Edit, faults: Faults, setup: Setup) -> str:
-    """What runs a sequence again."""
+    """Return the command that runs a sequence again."""
     return command(f"clusters.tried({called(edit, faults, setup)})")
 
 

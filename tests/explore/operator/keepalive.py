@@ -111,7 +111,7 @@ def kept() -> Iterator[None]:
 
 
 class _Door:
-    """What the played engine needs of a world: its own, which is one-threaded, or this one."""
+    """The part of a world that the played engine needs: its own, which is one-threaded, or this one."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -152,7 +152,8 @@ class Kept:
         self.was_restarted = False
         self.was_frozen = False
         self._healed_ms = 0
-        self.was_silent = not {Fault.LATE, Fault.LOST_BEFORE, Fault.LOST_AFTER}.isdisjoint(faults.values())
+        silences = {Fault.LATE, Fault.LOST_BEFORE, Fault.LOST_AFTER, Fault.DRIPPED, Fault.BLOATED}
+        self.was_silent = not silences.isdisjoint(faults.values())
         self._started_ms = 0
         self.world.changed = self._look
 
@@ -197,6 +198,9 @@ class Kept:
             eureka_url=",".join(self.world.cluster.urls),
             resync_seconds="15",
             log_format=None,
+            zookeeper=None,
+            cluster_name=None,
+            remove=False,
         )
         self.world.scheduler.spawn(process, "main", lambda: keepalive_command.run(options))
 
@@ -255,7 +259,7 @@ class Kept:
         return {place for place, status in statuses_of(self.edit, program).items() if status == "UP"}
 
     def _look(self, what: str) -> None:
-        """What must hold at every moment."""
+        """Check the rules that hold at every moment."""
         for url, server in self.world.cluster.servers.items():
             strange = server.caches.read_only.keys() - ORDINARY_KEYS
             if strange:
@@ -271,7 +275,7 @@ class Kept:
 
     @property
     def _may_come_back(self) -> bool:
-        """Whether nobody could tell what was removed from what a server forgot."""
+        """Return whether a removal cannot be told from a server's loss of memory."""
         nobody_knows = len(self.keepers) > 1  # what the one before saw of the removal
         is_told = len(self.world.cluster.urls) > 1 and not nobody_knows and not self.was_silent
         return (self.was_restarted and not is_told) or (self.was_frozen and nobody_knows)
@@ -398,7 +402,7 @@ def sequences(seed: int, end: float, names: Sequence[str] = NAMES, part: Part = 
 
 
 def tried(name: str, faults: Faults, servers: int = 1) -> str:
-    """What did not hold in a sequence, shrunk to its fewest faults; empty where all did."""
+    """Return the violations of a sequence, shrunk to its fewest faults; empty where there are none."""
     outcome = Kept(name, faults, servers).run()
     if not outcome.violations:
         return ""
@@ -413,7 +417,7 @@ def tried(name: str, faults: Faults, servers: int = 1) -> str:
 
 
 def replay(name: str, faults: Faults, servers: int) -> str:
-    """What runs a sequence again."""
+    """Return the command that runs a sequence again."""
     written = ", ".join(
         f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
         for at, one in faults.items()

@@ -77,7 +77,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What a URL's path names."""
+    """The parts of a URL's path."""
 
     kind: str
     namespace: str
@@ -164,7 +164,7 @@ class Kube:
             self._wake(watch)
 
     def expire(self) -> None:
-        """What happened until now is told to nobody any more: who watches from before gets 410."""
+        """Forget the changes until now: who watches from before gets 410."""
         self.oldest = self.version
         while self.changes and self.changes[0].version <= self._visible():
             del self.changes[0]
@@ -176,6 +176,13 @@ class Kube:
         self.behind = None
         for watch in list(self._watches):
             self._wake(watch)
+
+    def is_expired(self, version: int) -> bool:
+        """Return whether a client that has seen all up to there must list: what came next is told no more.
+
+        A cache that stands still tells of nothing later, and says so of what it has forgotten before.
+        """
+        return version < min(self.oldest, self._visible())
 
     # --- what a client asks
 
@@ -213,7 +220,13 @@ class Kube:
             return self._write(place, item, {**item, **body, "metadata": {**body["metadata"], **kept}})
         if method == "PATCH":
             allowed = {"status"} if place.subresource == "status" else set(body) - {"status"}
-            return self._write(place, item, merged(item, {k: v for k, v in body.items() if k in allowed}))
+            wanted: Object = {key: value for key, value in body.items() if key in allowed}
+            if place.kind == "pods":  # a strategic merge patch, which replaces conditions of the same type
+                said = wanted["status"]["conditions"]
+                types = {one["type"] for one in said}
+                others = [one for one in item["status"].get("conditions", ()) if one["type"] not in types]
+                wanted["status"] = {"conditions": [*others, *said]}
+            return self._write(place, item, merged(item, wanted))
         raise Refused(405, method)
 
     def watch(self, path: str, query: Mapping[str, str], may_go_on: Callable[[], None]) -> Iterator[bytes]:
@@ -239,7 +252,7 @@ class Kube:
                 may_go_on()
                 if watch.is_broken:
                     return
-                if since < self.oldest and self.behind is None:
+                if self.is_expired(since):
                     gone = Refused(410, "too old resource version", "Expired").body
                     yield json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n"
                     return
@@ -265,7 +278,7 @@ class Kube:
         return self.version if self.behind is None else self.behind
 
     def _since(self, version: int, place: Path, name: str) -> list[Change]:
-        """What to tell of, oldest first."""
+        """Return the changes since a version, oldest first."""
         told = []
         for change in reversed(self.changes):
             if change.version <= version:
@@ -294,7 +307,7 @@ class Kube:
         }
 
     def _as_of(self, kind: str, version: int) -> dict[Key, Object]:
-        """What there was at a version: the changes since are undone, the last one first."""
+        """Return the objects at a version: the changes since are undone, the last one first."""
         items = dict(self.objects[kind])
         for change in reversed(self.changes):
             if change.version <= version:

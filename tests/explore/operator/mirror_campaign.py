@@ -1,4 +1,4 @@
-"""What ``python -m tests.explore`` tries of mirrors: kills, lost requests, and acts of others."""
+"""Exploration of mirrors by ``python -m tests.explore``: kills, lost requests, and acts of others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ Faults = Mapping[int, Happening]
 
 
 def tried(edit: MirrorEdit, faults: Faults, servers: int = 1, seed: int = 0) -> str:
-    """What did not hold in a sequence, shrunk to its fewest faults, and its trace; empty where all did."""
+    """Return the violations of a sequence, shrunk to its fewest faults, and its trace; empty where there are
+    none.
+    """
     outcome = MirrorsExplored(edit, faults, servers, seed=seed).run()
     if not outcome.violations:
         return ""
@@ -35,7 +37,7 @@ def tried(edit: MirrorEdit, faults: Faults, servers: int = 1, seed: int = 0) -> 
 
 
 def replay(edit: MirrorEdit, faults: Faults, servers: int, seed: int) -> str:
-    """What runs a sequence again."""
+    """Return the command that runs a sequence again."""
     happenings = ", ".join(
         f"{at}: {f'Fault.{one.name}' if isinstance(one, Fault) else one.__name__}"
         for at, one in faults.items()

@@ -1,4 +1,4 @@
-"""What happens to mirrors, and what others do while their operator works."""
+"""Changes to mirrors, and acts of others while their operator works."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.explore.operator.world import Fault, Happening
 
 FROZEN_MS = 40_000
 REFUSED_MS = 10_000
+LONG_MS = 3_600_000
 
 Step = Callable[[MirrorsExplored], None]
 
@@ -22,7 +23,7 @@ def _in_place(explored: MirrorsExplored) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MirrorEdit:
-    """What happens to a mirror.
+    """A change to a mirror.
 
     :ivar steps: each with the seconds before it.
     :ivar begin: what is there before the operator starts.
@@ -195,8 +196,9 @@ def a_person_takes_the_service_over(explored: MirrorsExplored) -> None:
     service = explored.world.kube.get("services", SHOP, "review")
     if service is not None and is_mirrored(service):
         explored.wishes()
-        metadata = {**service["metadata"], "labels": {"team": "a"}, "ownerReferences": []}
+        metadata = {**service["metadata"], "labels": {"team": "a"}}
         explored.put("services", {**service, "metadata": metadata})
+        explored.keep(service["metadata"]["name"])
 
 
 def a_server_restarts_empty(explored: MirrorsExplored) -> None:
@@ -204,6 +206,26 @@ def a_server_restarts_empty(explored: MirrorsExplored) -> None:
     world = explored.world
     world.cluster.restart(world.cluster.urls[-1])
     world.disturb(world.now_ms + FROZEN_MS)
+
+
+def another_eureka_answers(explored: MirrorsExplored) -> None:
+    """At the same URLs there is another Eureka, which has run for as long and has never held anything.
+
+    Each machine registers there with its next renewal.
+    """
+    world = explored.world
+    for url in world.cluster.urls:
+        started_ms = world.cluster.servers[url].started_ms
+        world.cluster.restart(url)
+        world.cluster.servers[url].started_ms = started_ms
+    world.disturb(world.now_ms + FROZEN_MS)
+
+
+def in_place_for_long(explored: MirrorsExplored) -> None:
+    """The servers have run for so long that what none of them holds is gone."""
+    for server in explored.world.cluster.servers.values():
+        server.started_ms -= LONG_MS
+    _in_place(explored)
 
 
 def a_server_freezes(explored: MirrorsExplored) -> None:

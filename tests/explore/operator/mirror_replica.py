@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
-from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MANAGED_BY_LABEL, MIRROR_LABEL, MIRROR_MANAGER
 from eurekube_provider.eureka.connection import Connection

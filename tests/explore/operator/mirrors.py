@@ -12,18 +12,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.core.mirror import APPLICATION_PLACE
+from eurekube_provider.core.mirror import APPLICATION_PLACE, application_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.dev.eureka.cluster import NoAnswer
 from eurekube_provider.dev.eureka.documents import ServerRequest
-from eurekube_provider.operator.mirror.mirror_objects import application_of
 from tests.explore.operator.explorer import RESTART_MS, Outcome
 from tests.explore.operator.interleaved import Interleaved
 from tests.explore.operator.kube import Change
 from tests.explore.operator.mirror_replica import MirrorReplica
 from tests.explore.operator.threads import Process
 from tests.explore.operator.world import Happening, World
-from tests.model.commands import DATA_CENTER
+from tests.model.commands import DATA_CENTER, amazon
 
 if TYPE_CHECKING:
     from tests.explore.operator.mirror_edits import MirrorEdit, Step
@@ -35,6 +34,11 @@ APPS = (APP, "ORDER", "PRICE")
 
 MACHINES = (1, 2, 3)
 """Of each application, from the start."""
+
+NAMELESS = ("i-1", "i-2")
+STRANGERS = ("vm/4", *NAMELESS)
+"""Machines of each application, from the start to the end: one that no request can name, and two that send no
+id and have one host name."""
 
 STEADY_SECONDS, WINDOW_SECONDS, CALM_SECONDS = 70.0, 50.0, 170.0
 """From the start until all is shown; so long faults may come; from the last disturbance to the end."""
@@ -60,6 +64,7 @@ class Machine:
     """An application on a machine, which registers itself and renews.
 
     :ivar name: which another application's machine may have as well.
+    :ivar is_nameless: whether it sends no id, so that its data centre names it.
     :ivar up_since_ms: since when it is UP without a break; None where it is not.
     """
 
@@ -68,6 +73,7 @@ class Machine:
     address: str
     status: str = "UP"
     is_running: bool = True
+    is_nameless: bool = False
     up_since_ms: int | None = None
 
 
@@ -85,6 +91,7 @@ class MirrorsExplored:
         self._is_person = False
         self._may_lose: set[str] = set()
         self._strays: Counter[str] = Counter()
+        self._kept: set[str] = set()
         scheduler = world.scheduler
         assert isinstance(scheduler, Interleaved)
         scheduler.step = self._step
@@ -98,6 +105,8 @@ class MirrorsExplored:
         for application in self._edit.applications:
             for number in MACHINES:
                 self.machine(number, application)
+            for name in STRANGERS:
+                self._machine(name, application, is_nameless=name in NAMELESS)
         clock = world.cluster.clock
         clock.every(world.now_ms + 25_000, 25_000, self._renew)
         self._edit.begin(self)
@@ -158,8 +167,12 @@ class MirrorsExplored:
 
     def machine(self, number: int, application: str = APP, status: str = "UP") -> None:
         """A machine runs, or says another status of itself."""
-        name, address = f"vm-{number}", f"192.0.2.{len(self.machines) + 1}"
-        one = self.machines.setdefault((application, name), Machine(name, application, address))
+        self._machine(f"vm-{number}", application, status)
+
+    def _machine(self, name: str, application: str, status: str = "UP", *, is_nameless: bool = False) -> None:
+        address = f"192.0.2.{len(self.machines) + 1}"
+        made = Machine(name, application, address, is_nameless=is_nameless)
+        one = self.machines.setdefault((application, name), made)
         one.status, one.is_running = status, True
         one.up_since_ms = self.world.now_ms if status == "UP" else None
         self._register(one)
@@ -175,6 +188,10 @@ class MirrorsExplored:
         """A person takes away what is called of the one application that others look at."""
         self._may_lose.add(APP)
         self.world.disturb()
+
+    def keep(self, service: str) -> None:
+        """A person took a Service over, which must stand in the end, whatever becomes of the mirror."""
+        self._kept.add(service)
 
     def another_replica(self) -> None:
         """Another replica takes itself for the leader, beside the one that runs."""
@@ -197,6 +214,9 @@ class MirrorsExplored:
             "metadata": {},
             "lastDirtyTimestamp": str(self.world.now_ms),
         }
+        if one.is_nameless:
+            del document["instanceId"]
+            document |= {"hostName": "vm", "dataCenterInfo": amazon(one.name)}
         self._ask(ServerRequest("POST", ("apps", one.application), body={"instance": document}))
 
     def _renew(self) -> None:
@@ -256,7 +276,7 @@ class MirrorsExplored:
             clock.after(COLLECTED_MS, self._collect)
         before = change.before
         is_persons = change.kind == "services" and before is not None and not is_mirrored(before)
-        if is_persons and not self._is_person:
+        if is_persons and not self._is_person and not _is_disowned(change):
             self._violated(f"a person's Service {change.key[1]} was written to")
         if change.kind == "endpointslices":
             self._look_at_loss(change)
@@ -284,7 +304,7 @@ class MirrorsExplored:
         self._is_person = False
 
     def _look_at_loss(self, change: Change) -> None:
-        """Whoever is UP and was called goes on to be called."""
+        """Check that an instance which is UP and was called is called on."""
         if change.before is None:
             return
         lost = _ready([change.before]) - _ready(self._slices())
@@ -295,7 +315,9 @@ class MirrorsExplored:
                 self._violated(f"{one.application} {one.name} is UP and is not called any more")
 
     def _look_at_strays(self, added: Object) -> None:
-        """Who learns late that a Service is a person's adds to it at most for a moment."""
+        """Check that a mirror which learns late that a Service is a person's adds to it at most for a
+        moment.
+        """
         name = added["metadata"]["labels"][SERVICE_NAME_LABEL]
         if name in self._persons() and not self._is_opted_in(name):
             self._strays[name] += 1
@@ -317,6 +339,8 @@ class MirrorsExplored:
         for line in self.world.logged:
             self._violated(f"logged: {line}")
         kube = self.world.kube
+        for name in self._kept.difference(self._persons()):
+            self._violated(f"the Service {name}, which a person took over, is gone")
         ours = [item for item in kube.objects["services"].values() if is_mirrored(item)]
         item = kube.get("eurekamirrors", SHOP, MIRROR)
         wanted = self._wanted()
@@ -386,8 +410,28 @@ class MirrorsExplored:
             self.world.note(f"!! {rule}")
 
 
+def _is_disowned(change: Change) -> bool:
+    """Return whether the mirror's ownership is the only difference of an object."""
+
+    def rest(item: Object) -> Object:
+        metadata = {
+            key: value
+            for key, value in item["metadata"].items()
+            if key not in ("ownerReferences", "resourceVersion")
+        }
+        return {**item, "metadata": metadata}
+
+    before, after = change.before, change.item
+    return (
+        change.type == "MODIFIED"
+        and before is not None
+        and rest(before) == rest(after)
+        and not after["metadata"].get("ownerReferences")
+    )
+
+
 def _ready(slices: Iterable[Object]) -> set[tuple[str, str]]:
-    """What is called: each address with the application that it is called for."""
+    """Return the addresses that are called, each with its application."""
     return {
         (application_of(item), endpoint["addresses"][0])
         for item in slices

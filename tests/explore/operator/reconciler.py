@@ -11,13 +11,14 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC
 from functools import partial
 from itertools import product
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError, LeadershipLost, RegistryError
-from eurekube_provider.core.identity import ClusterOwner
+from eurekube_provider.core.identity import ClusterOwner, parse_owner
 from eurekube_provider.core.model import Key
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -27,6 +28,7 @@ from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.drain_check import DrainCheck
 from eurekube_provider.operator.index import SyncerKey, key_of
 from eurekube_provider.operator.reconciler import Reconciler
+from eurekube_provider.operator.registries import called_otherwise
 from eurekube_provider.operator.settings import Settings
 from eurekube_provider.operator.sources import Sources
 from eurekube_provider.operator.status import status_of
@@ -74,6 +76,8 @@ class Replica:
 
     def __init__(self, world: World, process: Process, settings: Settings) -> None:
         self._world, self._process = world, process
+        self._cluster = replace(CLUSTER, name=settings.cluster_name or CLUSTER.name)
+        self._names = (self._cluster.name, *settings.previous_cluster_names)
         assert isinstance(world.scheduler, Stepwise)
         self._scheduler: Stepwise = world.scheduler
         self.stop = threads.Event()
@@ -105,14 +109,25 @@ class Replica:
         self._resync_seconds = settings.resync_seconds
         self._registries = {
             name: EurekaRegistry.connected(
-                connection, CLUSTER, settings.operator_name, settings.resync_seconds, may_write=may_write
+                connection,
+                self._cluster,
+                settings.operator_name,
+                settings.resync_seconds,
+                may_write=may_write,
             )
             for name, connection in settings.connections.items()
         }
-        self._sources = Sources(access, CLUSTER, (), self.add, self._is_overwritten)
+        self._sources = Sources(access, self._cluster, (), self.add, self._is_overwritten)
         drain_check = DrainCheck(access, self._sources, 0, self.add)
         self._reconciler = Reconciler(
-            settings, CLUSTER, access, self._registries, self._sources, drain_check, may_write
+            settings,
+            self._cluster,
+            access,
+            self._registries,
+            self._sources,
+            drain_check,
+            may_write,
+            lambda: settings.previous_cluster_names,
         )
         self._unresponsive = UnresponsiveWatch(self._registries, changed=self.registry_changed)
         for name, registry in self._registries.items():
@@ -126,9 +141,9 @@ class Replica:
 
     def owner_changed(self, owner: str) -> None:
         """Have the syncer reconciled whose instances are not what they were."""
-        ours = CLUSTER.syncer_of(owner)
-        if ours is not None:
-            self.add((ours.namespace, ours.syncer))
+        found = parse_owner(owner)
+        if isinstance(found, ClusterOwner) and found.cluster in self._names:
+            self.add((found.namespace, found.syncer))
 
     def registry_changed(self, name: str) -> None:
         """Have those reconciled that register at an Eureka, or have something there."""
@@ -142,7 +157,7 @@ class Replica:
         kube = self._world.kube
         if self._process.is_dead or self._lists_anew:
             return
-        if kube.behind is None and self._seen < kube.oldest:
+        if kube.is_expired(self._seen):
             self._lists_anew = True
             return
         visible = kube.version if kube.behind is None else kube.behind
@@ -211,7 +226,9 @@ class Replica:
             registry.take_over(wanted[name])
             for syncer in self._sources.syncers.objects():
                 if not syncer["metadata"].get("deletionTimestamp"):
-                    for instance in registry.known(owner=str(ClusterOwner(CLUSTER.name, *key_of(syncer)))):
+                    key = key_of(syncer)
+                    there = registry.known(owner=str(ClusterOwner(self._cluster.name, *key)))
+                    for instance in (*there, *called_otherwise(registry, self._cluster, key)):
                         registry.keep(instance)
             self._rounds[f"look at {name}"] = (self._now + LOOK_SECONDS, partial(self._look, name))
             self._rounds[f"renewals of {name}"] = (self._now, partial(self._renew, name))
@@ -276,7 +293,7 @@ class Replica:
             version, standing = max(
                 self._standing.get(key, (-1, {})), (_version(syncer), syncer.get("status") or {}), key=_first
             )
-            status = status_of({**syncer, "status": standing}, report, threads.Datetime.now())
+            status = status_of({**syncer, "status": standing}, report, threads.Datetime.now(UTC))
             if key not in self._unsure and _gist(status) == _gist(standing):
                 self._standing[key] = version, standing
                 continue
@@ -340,7 +357,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """Who is told by a registry."""
+    """A listener of a registry."""
 
     replica: Replica
     name: str
@@ -408,9 +425,14 @@ class Stepped(Explored):
     def launched(self, settings: Settings) -> tuple[Process, Any]:
         """A replica that the loop drives from now on."""
         process = self.world.begin_process()
-        replica = Replica(self.world, process, settings)
+        former = tuple(one for one in self.witness.names if one != self.witness.cluster.name)
+        replica = Replica(self.world, process, replace(settings, previous_cluster_names=former))
         self._replicas.append(replica)
         return process, replica.stop
+
+    def name_cluster(self, name: str, *, beside_ms: int = 0) -> None:  # noqa: ARG002 - as said below
+        """End the running one at once: no Lease keeps two from writing."""
+        super().name_cluster(name)
 
     def _take_steps(self) -> None:
         """They come while a round waits as well."""
@@ -443,7 +465,7 @@ def servers_are_overtaken(explored: Stepped) -> None:
 
 
 def another_round(explored: Stepped) -> None:
-    """What is due is renewed, and what was removed is looked after, while a round waits for its answer."""
+    """Renew due instances, and follow removals, while a round waits for its answer."""
     explored.another_round()
 
 
@@ -451,7 +473,7 @@ HAPPENINGS: tuple[Happening, ...] = (*Fault, *ACTS, servers_are_overtaken, anoth
 
 
 def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
-    """What did not hold in a sequence, shrunk to its fewest faults; empty where all did."""
+    """Return the violations of a sequence, shrunk to its fewest faults; empty where there are none."""
     outcome = Stepped(edit, faults, setup, seed=seed).run()
     if not outcome.violations:
         return ""
@@ -462,7 +484,7 @@ def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
 
 
 def replay(edit: Edit, faults: Faults, setup: Setup, seed: int) -> str:
-    """What runs a sequence again."""
+    """Return the command that runs a sequence again."""
     return command(f"reconciler.tried({called(edit, faults, setup)}, {seed})")
 
 

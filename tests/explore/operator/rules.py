@@ -1,13 +1,21 @@
-"""What must hold whatever happens: asked after each change in Eureka, each second, and after the calm."""
+"""Rules that always hold: asked after each change in Eureka, each second, and after the calm."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.identity import Cluster, default_cluster_name, endpoint_of
+from eurekube_provider.core.identity import (
+    OWNER_KEY,
+    Cluster,
+    ClusterOwner,
+    default_cluster_name,
+    endpoint_of,
+    parse_owner,
+)
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance, same_contents
 from eurekube_provider.core.objects import is_terminating
@@ -20,13 +28,11 @@ from eurekube_provider.eureka.protocol.codec import instance_from_json
 from eurekube_provider.operator.watches import trim_service, trim_slice
 from tests.explore.explorer import ORDINARY_KEYS
 from tests.explore.operator.kube import KUBE_SYSTEM_UID, Change
-from tests.explore.operator.workloads import SHOP
+from tests.explore.operator.workloads import APP, SHOP
 from tests.explore.operator.world import OTHER_URL, World
-from tests.model.commands import DATA_CENTER
+from tests.model.commands import DATA_CENTER, amazon
 
 CLUSTER = Cluster(default_cluster_name(KUBE_SYSTEM_UID), KUBE_SYSTEM_UID)
-OWNER = "eurekube.owner"
-LEAVING = "eurekube.leaving"
 
 SETTLED_MS = 10_000
 """What has served for as long must go on to."""
@@ -52,6 +58,9 @@ BRAKE_MS = 62_000
 BEHIND_FROZEN_MS = 120_000
 """Later the brake begins anew for what only a server has that was frozen when another one lost its memory."""
 
+DOUBLED_MS = 120_000
+"""Lists are believed 90 s after a read that contradicts them, and read every 15 s."""
+
 Key = tuple[str, str]
 
 Place = tuple[str, str, str]
@@ -60,8 +69,15 @@ Place = tuple[str, str, str]
 PUBLISHED = ("rating", "stars")
 """The names that syncers may publish under."""
 
-FOREIGN: tuple[Key, ...] = (("RATING", "foreign:rating:8080"), ("BILLING", "billing-0"))
+NAMELESS: tuple[Key, ...] = (("RATING", "i-1"), ("RATING", "i-2"))
+"""Machines that send no id: their data centre names them, and they have one host name."""
 
+FOREIGN: tuple[Key, ...] = (
+    ("RATING", "foreign:rating:8080"),
+    ("BILLING", "billing-0"),
+    ("RATING", "ip-10-9-9-2/10.9.9.2:rating:8080"),  # which no request can name
+    *NAMELESS,
+)
 
 STACKS: Key = ("LEGACY", "legacy-0")
 """What a stack registered, and asks the operator to renew."""
@@ -69,7 +85,7 @@ STACKS: Key = ("LEGACY", "legacy-0")
 
 @dataclass(slots=True)
 class Standing:
-    """What the cluster says of an instance.
+    """The cluster's word on an instance.
 
     :ivar wanted: as it shall be; None where it shall not be there.
     :ivar since_ms: since when the cluster says so.
@@ -86,13 +102,17 @@ class Standing:
 class Witness:
     """Looks at Eureka and the cluster.
 
+    Instances and owners are those of the cluster's first name, by whatever name they stand there.
+
     :ivar violations: what did not hold, in the order in which it was seen.
+    :ivar cluster: as it is called now; ``names`` are all that it had.
     :ivar overridden: what a person has set over instances' statuses.
     """
 
     def __init__(self, world: World, keeps: tuple[str, ...] = ()) -> None:
         self.world = world
         self.violations: list[str] = []
+        self.cluster, self.names = CLUSTER, [CLUSTER.name]
         self.standings: dict[Place, Standing] = {}
         self.overridden: dict[Place, str] = {}
         self.brake_ms = 0
@@ -112,6 +132,8 @@ class Witness:
         self._removed_by_stack: set[str] = set()
         self._taken_out_ms: dict[Place, int] = {}
         self._put_back_ms: dict[Place, int] = {}
+        self._own: dict[Key, tuple[str, str]] = {}  # what pods registered themselves, with name and address
+        self._doubled_since: dict[tuple[str, Key], int] = {}
         self._is_forgotten = False  # the only server lost its memory
         self._stacks_may_be_either = False  # a server that forgets makes a removal and a loss look alike
         world.kube.changed = self._cluster_changed
@@ -126,12 +148,33 @@ class Witness:
         """Instances of others are there, which renew themselves."""
         for number in range(len(FOREIGN)):
             self._register_foreign(number)
-        self._register(STACKS, "10.9.8.1", {OWNER: "stack/o/p/s/legacy", "eurekube.renewer": "eurekube"})
+        self._register(STACKS, "10.9.8.1", {OWNER_KEY: "stack/o/p/s/legacy", "eurekube.renewer": "eurekube"})
         clock = self.world.cluster.clock
         clock.every(clock.now_ms + 25_000, 25_000, self._renew_foreign)
 
     def _register_foreign(self, number: int) -> None:
         self._register(FOREIGN[number], f"10.9.9.{number}", {"a": "b"})
+
+    def pod_registers_itself(self, name: str, address: str) -> None:
+        """A pod's own client registers it, and renews every 25 seconds while the pod lives."""
+        key = (APP.upper(), f"{name}:{APP}:8080")
+        self._own[key] = (name, address)
+        self._register(key, address, {})
+        clock = self.world.cluster.clock
+        clock.every(clock.now_ms + 25_000, 25_000, lambda: self._renew_own(key))
+
+    def _may_stand_twice(self, key: Key) -> bool:
+        """Return whether its pod lives and registers itself: a syncer keeps what it has of that already."""
+        name = endpoint_of(key[1])[0]
+        lives = (SHOP, name) in self.world.kube.objects["pods"]
+        return lives and name in {own for own, _ in self._own.values()}
+
+    def _renew_own(self, key: Key) -> None:
+        name, address = self._own[key]
+        if (SHOP, name) in self.world.kube.objects["pods"] and not self._ask(
+            ServerRequest("PUT", ("apps", *key), {"lastDirtyTimestamp": "1"})
+        ):
+            self._register(key, address, {})
 
     def _register(self, key: Key, address: str, metadata: Mapping[str, str]) -> None:
         app, instance_id = key
@@ -147,6 +190,9 @@ class Witness:
             "metadata": dict(metadata),
             "lastDirtyTimestamp": "1",
         }
+        if key in NAMELESS:
+            del document["instanceId"]
+            document |= {"hostName": "vm", "dataCenterInfo": amazon(instance_id)}
         self._ask(ServerRequest("POST", ("apps", app), body={"instance": document}))
 
     def _ask(self, request: ServerRequest) -> bool:
@@ -154,6 +200,34 @@ class Witness:
         cluster = self.world.cluster
         url = next((url for url in cluster.urls if url not in cluster.down), None)
         return url is None or cluster.request(url, request).status_code < 300
+
+    def name_cluster(self, name: str) -> None:
+        """The cluster is called so from now on."""
+        self.cluster = replace(CLUSTER, name=name)
+        self.names = list(dict.fromkeys((*self.names, name)))
+
+    def _found(self, server: EurekaServer, key: Key) -> Info | None:
+        """Return what a server holds of an endpoint, by whatever name of the cluster; of two what is UP."""
+        ids = [key[1].replace(f".{CLUSTER.name}:", f".{name}:") for name in self.names]
+        found = [info for one in dict.fromkeys(ids) if (info := server.registry.get(key[0], one))]
+        return next((one for one in found if one.status == "UP"), next(iter(found), None))
+
+    def _key(self, info: Info) -> Key:
+        """The key of an instance of ours, by the cluster's first name."""
+        name = next((one for one in self.names if f".{one}:" in info.id), CLUSTER.name)
+        return info.app, info.id.replace(f".{name}:", f".{CLUSTER.name}:")
+
+    def _as_first_named(self, found: Instance, *, may_be_former: bool) -> Instance:
+        """An instance of ours by the cluster's first name; with another owner where it has a former one.
+
+        :param may_be_former: whether its owner may have the former name all the same.
+        """
+        owner, metadata = parse_owner(found.owner), dict(found.metadata)
+        names = self.names if may_be_former else (self.cluster.name,)
+        if isinstance(owner, ClusterOwner):
+            name = CLUSTER.name if owner.cluster in names else f"formerly {owner.cluster}"
+            metadata[OWNER_KEY] = str(replace(owner, cluster=name))
+        return replace(found, metadata=metadata)
 
     def excuse(self, place: Place, milliseconds: int) -> None:
         """Somebody else took it out: it may be missing for so long."""
@@ -188,7 +262,7 @@ class Witness:
 
     def parted(self) -> None:
         """Servers cannot be told any more what a person set, or took off again, just now."""
-        now = self.world.now_ms
+        self.world.was_silent, now = True, self.world.now_ms
         for place in [place for place, at_ms in self._put_back_ms.items() if now - at_ms < TOLD_MS]:
             self.overridden[place] = "OUT_OF_SERVICE"
             self._taken_out_ms[place] = now
@@ -201,11 +275,11 @@ class Witness:
         self._removed_by_stack.add(url)
 
     def led_anew(self) -> None:
-        """Whoever led ends, and with it what it alone knew: what the only server has forgotten just now."""
+        """End the leader, and with it the knowledge of losses that only it had."""
         self.take_over_ms = TAKE_OVER_MS
         if self._is_forgotten:
             (server,) = self.world.cluster.servers.values()
-            self._may_lack_kept([place for place in self.standings if not server.registry.get(*place[1:])])
+            self._may_lack_kept([place for place in self.standings if not self._found(server, place[1:])])
 
     def restarted(self, url: str) -> None:
         """A server has lost its memory."""
@@ -223,7 +297,9 @@ class Witness:
             self._may_lack_kept(list(self.standings))
 
     def _may_lack_kept(self, places: list[Place]) -> None:
-        """What a person removed is not registered again for a syncer that is refused or paused."""
+        """Check that an instance which a person removed is not registered again for a refused or paused
+        syncer.
+        """
         for place in places:
             standing = self.standings.get(place)
             keeps = self._refused | self._paused
@@ -231,7 +307,7 @@ class Witness:
                 self._may_lack.add(place)
 
     def look(self, what: str = "") -> None:
-        """What must hold at every moment."""
+        """Check the rules that hold at every moment."""
         now = self.world.now_ms
         settled_ms = BEHIND_MS if self.is_behind else SETTLED_MS
         for url, server in self._reachable():
@@ -240,7 +316,7 @@ class Witness:
                 wanted, key = standing.wanted, place[1:]
                 if wanted is None or wanted.status != "UP" or now - standing.since_ms < settled_ms:
                     continue
-                info = server.registry.get(*key)
+                info = self._found(server, key)
                 if info is not None and info.status == "UP":
                     serves.add(place)
                 elif (
@@ -277,7 +353,7 @@ class Witness:
         return [(url, server) for url, server in servers if url not in world.cluster.down]
 
     def _standings_at(self, url: str) -> list[tuple[Place, Standing]]:
-        """What the cluster says of the instances of a server's registry."""
+        """Return the cluster's word on the instances of one registry."""
         connection = _connection_of(url)
         return [(place, one) for place, one in self.standings.items() if place[0] == connection]
 
@@ -289,20 +365,29 @@ class Witness:
             info = server.registry.get(*key)
             if info is not None and (info.status, info.dirty_ms, info.overridden) != ("UP", 1, "UNKNOWN"):
                 self._violated(f"somebody else's {key[1]} was changed", what)
+        for key, (name, _) in self._own.items():
+            info, lives = server.registry.get(*key), (SHOP, name) in self.world.kube.objects["pods"]
+            if info is not None:
+                self._serves[server.url].add(("own", *key))
+            elif lives and ("own", *key) in self._serves[server.url]:
+                self._violated(f"what the pod {name} registered itself was removed", what)
 
     def _tick(self) -> None:
         self.look("a second")
         now = self.world.now_ms
         for url, server in self._reachable():
+            self._look_at_doubles(url, server)
             for lease in server.registry.all():
                 info = lease.holder
-                key = (info.app, info.id)
+                key = self._key(info)
                 standing = self.standings.get((_connection_of(url), *key))
                 if info.status != "UP" or not _is_ours(info):
                     continue
                 if standing is not None and (standing.is_kept or _is_up(standing.wanted)):
                     continue
-                if server.registry.get(*key) is None:
+                if self._may_stand_twice(key):
+                    continue
+                if server.registry.get(info.app, info.id) is None:
                     continue
                 since = max(standing.since_ms if standing else 0, self.world.disturbed_ms)
                 terminated = (
@@ -311,6 +396,28 @@ class Witness:
                 patience = max(TERMINATED_MS, self.take_over_ms) + (0 if terminated else self.brake_ms)
                 if now - since > patience:
                     self._violated(f"{key[1]} is gone from the cluster, and UP at {url}")
+
+    def _look_at_doubles(self, url: str, server: EurekaServer) -> None:
+        """No endpoint is UP by two names of the cluster for longer than what is gone may be."""
+        now = self.world.now_ms
+        up = Counter(
+            self._key(one.holder)
+            for one in server.registry.all()
+            if one.holder.status == "UP" and _is_ours(one.holder) and server.registry.get(*_id(one.holder))
+        )
+        for key in [key for place, key in self._doubled_since if place == url and up[key] < 2]:
+            del self._doubled_since[url, key]
+        for key in [key for key, count in up.items() if count > 1]:
+            since = max(self._doubled_since.setdefault((url, key), now), self.world.disturbed_ms)
+            if now - since > max(TERMINATED_MS, self.take_over_ms, self.doubled_ms):
+                self._violated(f"{key[1]} is UP by two names of the cluster at {url}")
+
+    @property
+    def doubled_ms(self) -> int:
+        """For how long an endpoint may stand by two names where a server did not answer: what it alone holds
+        under the former one passes for missing.
+        """
+        return DOUBLED_MS if self.world.was_silent and len(self.names) > 1 else 0
 
     def compare(self) -> None:
         """After the calm: Eureka is what the cluster says."""
@@ -348,16 +455,16 @@ class Witness:
             self._violated(f"the status of the syncer {name} is of an older generation in the end")
 
     def _compare_at(self, url: str, server: EurekaServer) -> None:
-        held = {
-            (lease.holder.app, lease.holder.id): lease
-            for lease in server.registry.all()
-            if _is_ours(lease.holder)
-        }
+        ours = [lease for lease in server.registry.all() if _is_ours(lease.holder)]
+        held = {self._key(lease.holder): lease for lease in ours}
+        if len(held) < len(ours):
+            ids = sorted(lease.holder.id for lease in ours)
+            self._violated(f"an endpoint stands at {url} by two names of the cluster in the end: {ids}")
         standings = {place[1:]: one for place, one in self._standings_at(url)}
         wanted = {key: one.wanted for key, one in standings.items() if one.wanted is not None}
         for key in held.keys() - wanted.keys():
             standing = standings.get(key)
-            if standing is None or not standing.is_kept:
+            if (standing is None or not standing.is_kept) and not self._may_stand_twice(key):
                 self._violated(f"{key[1]} is left at {url} in the end")
         for key, instance in wanted.items():
             lease = held.get(key)
@@ -372,13 +479,20 @@ class Witness:
                 place in self._ended and lease.holder.status == instance.status
             ):
                 self._violated(f"{key[1]} is {lease.holder.status} and not {status} at {url} in the end")
-            found = instance_from_json(info_document(lease.holder, lease))
+            found = self._as_first_named(
+                instance_from_json(info_document(lease.holder, lease)),
+                may_be_former=instance.owner in self._paused,
+            )
             claims = self._claims.get((_connection_of(url), *key), [])
             claim = next((one for one in claims if one.owner == found.owner), instance)
             if found.owner != claim.owner:
                 self._violated(f"{key[1]} is {found.owner}'s and not {claim.owner}'s in the end")
             elif not same_contents(found, claim):
                 self._violated(f"{key[1]} has other contents at {url} in the end")
+        for key, (name, _) in self._own.items() if url != OTHER_URL else ():
+            lives = (SHOP, name) in self.world.kube.objects["pods"]
+            if lives != (server.registry.get(*key) is not None):
+                self._violated(f"the pod {name} {'lives' if lives else 'is gone'}, unlike {key[1]} at {url}")
         for key in (*FOREIGN, STACKS) if url != OTHER_URL else ():
             if key == STACKS and (self._removed_by_stack or (self._is_forgotten and self.take_over_ms)):
                 continue  # who comes to lead after the only server forgot knows of no stack's
@@ -398,7 +512,7 @@ class Witness:
         wanted, kept = self._wanted()
         for place in wanted.keys() | self.standings.keys():
             before, instance = self.standings.get(place), wanted.get(place)
-            endpoint = endpoint_of(place[2], CLUSTER.name)
+            endpoint = endpoint_of(place[2])
             if instance is None and before is not None and self._stays(before, endpoint):
                 before.is_kept = True
                 if endpoint[::-1] not in self.world.kube.objects["pods"] and endpoint[0] not in self._keeps:
@@ -418,12 +532,12 @@ class Witness:
                 before.is_kept = is_kept
 
     def _stays(self, before: Standing, endpoint: tuple[str, str]) -> bool:
-        """Whether the cluster says nothing of it for a while, or its syncer is refused."""
+        """Return whether the cluster's sources are silent for a while, or the syncer is refused."""
         is_refused = before.wanted is not None and before.wanted.owner in self._refused
         return endpoint[0] in self._keeps or (is_refused and endpoint not in self._terminated)
 
     def _wanted(self) -> tuple[dict[Place, Instance], set[str]]:
-        """What shall be there; and the applications of which nothing has to go."""
+        """Return the wanted instances, and the applications that must lose none."""
         objects = self.world.kube.objects
         services = [trim_service(one) for one in objects["services"].values()]
         slices = [trim_slice(one) for one in objects["endpointslices"].values()]
@@ -454,7 +568,8 @@ class Witness:
                 self._paused.add(syncer.owner(CLUSTER))
             if syncer.is_paused or syncer.policy is not Policy.SYNC or desired.is_in_doubt:
                 kept.add(syncer.application.upper())
-            for instance in desired.instances:
+            own = {address for _, address in self._own.values()}
+            for instance in (one for one in desired.instances if one.ip_address not in own):
                 wanted.setdefault((syncer.eureka, *instance.key), instance)
                 self._claims.setdefault((syncer.eureka, *instance.key), []).append(instance)
         return wanted, kept
@@ -485,6 +600,10 @@ def _is_up(instance: Instance | None) -> bool:
     return instance is not None and instance.status == "UP"
 
 
+def _id(info: Info) -> Key:
+    return info.app, info.id
+
+
 def _is_ours(info: Info) -> bool:
     metadata: Mapping[str, Any] = info.fields.get("metadata") or {}
-    return str(metadata.get(OWNER, "")).startswith("cluster/")
+    return str(metadata.get(OWNER_KEY, "")).startswith("cluster/")

@@ -1,4 +1,4 @@
-"""What the CRD of an EurekaSyncer says of its spec: which ones there are, and which the API server refuses.
+"""Specs of an EurekaSyncer that the CRD accepts or refuses.
 
 The values are drawn by the schema's own types, enums, bounds and rules, so that a new field is drawn without
 being named here. A rule or a type that is not known here raises: it must not be passed over in silence.
@@ -33,14 +33,26 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "self.mode == 'service' || !has(self.advertise)": lambda spec: (
         spec.get("mode") == "service" or "advertise" not in spec
     ),
+    "!has(self.address) || (self.mode == 'service' && !has(self.advertise))": lambda spec: (
+        "address" not in spec or (spec.get("mode") == "service" and "advertise" not in spec)
+    ),
     "!has(self.nodes) || (has(self.advertise) && self.advertise == 'NodePort')": lambda spec: (
         "nodes" not in spec or spec.get("advertise") == "NodePort"
     ),
     "self.mode == 'pod' || !has(self.metadataFromPodLabels)": lambda spec: (
         spec.get("mode") == "pod" or "metadataFromPodLabels" not in spec
     ),
+    "!has(self.healthCheckPort) || has(self.healthCheckPath)": lambda spec: (
+        "healthCheckPort" not in spec or "healthCheckPath" in spec
+    ),
     "self.mode == 'pod' || self.onTermination == 'Deregister'": lambda spec: (
         spec.get("mode") == "pod" or spec["onTermination"] == "Deregister"
+    ),
+    (
+        "!has(self.removeDeadSelfRegistered) || !self.removeDeadSelfRegistered ||"
+        " (self.mode == 'pod' && self.policy == 'Sync')"
+    ): lambda spec: (
+        not spec.get("removeDeadSelfRegistered") or (spec["mode"] == "pod" and spec["policy"] == "Sync")
     ),
     "self.policy == 'Sync' || self.notReady == 'Down'": lambda spec: (
         spec["policy"] == "Sync" or spec["notReady"] == "Down"
@@ -68,6 +80,9 @@ _RULES: dict[str, Callable[[Any], bool]] = {
     "type(self) != string || self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')": lambda value: (
         not isinstance(value, str) or bool(re.search(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z", value))
     ),
+    "type(self) != string || self == 'Computed'": lambda value: (
+        not isinstance(value, str) or value == "Computed"
+    ),
 }
 """What the CEL rules that are no plain pattern say, by their text."""
 
@@ -92,6 +107,10 @@ _TELLING: dict[str, tuple[Any, ...]] = {
     "port": ("http", 8080, 80, 9090),
     "securePort": ("https", 8443),
     "metadataFromLabels": (["tier"], ["tier", "app"]),
+    "metadataFromPorts": ({"management.port": "http"}, {"management.port": "admin"}),
+    "metadataFromAnnotations": ({"team": "example.com/team"},),
+    "healthCheckPort": ("http", "admin", 8080),
+    "readinessGate.callersSeconds": ("Computed", 0, 60),
     "lease.renewalIntervalSeconds": (10, 30),
     "lease.durationSeconds": (60, 90, 300),
     "eureka": ("default", "other", "nowhere"),
@@ -115,7 +134,7 @@ def spec_schema() -> Schema:
 
 
 def check_known(schema: Schema, path: str = "spec") -> None:
-    """Whether all that a schema says is heeded.
+    """Check that the generator knows every keyword of a schema.
 
     :raises UnknownField: something is not.
     """
@@ -133,7 +152,7 @@ def check_known(schema: Schema, path: str = "spec") -> None:
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:
-    """What the API server makes of a value before it looks at the rules."""
+    """Return a value with the schema's defaults, as the API server has it before it checks the rules."""
     if not isinstance(value, Mapping) or "properties" not in schema:
         return copy.deepcopy(value)
     given = {

@@ -108,7 +108,7 @@ class _Done:
             self._error = error
 
     def result(self) -> Any:
-        """What came of it."""
+        """Return the result."""
         if self._error is not None:
             raise self._error
         return self._value

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from eurekube_provider.core.identity import OWNER_KEY
 from tests.explore.explorer import command
 from tests.explore.operator.acts import (
     a_server_freezes,
@@ -23,7 +24,7 @@ from tests.explore.operator.acts import (
 )
 from tests.explore.operator.edits import Edit, Step
 from tests.explore.operator.explorer import CALM_SECONDS, Explored, Faults, Setup
-from tests.explore.operator.rules import BRAKE_MS, OWNER
+from tests.explore.operator.rules import BRAKE_MS
 from tests.explore.operator.schema import drawn, spec_schema
 from tests.explore.operator.workloads import APP, SHOP, Workloads
 from tests.explore.operator.world import Fault, Happening
@@ -56,7 +57,7 @@ Told = dict[str, dict[str, tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """What happens to the syncers.
+    """A sequence of changes to syncers.
 
     :ivar first: what they ask for at first, by their names.
     :ivar edits: each with the seconds before it, the syncer, and what it asks for then; None where it is
@@ -102,14 +103,14 @@ class Ended(Explored):
         return {item["metadata"]["name"]: item for item in self.world.kube.objects["eurekasyncers"].values()}
 
     def held(self) -> Held:
-        """What of the operator's stands in Eureka, but for times and incarnations."""
+        """Return the operator's instances in Eureka, without times and incarnations."""
         found: Held = {}
         for url, server in {**self.world.cluster.servers, **self.world.other.servers}.items():
             for lease in server.registry.all():
                 info = lease.holder
                 marks = dict(info.fields.get("metadata") or {})
                 marks.pop("eurekube.incarnation", None)
-                if str(marks.get(OWNER, "")).startswith("cluster/"):
+                if str(marks.get(OWNER_KEY, "")).startswith("cluster/"):
                     fields = {
                         key: one for key, one in info.fields.items() if key not in ("metadata", "leaseInfo")
                     }
@@ -151,7 +152,7 @@ def _step(name: str, spec: Spec | None) -> Step:
 
 
 def tried(seed: int) -> str:
-    """What did not hold of the sequence that this seed draws; empty where all did."""
+    """Return the violations of the sequence that this seed draws; empty where there are none."""
     sequence = Sequence.draw(seed)
     edited = Ended(
         sequence.first, tuple((wait, _step(name, spec)) for wait, name, spec in sequence.edits), sequence
@@ -169,7 +170,7 @@ def tried(seed: int) -> str:
 
 
 def replay(seed: int) -> str:
-    """What runs a sequence again."""
+    """Return the command that runs a sequence again."""
     return command(f"clusters.syncers({seed})")
 
 
@@ -210,7 +211,7 @@ def _wrong(edited: Ended, fresh: Ended, last: dict[str, Spec]) -> Iterator[str]:
 
 
 def _alone(last: dict[str, Spec], sequence: Sequence) -> dict[Place, dict[str, Contents]]:
-    """What each syncer would have at each place if there were no other, by their names."""
+    """Return the instances that each syncer alone would have at each place, by syncer."""
     found: dict[Place, dict[str, Contents]] = {}
     for name, spec in last.items():
         only = Ended({name: spec}, (), sequence)
@@ -222,4 +223,4 @@ def _alone(last: dict[str, Spec], sequence: Sequence) -> dict[Place, dict[str, C
 
 def _owner(contents: Contents | None) -> str:
     """The syncer's name; empty where there is nothing."""
-    return str(contents[2][OWNER]).rpartition("/")[2] if contents else ""
+    return str(contents[2][OWNER_KEY]).rpartition("/")[2] if contents else ""

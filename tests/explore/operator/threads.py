@@ -513,7 +513,7 @@ class Queue:
 
 
 class Future:
-    """What a pool will have done."""
+    """A result that a pool will have."""
 
     def __init__(self) -> None:
         self.is_done = Event()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.explore.operator.kube import Kube
+from eurekube_provider.core.syncer import GATE
+from tests.explore.operator.kube import Change, Kube
 
 SHOP = "shop"
 APP = "rating"
@@ -13,20 +15,24 @@ APP = "rating"
 
 @dataclass(slots=True)
 class Pod:
-    """One pod as its EndpointSlice shows it."""
+    """One pod as its EndpointSlice shows it.
+
+    :ivar is_open: whether its readiness gates are.
+    """
 
     name: str
     address: str
     is_ready: bool = True
     is_terminating: bool = False
+    is_open: bool = True
 
     def endpoint(self) -> dict[str, Any]:
         """Its line there."""
         return {
             "addresses": [self.address],
             "conditions": {
-                "ready": self.is_ready and not self.is_terminating,
-                "serving": self.is_ready,
+                "ready": self.is_ready and self.is_open and not self.is_terminating,
+                "serving": self.is_ready and self.is_open,
                 "terminating": self.is_terminating,
             },
             "targetRef": {"kind": "Pod", "name": self.name, "namespace": SHOP},
@@ -35,10 +41,17 @@ class Pod:
 
 
 class Workloads:
-    """One namespace with Services, their pods, and syncers."""
+    """One namespace with Services, their pods, and syncers.
+
+    :ivar name_cluster: a person gives the cluster another name: the operator ends, and starts with that.
+    :ivar registers_itself: the Eureka client of a pod, of which name and address are given, registers it, and
+        renews while the pod lives.
+    """
 
     def __init__(self, kube: Kube) -> None:
         self.kube = kube
+        self.name_cluster: Callable[[str], None] = lambda _: None
+        self.registers_itself: Callable[[str, str], None] = lambda *_: None
         self.pods: dict[str, Pod] = {}
         self._slices: dict[str, str] = {}
         self._addresses = 0
@@ -71,8 +84,53 @@ class Workloads:
             known = self.pods[name] = Pod(name, f"10.1.0.{self._addresses}")
         known.is_ready, known.is_terminating = ready, terminating
         if self.kube.get("pods", SHOP, name) is None:
-            self.kube.put("pods", {"metadata": {"namespace": SHOP, "name": name}})
+            status = {"podIP": known.address, "podIPs": [{"ip": known.address}]}
+            self.kube.put("pods", {"metadata": {"namespace": SHOP, "name": name}, "status": status})
         self._publish()
+
+    def gated_pod(self, name: str) -> None:
+        """There is a pod with the readiness gate, whose containers are ready."""
+        self._addresses += 1
+        known = self.pods[name] = Pod(name, f"10.1.0.{self._addresses}", is_open=False)
+        conditions = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]
+        self.kube.put(
+            "pods",
+            {
+                "metadata": {"namespace": SHOP, "name": name, "labels": {"app": APP}},
+                "spec": {"nodeName": "node-1", "readinessGates": [{"conditionType": GATE}]},
+                "status": {"podIP": known.address, "conditions": conditions},
+            },
+        )
+        self._publish()
+
+    def kubelet(self, change: Change) -> None:
+        """Compute whether a pod with gates is ready, as its kubelet does; called after each change."""
+        known = self.pods.get(change.key[1])
+        item = self.kube.get("pods", *change.key) if change.kind == "pods" else None
+        if known is None or item is None or not (item.get("spec") or {}).get("readinessGates"):
+            return
+        conditions = {one["type"]: one for one in item["status"]["conditions"]}
+        is_open = conditions.get(GATE, {}).get("status") == "True"
+        if is_open != known.is_open:
+            known.is_open = is_open
+            conditions["Ready"] = {"type": "Ready", "status": str(is_open)}
+            status = {**item["status"], "conditions": list(conditions.values())}
+            self.kube.put("pods", {"metadata": item["metadata"], "status": status})
+            self._publish()
+
+    def pod_with_client(self, name: str) -> None:
+        """There is a pod that registers itself."""
+        self.pod(name)
+        self.registers_itself(name, self.pods[name].address)
+
+    def annotate_syncer(self, annotation: str) -> None:
+        """A person annotates the syncer."""
+        metadata = self.kube.objects["eurekasyncers"][SHOP, APP]["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), annotation: "now"}
+        self.kube.put(
+            "eurekasyncers",
+            {"metadata": {"namespace": SHOP, "name": APP, "annotations": annotations}},
+        )
 
     def no_pod(self, *names: str) -> None:
         """Pods are gone."""

@@ -65,18 +65,20 @@ _API = "https://kubernetes"
 
 
 class Fault(Enum):
-    """What becomes of one request."""
+    """The fate of one request."""
 
     LOST_BEFORE = "lost before it arrived"
     LOST_AFTER = "carried out, and the answer lost"
     LATE = "carried out when nobody waits for the answer any more"
     SLOW = "answered after three seconds"
+    DRIPPED = "carried out, and the answer comes byte by byte"
+    BLOATED = "carried out, and the answer is larger than what is read"
     KILLED_BEFORE = "the process killed before it was sent"
     KILLED_AFTER = "the process killed when it was carried out"
 
     @property
     def kills(self) -> bool:
-        """Whether the process ends."""
+        """Return whether the process ends."""
         return self in (Fault.KILLED_BEFORE, Fault.KILLED_AFTER)
 
 
@@ -92,7 +94,20 @@ class Servers(EurekaCluster):
 
     def __init__(self, urls: Sequence[str], clock: Clock | None = None) -> None:
         self.told: Callable[[str], None] = lambda _: None
+        self._balanced = 0
         super().__init__(urls, clock)
+
+    def balanced(self, request: ServerRequest) -> ServerResponse:
+        """Ask through a balancer, which takes the servers in turn and leaves out those that are down.
+
+        :raises NoAnswer: all are.
+        """
+        for _ in self.urls:
+            url = self.urls[self._balanced % len(self.urls)]
+            self._balanced += 1
+            if url not in self.down:
+                return self.request(url, request)
+        raise NoAnswer("balancer")
 
     def _carry(self, sender: str, to: str, items: list[Document]) -> ServerResponse | None:
         answer = super()._carry(sender, to, items)
@@ -114,6 +129,7 @@ class World:
     :ivar places: of each number, what was asked.
     :ivar changed: called after each request that may have changed something in Eureka.
     :ivar disturbed_ms: until when something was not as it should be.
+    :ivar was_silent: whether an answer was lost or late, or servers did not reach each other.
     :ivar wait_share: how much of the time that an answer is waited for passes: less than all of it where one
         loop waits for whom threads would wait for beside each other.
     """
@@ -130,6 +146,7 @@ class World:
     places: list[str] = field(default_factory=list)
     changed: Callable[[str], None] = lambda _: None
     disturbed_ms: int = 0
+    was_silent: bool = False
     wait_share: float = 1.0
     killed: Callable[[Process], None] = lambda _: None
     act: Callable[[Callable[[Any], None]], None] = lambda _: None
@@ -240,7 +257,7 @@ class World:
             answer = carry_out()
             if isinstance(happening, Fault):
                 self._after(process, happening, seconds)
-        except transport.TimedOut:
+        except (transport.TimedOut, transport.NotEnded, transport.TooLarge):
             raise KubernetesError(f"{method} {path}: no answer from the Kubernetes API") from None
         self.scheduler.sleep(WIRE_SECONDS)
         return json.loads(json.dumps(answer))
@@ -260,7 +277,7 @@ class World:
         self.cluster.clock.after(0, lambda: None if process.is_dead else self.kill(process))
 
     def happening_at(self, process: Process, what: str, *, is_dull: bool) -> Happening | None:
-        """What the plan of this sequence has happen at one place of a process: None for nothing.
+        """Return the event that this sequence has at one place of a process; None for nothing.
 
         :raises Killed: the process has ended before.
         """
@@ -274,6 +291,7 @@ class World:
             return None
         number = len(self.places)
         happening = self.faults.get(number)
+        self.was_silent |= isinstance(happening, Fault) and not happening.kills
         self.places.append("" if is_dull else what)
         if not is_dull or happening:
             named = ""
@@ -305,6 +323,13 @@ class World:
             self.disturb(self.now_ms + round(seconds * 1000))
             self.scheduler.sleep(seconds)
             raise transport.TimedOut("no answer")
+        if fault is Fault.DRIPPED:
+            self.disturb(self.now_ms + round(seconds * 1000))
+            self.scheduler.sleep(seconds)
+            raise transport.NotEnded("the answer did not end in time")
+        if fault is Fault.BLOATED:
+            self.disturb()
+            raise transport.TooLarge("more than 128 MiB")
         if fault is Fault.SLOW:
             wait = min(3.0 * self.wait_share, seconds)
             self.disturb(self.now_ms + round(wait * 1000))
@@ -323,7 +348,7 @@ class World:
 
 
 def shown(request: ServerRequest) -> str:
-    """What a request says, for a person."""
+    """Return a request in words for a person."""
     body = request.body
     if isinstance(body, dict) and "instance" in body:
         sent = body["instance"]
@@ -484,6 +509,7 @@ def owned() -> Iterator[None]:
         replace(renewals, "REST_THREADS", 2)
         replace(leadership, "POLL_SECONDS", 0.5)
         replace(windows, "RESTART_CHECK", 4.0)
+        replace(windows, "AWAY_CHECK", 4.0)
         replace(unresponsive, "TICK_SECONDS", 1.0)
         replace(windows, "RENEWAL_TICK", 1.0)
         log = logging.getLogger("eurekube_provider")
@@ -516,7 +542,7 @@ def own_defaults(module: Any, replace: Callable[[Any, str, Any], None]) -> None:
 
 
 def _of_time(default: Any) -> Any:
-    """What stands in for a function of the module ``time``; anything else as it is."""
+    """Return the replacement of a function of the module ``time``; anything else as it is."""
     for real, model in ((time.monotonic, threads.monotonic), (time.sleep, threads.sleep)):
         if default is real:
             return model

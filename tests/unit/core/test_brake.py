@@ -26,7 +26,7 @@ def judge(
     *,
     is_repacked: bool = False,
 ) -> Braked:
-    """What the brake makes of a plan that nobody has seen before."""
+    """Return the brake's judgement on a plan that nobody has seen before."""
     history = BrakeHistory(up, of_all, recent)
     return brake.judge(steps, history, seen_terminating, 0.0, 0.0, is_repacked=is_repacked)
 
@@ -149,7 +149,7 @@ def test_what_is_tried_again_counts_once() -> None:
 
 
 def test_the_window_counts_each_syncer_by_itself() -> None:
-    """What one gained makes up for no loss of another; what is tried again counts once, for a minute."""
+    """One syncer's gain makes up for no loss of another; a second try counts once, for a minute."""
     window: SlidingWindow[str, int] = SlidingWindow(60.0)
     window.note(0.0, "grew", (), range(100, 150))
     window.note(0.0, "shrank", range(5), ())

@@ -104,9 +104,25 @@ def holding(*instances: Instance) -> dict[str, Any]:
     return {"held": {"home": instances}, "neighbours": {"home": instances}}
 
 
+EARLIER = "cluster/earlier/shop/rating"
+
+
+def former(has: str, had: str, wanted: str, state: State = State.SERVED, **more: Any) -> Situation:
+    """A syncer that has these pods, and had those under a former name of its cluster."""
+    there = pods(had, owner=EARLIER)
+    return situation(has, wanted, state, former={"home": there}, beside=there, **more)
+
+
+def unclaimed(had: str, wanted: str, state: State = State.SERVED, **more: Any) -> Situation:
+    """A syncer whose pods are registered under another name of its cluster."""
+    there = pods(had, owner=EARLIER)
+    return situation("", wanted, state, unclaimed={"home": there}, beside=there, **more)
+
+
 def told(steps: RegistrySteps) -> str:
     """The steps at a registry, sorted: ``>`` given, ``<`` restored, ``+`` registered, ``~`` changed,
-    ``-`` removed, ``=`` removed since it moved, ``.`` lapses.
+    ``-`` removed, ``=`` removed since it moved, ``.`` lapses, ``x`` somebody else's that is removed, ``&``
+    taken over, ``*`` renewed though not its own by name.
     """
     signs: list[tuple[str, Iterable[Instance]]] = [
         (">", [change.instance for change in steps.handovers]),
@@ -116,6 +132,9 @@ def told(steps: RegistrySteps) -> str:
         ("-", [change.instance for change in steps.removals]),
         ("=", [change.instance for change in steps.moves]),
         (".", steps.lapses),
+        ("x", [change.instance for change in steps.evictions]),
+        ("&", [change.instance for change in steps.takeovers if change.instance.owner == OURS]),
+        ("*", steps.renewals),
     ]
     found = {f"{sign}{one.instance_id.partition('.')[0]}" for sign, those in signs for one in those}
     return " ".join(sorted(found))
@@ -150,6 +169,12 @@ TAKEN_OUT = pod("a", Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERV
 SHOWN = replace(pod("c", Status.OUT_OF_SERVICE), metadata={OWNER_KEY: OURS, LEAVING_KEY: "true"})
 SHOWN = replace(SHOWN, overridden_status=Status.OUT_OF_SERVICE)
 HELD = HeldRemovals(Problem("Braked", "held"), 100.0, "2026-01-01T00:01:00Z", 0.0, 0.0)
+
+TWICE = [replace(pod(one), instance_id=f"{one}.shop.earlier:rating:8080") for one in "ab"]
+AT_LOOPBACK = pod("a", owner=None, instance_id="self", ip_address="127.0.0.1")
+OWN_PORT = pod("a", owner=None, instance_id="self", port=Port(9090))
+DEAD = pod("d", owner=None)
+DEAD_NOTE = (Problem(ConditionType.DEAD_SELF_REGISTERED, "it is gone"),)
 
 ROWS: dict[str, Row] = {
     # A syncer that asks for something possible.
@@ -186,6 +211,30 @@ ROWS: dict[str, Row] = {
     ),
     "the application registered itself": Row(
         situation("", "a", beside=[pod("a", owner=None, instance_id="self")]), again=RECHECK_SECONDS
+    ),
+    "a pod registered itself at another port": Row(
+        situation("", "a", twins={pod("a").key: OWN_PORT}), "+a", again=RECHECK_SECONDS
+    ),
+    "a pod registered itself at loopback": Row(
+        situation("", "a", twins={pod("a").key: AT_LOOPBACK}), "+a", again=RECHECK_SECONDS
+    ),
+    "a pod registered itself beside ours": Row(
+        situation("a", "a", beside=[AT_LOOPBACK], twins={pod("a").key: AT_LOOPBACK}), again=RECHECK_SECONDS
+    ),
+    "a dead pod's own registration": Row(
+        situation("a", "a", beside=[DEAD], notes=DEAD_NOTE), again=RECHECK_SECONDS
+    ),
+    "a dead pod's own registration, to be removed": Row(
+        situation("a", "a", beside=[DEAD], removable=[DEAD], notes=DEAD_NOTE), "xd", again=RECHECK_SECONDS
+    ),
+    "a dead pod's own registration, with a policy that removes nothing": Row(
+        situation("a", "a", beside=[DEAD], removable=[DEAD], **KEEPS)
+    ),
+    "a dead pod's own registration, paused": Row(
+        situation("a", "a", State.PAUSED, beside=[DEAD], removable=[DEAD])
+    ),
+    "a dead pod's own registration, in doubt": Row(
+        situation("a", "a", State.DOUBTFUL, beside=[DEAD], removable=[DEAD])
     ),
     # The brake.
     "brake-beside-a-hand-over": Row(
@@ -224,6 +273,12 @@ ROWS: dict[str, Row] = {
         situation("abc", "", State.DOUBTFUL, terminating=ids("ab")), "-a -b"
     ),
     "in doubt, a pod that ended unseen goes": Row(situation("abc", "", State.DOUBTFUL, ended=ids("c")), "-c"),
+    "in doubt, and another application's pod has an address by now": Row(
+        situation("abc", "", State.DOUBTFUL, taken={pod("c").instance_id: "x/y"}), "-c"
+    ),
+    "in doubt, and the next pod of that name has another address": Row(
+        situation("ab", "a", State.DOUBTFUL, taken={pod("a").instance_id: "x/y"})
+    ),
     "in doubt, what is known is registered": Row(situation("a", "ab", State.DOUBTFUL), "+b"),
     "namespace-that-was-not-read": Row(
         situation("abc", "", State.DOUBTFUL, problems=UNREAD), again=RECHECK_SECONDS
@@ -242,13 +297,37 @@ ROWS: dict[str, Row] = {
     ),
     "given-up-by-a-paused-syncer": Row(situation("a", "", State.DOUBTFUL, passes={"home": "a"})),
     # Paused.
-    "paused-syncer": Row(situation("ab", "bc", State.PAUSED, terminating=ids("a")), waiting=2),
-    "paused, and scaled down": Row(situation("abc", "ab", State.PAUSED, terminating=ids("c")), waiting=1),
+    "paused-syncer": Row(
+        situation("ab", "bc", State.PAUSED, terminating=ids("a")), waiting=2, again=RECHECK_SECONDS
+    ),
+    "paused, and scaled down": Row(
+        situation("abc", "ab", State.PAUSED, terminating=ids("c")), waiting=1, again=RECHECK_SECONDS
+    ),
     "paused, scaled down, and on again": Row(situation("abc", "ab", terminating=ids("c")), "-c"),
     "paused, what Eureka forgot comes back": Row(
-        situation("b", "abc", State.PAUSED, forgotten={"home": pods("a")}), "<a", waiting=1
+        situation("b", "abc", State.PAUSED, forgotten={"home": pods("a")}),
+        "<a",
+        waiting=1,
+        again=RECHECK_SECONDS,
     ),
-    "paused, and named another Eureka": Row(situation("", "a", State.PAUSED, elsewhere="a"), waiting=2),
+    "paused, and another application's pod has an address by now": Row(
+        situation(
+            "abc", "ab", State.PAUSED, taken={pod("b").instance_id: "x/y", pod("c").instance_id: "x/z"}
+        ),
+        ".b .c",
+        waiting=1,
+        again=RECHECK_SECONDS,
+    ),
+    "paused, and an address at another Eureka is another's": Row(
+        situation("a", "a", State.PAUSED, elsewhere="b", taken={pod("b").instance_id: "x/y"}),
+        "",
+        ".b",
+        waiting=1,
+        again=RECHECK_SECONDS,
+    ),
+    "paused, and named another Eureka": Row(
+        situation("", "a", State.PAUSED, elsewhere="a"), waiting=2, again=RECHECK_SECONDS
+    ),
     # Refused.
     "refused-syncer-loses-all": Row(situation("abc", "", State.REFUSED), again=RECHECK_SECONDS),
     "terminating-of-a-refused-syncer": Row(
@@ -260,6 +339,19 @@ ROWS: dict[str, Row] = {
     "refused, and allowed again": Row(situation("abc", "abc")),
     "refused, and a pod ends while nobody watches": Row(
         situation("abc", "", State.REFUSED, ended=ids("c")), "-c", again=RECHECK_SECONDS
+    ),
+    "refused, and another application's pod has an address by now": Row(
+        situation("abc", "", State.REFUSED, taken={pod("c").instance_id: "x/y"}), "-c", again=RECHECK_SECONDS
+    ),
+    "refused, paused, and another application's pod has an address by now": Row(
+        situation("abc", "", State.REFUSED, taken={pod("c").instance_id: "x/y"}, policy=UPSERT),
+        ".c",
+        again=RECHECK_SECONDS,
+    ),
+    "refused, and others have all addresses by now": Row(
+        situation("abc", "", State.REFUSED, taken=dict.fromkeys(ids("abc"), "x/y")),
+        again=RECHECK_SECONDS,
+        holds="all 3 instances would go",
     ),
     "refused, and all pods ended unseen": Row(
         situation("abc", "", State.REFUSED, ended=ids("abc")),
@@ -301,6 +393,38 @@ ROWS: dict[str, Row] = {
         situation("", state=State.DELETED, unlisted=pods("ab"), passes={"home": "b"}), "-a"
     ),
     "a person lets a deleted syncer go": Row(situation("ab", state=State.DELETED, is_forced=True), ".a .b"),
+    # What it has under another name of its cluster.
+    "the cluster is renamed": Row(former("", "abc", "abc"), "&a &b &c"),
+    "the cluster is renamed, and a pod is new": Row(former("", "ab", "abc"), "&a &b +c"),
+    "the cluster is renamed, and a pod ended meanwhile": Row(
+        former("", "ab", "a", terminating=ids("b")), "&a &b"
+    ),
+    "the cluster is renamed in doubt": Row(former("", "ab", "a", State.DOUBTFUL), "&a &b"),
+    "the cluster of a refused syncer is renamed": Row(
+        former("", "ab", "", State.REFUSED), "&a &b", again=RECHECK_SECONDS
+    ),
+    "the cluster of a deleted syncer is renamed": Row(former("", "ab", "", State.DELETED), "&a &b"),
+    "a pod stands by two names of the cluster": Row(
+        situation("", "abc", **holding(*pods("abc"), *TWICE)), "=a =b"
+    ),
+    "one of them is not UP by the name that it is wanted by": Row(
+        situation("", desired=Desired((pod("a", Status.DOWN),)), **holding(pod("a", Status.DOWN), TWICE[0])),
+        "-a",
+    ),
+    "renamed-cluster-of-a-paused-syncer": Row(former("", "ab", "ab", State.PAUSED), "*a *b"),
+    "the cluster is renamed, and a syncer's namespace cannot be read": Row(
+        former("", "ab", "", State.UNKNOWN), "*a *b"
+    ),
+    "taken over, and the brake holds what vanished": Row(
+        former("bc", "a", "a"), "&a", holds="all 2 instances would go"
+    ),
+    "name-of-the-cluster-that-nobody-told": Row(unclaimed("abc", "ab"), "*a *b", again=RECHECK_SECONDS),
+    "another name of the cluster that nobody told, in doubt": Row(
+        unclaimed("abc", "a", State.DOUBTFUL, terminating=ids("c")), "*a *b", again=RECHECK_SECONDS
+    ),
+    "another name of the cluster, of a deleted syncer": Row(
+        unclaimed("a", "", State.DELETED), again=RECHECK_SECONDS
+    ),
     # What others want.
     "a syncer is renamed": Row(situation("abc", state=State.DELETED, passes={"home": "abc"}), ">a >b >c"),
     "a syncer is renamed, the old one first": Row(
@@ -364,7 +488,12 @@ AS_ANOTHER = {
     "a StatefulSet's pod is replaced at once, shown until it is gone": BACK,
     "a StatefulSet's pod is replaced at once after a while, shown until it is gone": BACK,
     "gone and back, unobserved": "nothing changes",
+    "all pods are replaced": "rolling update",
     "ended and replaced, unobserved": "nothing changes",
+    "pods that registered themselves are gone": "a dead pod's own registration, to be removed",
+    "the cluster is renamed, and called as before again": "the cluster is renamed",
+    "the cluster is renamed while pods are replaced": "the cluster is renamed, and a pod is new",
+    "the cluster is renamed while its syncer is": "the cluster of a deleted syncer is renamed",
     "the slice is replaced": "nothing changes",
     "the slice is replaced, unobserved": "nothing changes",
 }
@@ -427,7 +556,8 @@ class Drawn:
         wanted = {one.instance_id for one in desired.instances}
         left = {one.instance_id for those in held.values() for one in those} - wanted
         ended, forgotten = self._some(left), {name: self._wanted() for name in registries}
-        gone = left | desired.terminating
+        taken = self._some(wanted | left)
+        gone = left | desired.terminating | taken
         there = {one.key for one in registries["home"]}
         up = sum(one.status is Status.UP for those in held.values() for one in those)
         made = Situation(
@@ -442,6 +572,7 @@ class Drawn:
             neighbours=registries,
             terminating=self._some(left) | (desired.terminating & left),
             ended=ended,
+            taken=dict.fromkeys(taken, "other/pod"),
             forgotten={
                 name: [one for one in lost if one.instance_id not in gone] for name, lost in forgotten.items()
             },
@@ -544,7 +675,7 @@ def test_what_is_given_at_one_registry_comes_before_what_leaves_at_another() -> 
 def test_nothing_in_doubt_is_removed(found: Situation) -> None:
     """Unless all that is wanted is known, only what ended leaves; what is wanted stays where it may stand."""
     decision = decide(found)
-    ended = found.terminating | found.ended
+    ended = found.terminating | found.ended | found.taken.keys()
     wanted = {one.key for one in found.desired.instances}
     knows_all = RULES[found.state].leaves is Leaves.ALL and not found.is_awaited
     for name, steps in decision.at.items():
@@ -552,11 +683,15 @@ def test_nothing_in_doubt_is_removed(found: Situation) -> None:
         assert knows_all or all(one.instance_id in ended for one in leaves)
         assert RULES[found.state].leaves is not Leaves.NONE or not leaves
         assert not any((name, one.key) in found.heirs for one in leaves)
-        if name == found.home or name in found.alike:
+        if found.state is State.PAUSED:
+            assert {one.instance_id for one in leaves} <= found.taken.keys()
+            assert (*steps.removals, *steps.moves) == ()
+        elif name == found.home or name in found.alike:
             assert wanted.isdisjoint(one.key for one in leaves)
         else:
             at_home = {one.key for one in found.held.get(found.home, ())}
-            assert wanted & {one.key for one in leaves} <= at_home
+            others = {one.key for one in leaves if one.instance_id not in found.taken}
+            assert wanted & others <= at_home
         if found.policy is Policy.UPSERT_ONLY and found.state is not State.DELETED:
             assert (*steps.removals, *steps.moves) == ()
 
@@ -605,3 +740,23 @@ def test_each_instance_that_is_held_meets_one_end(found: Situation) -> None:
         removed = [change.instance.key for change in (*steps.removals, *steps.moves)]
         every: list[Key] = [*given_away, *changed, *removed, *(one.key for one in steps.lapses)]
         assert len(every) == len(set(every))
+
+
+@thorough
+@given(situations)
+def test_what_has_a_former_name_of_the_cluster_is_taken_over_and_no_more(found: Situation) -> None:
+    """An instance under a name that is no former one is not touched."""
+    theirs = {name: [one for one in there if one.owner == THEIRS] for name, there in found.neighbours.items()}
+    for there, is_former in (
+        (replace(found, former=theirs), True),
+        (replace(found, unclaimed=theirs), False),
+    ):
+        for name, steps in decide(there).at.items():
+            keys = {one.key for one in theirs.get(name, ())}
+            touched = [change for change in steps.plan.changes if change.instance.key in keys]
+            is_taken_over = is_former and RULES[found.state].takes_over
+            assert {id(one) for one in touched} == {id(one) for one in steps.takeovers}
+            assert len(touched) == (len(keys) if is_taken_over else 0)
+            assert all(one.actual is not None and one.instance.owner == OURS for one in touched)
+            assert {one.key for one in steps.renewals} <= keys
+            assert keys.isdisjoint(one.key for one in steps.lapses)

@@ -22,6 +22,7 @@ def test_defaults() -> None:
     assert drain.forgotten_after_seconds == 30 + 30 + 35 + 1
     assert drain.prestop_seconds == 30 + 30 + 35 + 1 + 17 + 7
     assert drain.min_ready_seconds == 120
+    assert drain.known_after_seconds == 102
     assert drain.grace_period_seconds() == 150
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from eurekube_provider.core import identity
 from eurekube_provider.core.errors import ConfigurationError, InvalidInstance
 from eurekube_provider.core.identity import (
+    Cluster,
     ClusterOwner,
     StackOwner,
     check_cluster_name,
@@ -21,8 +22,10 @@ from eurekube_provider.core.identity import (
     metadata_key,
     node_instance_id,
     parse_owner,
+    place_mark,
     pod_instance_id,
     service_instance_id,
+    without_cluster,
 )
 from tests.unit.strategies import names
 
@@ -53,7 +56,7 @@ def test_instance_ids_are_frozen() -> None:
     assert service_instance_id("rating", "shop", "eks", "Rating", 80) == "rating.svc.shop.eks:rating:80"
     at_node = node_instance_id("rating", "n1.dc", "shop", "eks", "Rating", 80)
     assert at_node == "rating.svc.n1.dc.shop.eks:rating:80"
-    assert endpoint_of(at_node, "eks") == ("rating.svc.n1.dc", "shop")
+    assert endpoint_of(at_node) == ("rating.svc.n1.dc", "shop")
 
 
 def test_pod_and_service_of_one_name_differ() -> None:
@@ -81,7 +84,7 @@ def test_cluster_names_that_do_not_fit(name: str) -> None:
 
 @given(names, names, names)
 def test_cluster_owner_is_read_back(cluster: str, namespace: str, syncer: str) -> None:
-    """What an owner is written as is read as the same owner."""
+    """An owner's text is read as the same owner."""
     owner = ClusterOwner(cluster, namespace, syncer)
     assert parse_owner(str(owner)) == owner
 
@@ -107,13 +110,13 @@ def test_stack_owner_is_read_back(organization: str, project: str, stack: str, p
     ],
 )
 def test_other_owners_are_none_of_ours(text: str | None) -> None:
-    """What no Eurekube wrote is nobody's."""
+    """A text that no Eurekube wrote is nobody's."""
     assert parse_owner(text) is None
 
 
 @given(st.text())
 def test_any_text_may_stand_as_an_owner(text: str) -> None:
-    """Whatever somebody wrote there is read without an error, and a match is exact."""
+    """Any text is read without an error, and a match is exact."""
     owner = parse_owner(text)
     assert owner is None or str(owner) == text
 
@@ -151,3 +154,27 @@ def test_metadata_keys_that_would_not_arrive(key: str) -> None:
     """A key that is no XML name is refused, with one that would do."""
     with pytest.raises(InvalidInstance, match=re.escape(repr(metadata_key(key)))):
         check_metadata_key(key)
+
+
+def test_an_id_is_read_whatever_the_cluster_was_called() -> None:
+    """The pod, its namespace, and what stays the same under another name."""
+    for name in ("eks", "0b2c1d3e", "east"):
+        id_ = pod_instance_id("rating-1.x", "shop", name, "RATING", 8080)
+        assert endpoint_of(id_) == ("rating-1.x", "shop")
+        assert without_cluster(id_) == "rating-1.x.shop:rating:8080"
+        assert place_mark("RATING", name) in id_
+        assert place_mark("RATING", "lab") not in id_
+    assert endpoint_of(pod_instance_id("2001:db8::7", "shop", "eks", "rating", 80)) == ("2001:db8::7", "shop")
+    assert endpoint_of("vm:rating:80") == ("", "")
+    assert place_mark("orders.eks", "eks") not in "a.shop.lab:orders.eks:80"
+
+
+def test_a_cluster_knows_its_syncers_under_other_names() -> None:
+    """By its UID alone, which each instance of a syncer has."""
+    cluster = Cluster("east", "uid-1")
+    assert cluster.is_called_otherwise("cluster/lab/shop/rating", "uid-1")
+    assert not cluster.is_called_otherwise("cluster/east/shop/rating", "uid-1")
+    assert not cluster.is_called_otherwise("cluster/lab/shop/rating", "uid-2")
+    assert not cluster.is_called_otherwise("cluster/lab/shop/rating", None)
+    assert not cluster.is_called_otherwise("stack/o/p/s/n", "uid-1")
+    assert not Cluster("east", "").is_called_otherwise("cluster/lab/shop/rating", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +13,19 @@ from hypothesis import strategies as st
 from eurekube_provider.core import mapping
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mapping import Desired, desired_instances
+from eurekube_provider.core.mapping import (
+    Desired,
+    as_what_stands,
+    desired_instances,
+    standing,
+    under_held_ids,
+)
 from eurekube_provider.core.mapping_cache import MOST_ZONES, MappingCache
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.objects import app_of
+from eurekube_provider.core.objects import MANAGED_BY_LABEL, SLICE_CONTROLLER, app_of
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.syncer import Mode, Selector, Syncer
+from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
 from tests.unit import strategies
 
 CLUSTER = Cluster("eks", "0b2c1d3e-4f5a-6789-abcd-ef0123456789")
@@ -68,12 +75,12 @@ def endpoint_slice(
 
 
 def pods(*slices: Object, services: list[Object] | None = None, **fields: Any) -> Desired:
-    """What a syncer in pod mode wants of these slices."""
+    """Return the wanted instances of a syncer in pod mode, for these slices."""
     return desired_instances(syncer(**fields), services or [service()], slices, CLUSTER)
 
 
 def whole(described: Object, *slices: Object, nodes: list[Object] | None = None, **fields: Any) -> Desired:
-    """What a syncer in service mode wants of this Service."""
+    """Return the wanted instance of a syncer in service mode, for this Service."""
     return desired_instances(syncer(Mode.SERVICE, **fields), [described], slices, CLUSTER, nodes=nodes)
 
 
@@ -117,7 +124,7 @@ def test_conditions(conditions: dict[str, bool | None], expected: dict[str, str]
 
 
 def test_terminating_ids_are_named() -> None:
-    """Who was seen on the way out is told apart from who vanished."""
+    """An endpoint that was seen terminating differs from one that vanished."""
     desired = pods(endpoint_slice(endpoint("10.0.0.1", "a", terminating=True), endpoint("10.0.0.2", "b")))
     assert desired.terminating == {"a.shop.eks:rating:8080"}
     assert statuses(desired) == {"10.0.0.2": "UP"}
@@ -175,11 +182,6 @@ def test_ipv6_addresses_are_bracketed_where_urls_are_built() -> None:
     assert instance.home_page_url == "http://[fd00::1]:8080/"
 
 
-def test_named_addresses_are_left_alone() -> None:
-    """Slices of host names (FQDN) are no pods."""
-    assert pods(endpoint_slice(endpoint("db.example.com"), family="FQDN")).instances == ()
-
-
 @pytest.mark.parametrize("target", [None, {"kind": "Node", "name": "node-1"}, {"kind": "Pod"}])
 def test_without_a_pod_the_address_names_the_instance(target: Object | None) -> None:
     """Endpoints that somebody wrote by hand have no pod: their address is part of the id."""
@@ -221,13 +223,13 @@ def test_ports_that_leave_a_doubt(ports: list[Object] | None, reason: str, words
 
 
 def test_a_problem_with_one_slice_hides_none_of_the_others() -> None:
-    """What can be mapped is mapped, and the rest is said once."""
+    """The others are mapped, and the problems are said once."""
     desired = pods(
         endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-1"),
-        endpoint_slice(endpoint("10.0.0.2", "b"), name="rating-2", ports=()),
+        endpoint_slice(endpoint("10.0.0.2", "b"), name="rating-2", ports=({"port": 80}, {"port": 90})),
     )
     assert statuses(desired) == {"10.0.0.1": "UP"}
-    assert [problem.reason for problem in desired.problems] == ["NoPort"]
+    assert [problem.reason for problem in desired.problems] == ["AmbiguousPort"]
     assert "shop/rating-2" in desired.problems[0].message
 
 
@@ -248,6 +250,346 @@ def test_services_are_selected_by_label_then_by_name() -> None:
     assert statuses(labelled) == {"10.0.0.1": "UP"}
     named = pods(*slices, services=[service("rating", app=None)])
     assert statuses(named) == {"10.0.0.2": "UP"}
+
+
+def selected_as_rating(name: str, *, app: str = "rating", publishes: bool = False, **spec: Any) -> Object:
+    """A Service of a chart that gives all its Services one label; a port ``http`` unless told otherwise."""
+    more: Object = {"publishNotReadyAddresses": True} if publishes else {}
+    return service(name, clusterIP="10.96.0.1", **{"ports": [HTTP], "selector": {"app": app}, **more, **spec})
+
+
+METRICS: Object = {"ports": [{"name": "metrics", "port": 9090}]}
+BEHIND: dict[str, tuple[list[Object], list[Object], dict[str, str] | str]] = {
+    # The Services, their slices, and what is wanted: statuses, or the reason why nobody can tell.
+    "the one called as the application": (
+        [selected_as_rating("rating"), selected_as_rating("rating-metrics", **METRICS)],
+        [endpoint_slice(endpoint("10.0.0.1", "a"), of="rating")],
+        {"10.0.0.1": "UP"},
+    ),
+    "a preview before its promotion": (
+        [selected_as_rating("rating"), selected_as_rating("rating-preview", app="green")],
+        [
+            endpoint_slice(endpoint("10.0.0.1", "blue"), of="rating"),
+            endpoint_slice(endpoint("10.0.0.2", "green"), of="rating-preview"),
+        ],
+        {"10.0.0.1": "UP"},
+    ),
+    "a preview, and none called as the application": (
+        [selected_as_rating("active"), selected_as_rating("preview", app="green")],
+        [
+            endpoint_slice(endpoint("10.0.0.1", "blue"), of="active"),
+            endpoint_slice(endpoint("10.0.0.2", "green"), of="preview"),
+        ],
+        "AmbiguousService",
+    ),
+    "once it is promoted": (
+        [selected_as_rating("active", app="green"), selected_as_rating("preview", app="green")],
+        [endpoint_slice(endpoint("10.0.0.2", "green"), of="active")],
+        {"10.0.0.2": "UP"},
+    ),
+    "another port of the same pods": (
+        [selected_as_rating("r"), selected_as_rating("r-metrics", **METRICS)],
+        [endpoint_slice(endpoint("10.0.0.1", "a"), of="r")],
+        "AmbiguousService",
+    ),
+    "a headless sibling that publishes whoever is not ready": (
+        [selected_as_rating("r"), selected_as_rating("r-headless", publishes=True)],
+        [
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=False), of="r"),
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=True), of="r-headless"),
+        ],
+        {"10.0.0.1": "DOWN"},
+    ),
+    "the headless one is called as the application": (
+        [selected_as_rating("rating", publishes=True), selected_as_rating("rating-client")],
+        [
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=True), of="rating"),
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=False), of="rating-client"),
+        ],
+        {"10.0.0.1": "DOWN"},
+    ),
+    "the headless one alone has these pods": (
+        [selected_as_rating("rating", publishes=True), selected_as_rating("rating-web", app="web")],
+        [
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=True), of="rating"),
+            endpoint_slice(endpoint("10.0.0.2", "b", ready=True), of="rating-web"),
+        ],
+        {"10.0.0.1": "UP"},
+    ),
+    "another port beside the one that callers use": (
+        [
+            selected_as_rating("r"),
+            selected_as_rating("r-headless", ports=[{**HTTP, "targetPort": 8080}, *METRICS["ports"]]),
+        ],
+        [endpoint_slice(endpoint("10.0.0.1", "a"), of="r")],
+        {"10.0.0.1": "UP"},
+    ),
+    "other selectors over the same pods": (
+        [selected_as_rating("r"), selected_as_rating("r-all", app="all")],
+        [endpoint_slice(endpoint("10.0.0.1", "a"), of=one) for one in ("r", "r-all")],
+        {"10.0.0.1": "UP"},
+    ),
+    "one without a TCP port": (
+        [selected_as_rating("r"), selected_as_rating("r-gossip", ports=[{"port": 7946, "protocol": "UDP"}])],
+        [endpoint_slice(endpoint("10.0.0.1", "a"), of="r")],
+        {"10.0.0.1": "UP"},
+    ),
+    "none has endpoints": (
+        [selected_as_rating("r"), selected_as_rating("s", app="s")],
+        [],
+        "AmbiguousService",
+    ),
+    "a name for another one": (
+        [service("rating", type="ExternalName", externalName="x.example"), selected_as_rating("rating-v1")],
+        [endpoint_slice(endpoint("10.0.0.1", "a"), of="rating-v1")],
+        {"10.0.0.1": "UP"},
+    ),
+    "names for others alone": (
+        [service(name, type="ExternalName", externalName="x.example") for name in ("rating", "rating-v1")],
+        [],
+        "ExternalName",
+    ),
+    "a name for another one, called otherwise": (
+        [service("alias", type="ExternalName", externalName="x.example"), selected_as_rating("r")],
+        [endpoint_slice(endpoint("10.0.0.1", "a"), of="r")],
+        {"10.0.0.1": "UP"},
+    ),
+}
+
+
+@pytest.mark.parametrize("described", BEHIND)
+def test_which_of_several_services_is_meant(described: str) -> None:
+    """The one called as the application, or one by its ports and pods; else nothing is wanted."""
+    services, slices, expected = BEHIND[described]
+    for order in (services, services[::-1]):
+        desired = pods(*slices, services=order)
+        found = desired.problems[0].reason if desired.problems else statuses(desired)
+        assert found == expected
+        assert not (desired.problems and desired.instances)
+        assert desired.is_in_doubt == (expected == "AmbiguousService")
+
+
+def test_several_services_are_told_apart_by_a_port_that_one_of_them_has() -> None:
+    """The port that the syncer names; and without a label app, by the application's name in lower case."""
+    services = [selected_as_rating("r"), selected_as_rating("r-metrics", **METRICS)]
+    slices = [
+        endpoint_slice(endpoint("10.0.0.1", "a"), of="r"),
+        endpoint_slice(endpoint("10.0.0.1", "a"), of="r-metrics", ports=METRICS["ports"]),
+    ]
+    (problem,) = pods(*slices, services=services).problems
+    assert "r, r-metrics" in problem.message
+    assert "call the Service that is meant rating" in problem.remedy
+    (one,) = pods(*slices, services=services, port="http").instances
+    assert one.port == Port(8080)
+    by_labels = {"selector": Selector("shop", "", {"app": "rating"}), "application": "R"}
+    (one,) = pods(*slices, services=services, **by_labels).instances
+    assert one.port == Port(8080)
+
+
+def test_where_nobody_can_tell_which_service_is_meant_a_pod_may_replace_another() -> None:
+    """One of the same Service at the same port, of which one stands; another Service's is new."""
+    services = [
+        selected_as_rating("active"),
+        selected_as_rating("preview", app="green"),
+        selected_as_rating("all", app="all"),
+        selected_as_rating("headless", app="x", publishes=True),
+    ]
+    blue = [endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b", ready=False)]
+    green, other = endpoint("10.0.0.3", "green"), endpoint("10.0.0.4", "x")
+    slices = [
+        endpoint_slice(*blue, of="active"),
+        endpoint_slice(green, of="preview"),
+        endpoint_slice(*blue, green, of="all"),
+        endpoint_slice(endpoint("10.0.0.2", "b"), other, of="headless"),
+    ]
+    desired = pods(*slices, services=services)
+    assert (desired.instances, [one.reason for one in desired.problems]) == ((), ["AmbiguousService"])
+    by_pod = {one.instance_id.partition(".")[0]: one for each in desired.undecided for one in each}
+    both = {"10.0.0.1": "UP", "10.0.0.2": "DOWN"}
+    for stands, expected in (
+        ("", {}),
+        ("a", both),
+        ("b", both),
+        ("green", {"10.0.0.3": "UP"}),
+        ("x", {"10.0.0.2": "UP", "10.0.0.4": "UP"}),
+    ):
+        found = as_what_stands(desired, [by_pod[stands]] if stands else [])
+        assert statuses(found) == expected
+        assert found.is_in_doubt
+    for id_, count in (("a.shop.former:rating:8080", 2), ("a.shop.eks:rating:9090", 0)):
+        assert len(as_what_stands(desired, [replace(by_pod["a"], instance_id=id_)]).instances) == count
+
+
+GRPC: Object = {"name": "grpc", "port": 9000}
+NAMED_WITH_A_PORT: dict[str, tuple[Object, list[Object], int | str, str]] = {
+    # The port of the Service called as the application, of its slice, of the syncer, and which is meant.
+    "the other one has it": (GRPC, [GRPC], "http", "rating-http"),
+    "the other one has its number": (GRPC, [GRPC], 8080, "rating-http"),
+    "it has it": (HTTP, [HTTP], "http", "rating"),
+    "neither has it": (GRPC, [GRPC], "web", "NoPort"),
+    "it may have the number, as no pod says": ({**GRPC, "targetPort": "web"}, [], 8080, "rating"),
+    "its pods have another number": ({**GRPC, "targetPort": "web"}, [GRPC], 8080, "rating-http"),
+}
+
+
+@pytest.mark.parametrize("described", NAMED_WITH_A_PORT)
+def test_who_is_called_as_the_application_and_lacks_the_port_is_not_meant(described: str) -> None:
+    """As long as another Service has it; where its pods alone could say so, they are waited for."""
+    declared, in_pods, port, expected = NAMED_WITH_A_PORT[described]
+    services = [selected_as_rating("rating", ports=[declared]), selected_as_rating("rating-http")]
+    slices = [endpoint_slice(endpoint("10.0.0.2", "b"), of="rating-http")]
+    if in_pods:
+        slices.append(endpoint_slice(endpoint("10.0.0.1", "a"), ports=in_pods))
+    desired = pods(*slices, services=services, port=port)
+    addresses = {"rating": ["10.0.0.1"] if in_pods else [], "rating-http": ["10.0.0.2"], "NoPort": []}
+    assert [one.ip_address for one in desired.instances] == addresses[expected]
+    assert [one.reason for one in desired.problems] == (["NoPort"] if expected == "NoPort" else [])
+
+
+def test_a_whole_service_is_one_of_those_over_the_same_pods() -> None:
+    """In mode service: the one that has an address, whatever stands in the slices of a headless one."""
+    services = [
+        {**selected_as_rating("a-headless", publishes=True), "spec": {"ports": [HTTP], "clusterIP": "None"}},
+        selected_as_rating("b", ports=[HTTP]),
+    ]
+    for one in services:
+        one["spec"]["selector"] = {"app": "rating"}
+    desired = desired_instances(
+        syncer(Mode.SERVICE), services, [endpoint_slice(endpoint("10.0.0.1", "a"), of="b")], CLUSTER
+    )
+    assert [(one.instance_id, one.status) for one in desired.instances] == [
+        ("b.svc.shop.eks:rating:8080", Status.UP)
+    ]
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_name_for_another_one_has_no_endpoints_and_no_address(mode: Mode) -> None:
+    """Nothing is wanted without a doubt, though Kubernetes left slices behind."""
+    alias = service(type="ExternalName", externalName="rating.example.com", ports=[HTTP], clusterIP="")
+    desired = desired_instances(
+        syncer(mode), [alias], [endpoint_slice(endpoint("10.0.0.1", "a", ready=True))], CLUSTER
+    )
+    assert (desired.instances, desired.is_in_doubt, desired.has_endpoints) == ((), False, False)
+    (problem,) = desired.problems
+    assert problem.reason == "ExternalName"
+    assert "rating.example.com" in problem.message
+
+
+WEB: Object = {"name": "web", "port": 3000}
+API: Object = {"name": "api", "port": 3000}
+BOTH_APPLICATIONS = [{**WEB, "port": 80, "targetPort": "web"}, {**API, "port": 81, "targetPort": "api"}]
+LACKING: dict[str, tuple[list[Object], dict[str, Any], dict[str, str], bool | str]] = {
+    # The Service's ports, what the syncer names, what is wanted, and whether something is left out.
+    "pods without the named port": ([HTTP], {}, {"10.0.0.1": "UP"}, True),
+    "two applications behind one Service": (BOTH_APPLICATIONS, {"port": "api"}, {"10.0.0.2": "UP"}, True),
+    "the port as a number": ([HTTP], {"port": 8080}, {"10.0.0.1": "UP"}, True),
+    "the Service alone has it": ([*BOTH_APPLICATIONS, {"name": "x", "port": 1}], {"port": "x"}, {}, "NoPort"),
+    "neither has it": (BOTH_APPLICATIONS, {"port": "other"}, {}, "NoPort"),
+    "the Service's own number is no port of the pods": (BOTH_APPLICATIONS, {"port": 80}, {}, "NoPort"),
+    "for https": ([HTTP, {"name": "https", "port": 443}], {"secure_port": "https"}, {}, "NoPort"),
+}
+
+
+@pytest.mark.parametrize("described", LACKING)
+def test_endpoints_without_the_port_are_not_wanted(described: str) -> None:
+    """They leave no doubt about the others, as long as another slice has it."""
+    ports, fields, expected, said = LACKING[described]
+    slices = [
+        endpoint_slice(
+            endpoint("10.0.0.1", "a"), name="s-1", ports=[WEB] if ports is BOTH_APPLICATIONS else [HTTP]
+        ),
+        endpoint_slice(endpoint("10.0.0.2", "b"), name="s-2", ports=[API] if "port" in fields else []),
+        endpoint_slice(endpoint("10.0.0.3", "c"), name="s-3", ports=[]),
+    ]
+    desired = pods(*slices, services=[service(ports=ports)], **fields)
+    assert statuses(desired) == expected
+    assert desired.is_in_doubt == bool(desired.problems) == (said == "NoPort")
+    assert {one.reason for one in desired.problems} == ({said} if said == "NoPort" else set())
+    assert bool(desired.left_out) == (said is True)
+    assert desired.has_endpoints
+
+
+def test_who_has_another_port_of_several_is_not_wanted_under_that_one() -> None:
+    """A Service with http and metrics: the slice of pods with metrics alone has one port, and it is no http.
+
+    In slices that somebody else writes the only port counts, whatever its name.
+    """
+    both = service(ports=[HTTP, {"name": "metrics", "port": 9090}])
+    one = endpoint_slice(endpoint("10.0.0.2", "b"), ports=METRICS["ports"])
+    (by_hand,) = pods(one, services=[both]).instances
+    assert by_hand.port == Port(9090)
+    one["metadata"]["labels"][MANAGED_BY_LABEL] = SLICE_CONTROLLER
+    others = pods(one, services=[both])
+    assert (others.instances, others.is_in_doubt, others.left_out) == ((), True, ())
+    (problem,) = others.problems
+    assert (problem.reason, "TCP port http" in problem.message) == ("NoPort", True)
+    assert "spec.port" in problem.remedy
+    web = endpoint_slice(endpoint("10.0.0.1", "a"), name="rating-2")
+    desired = pods(one, web, services=[both])
+    assert (statuses(desired), desired.is_in_doubt) == ({"10.0.0.1": "UP"}, False)
+    assert desired.left_out == ("1 endpoint of Service shop/rating without the TCP port http",)
+
+
+FAMILIES: dict[str, tuple[list[Object], dict[str, str], tuple[str, ...]]] = {
+    "an empty slice of the first family": (
+        [
+            endpoint_slice(name="s-6", family="IPv6", ports=[]),
+            endpoint_slice(endpoint("10.0.0.1", "a"), name="s-4"),
+        ],
+        {"10.0.0.1": "UP"},
+        (),
+    ),
+    "a pod that has the second family alone": (
+        [
+            endpoint_slice(endpoint("fd00::1", "a"), name="s-6", family="IPv6"),
+            endpoint_slice(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"), name="s-4"),
+        ],
+        {"fd00::1": "UP", "10.0.0.2": "UP"},
+        (),
+    ),
+    "not ready by the first family": (
+        [
+            endpoint_slice(endpoint("fd00::1", "a", ready=False), name="s-6", family="IPv6"),
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=True), name="s-4"),
+        ],
+        {"fd00::1": "DOWN"},
+        (),
+    ),
+    "terminating by the first family": (
+        [
+            endpoint_slice(endpoint("fd00::1", "a", terminating=True), name="s-6", family="IPv6"),
+            endpoint_slice(endpoint("10.0.0.1", "a", ready=True), name="s-4"),
+        ],
+        {},
+        (),
+    ),
+    "endpoints without a pod, of both families": (
+        [
+            endpoint_slice(endpoint("fd00::1"), name="s-6", family="IPv6"),
+            endpoint_slice(endpoint("10.0.0.1"), endpoint("10.0.0.2", "b"), name="s-4"),
+        ],
+        {"fd00::1": "UP", "10.0.0.2": "UP"},
+        ("1 endpoint without a pod at an IPv4 address",),
+    ),
+    "host names": (
+        [endpoint_slice(endpoint("db.example.com"), endpoint("vm.example.com"), family="FQDN")],
+        {},
+        ("2 endpoints with a host name in place of an address",),
+    ),
+}
+
+
+@pytest.mark.parametrize("described", FAMILIES)
+def test_each_endpoint_has_the_first_family_that_there_is_of_it(described: str) -> None:
+    """And none disappears without being told of."""
+    slices, expected, left_out = FAMILIES[described]
+    mapped = MappingCache()
+    for order in (slices, slices[::-1], slices):
+        given = (syncer(), [service(ipFamilies=["IPv6", "IPv4"])], order, CLUSTER)
+        desired = desired_instances(*given, mapped=mapped)
+        assert (statuses(desired), desired.left_out) == (expected, left_out)
+        assert desired == desired_instances(*given)
+        assert not desired.problems
 
 
 @pytest.mark.parametrize("order", [("one", "two"), ("two", "one")])
@@ -271,6 +613,10 @@ def test_no_matching_service() -> None:
     assert "app=rating" in problem.message
 
 
+FAILED: Object = {"port": 80, "protocol": "TCP", "error": "PortNotFree"}
+"""What a load balancer says of a port that it does not have."""
+
+
 @pytest.mark.parametrize(
     ("status", "spec", "expected"),
     [
@@ -282,6 +628,17 @@ def test_no_matching_service() -> None:
         ),
         ({"loadBalancer": {"ingress": [{}, {"ip": "192.0.2.2"}]}}, {}, "192.0.2.2"),
         ({"loadBalancer": {}}, {"clusterIP": "10.96.0.1"}, "10.96.0.1"),
+        (
+            {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ports": [FAILED]}, {"ip": "192.0.2.2"}]}},
+            {"type": "LoadBalancer"},
+            "192.0.2.2",
+        ),
+        (
+            {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ports": [{**FAILED, "port": 81}]}]}},
+            {"type": "LoadBalancer"},
+            "192.0.2.1",
+        ),
+        (None, {"type": "LoadBalancer", "externalIPs": ["198.51.100.1"]}, "198.51.100.1"),
         (None, {"clusterIP": "10.96.0.1"}, "10.96.0.1"),
     ],
 )
@@ -292,6 +649,47 @@ def test_the_address_of_a_whole_service(status: Object | None, spec: Object, exp
     assert instance.key == ("RATING", "rating.svc.shop.eks:rating:80")
     assert (instance.host_name, instance.ip_address) == (expected, expected)
     assert instance.owner == OWNER
+
+
+@pytest.mark.parametrize(
+    ("ingress", "words"),
+    [([], "no load balancer's address"), ([{"ip": "192.0.2.1", "ports": [FAILED]}], "port 80: PortNotFree")],
+)
+@pytest.mark.parametrize("advertise", [Advertise.AUTO, Advertise.LOAD_BALANCER])
+def test_an_address_of_a_load_balancer_is_waited_for(
+    ingress: list[Object], words: str, advertise: Advertise
+) -> None:
+    """No cluster IP stands in for it meanwhile: what is registered is kept."""
+    described = service(ports=[{"port": 80}], clusterIP="10.96.0.1", type="LoadBalancer")
+    described["status"] = {"loadBalancer": {"ingress": ingress}}
+    desired = whole(described, endpoint_slice(endpoint("10.0.0.1")), advertise=advertise)
+    assert (desired.instances, desired.is_in_doubt) == ((), True)
+    (problem,) = desired.problems
+    assert problem.reason == "NoAddress"
+    assert words in problem.message
+    assert "wait for the load balancer" in problem.remedy
+
+
+@pytest.mark.parametrize("not_ready", NotReady)
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [
+        ([endpoint("10.0.0.1", ready=True)], Status.UP),
+        ([endpoint("10.0.0.1", ready=False)], Status.DOWN),
+        ([], Status.DOWN),
+    ],
+)
+def test_what_stands_without_an_address_is_up_while_an_endpoint_is_ready(
+    endpoints: list[Object], expected: Status, not_ready: NotReady
+) -> None:
+    """DOWN as long as nothing is ready, and UP again; nothing new is registered, and nothing removed."""
+    described = service(ports=[{"port": 80}], clusterIP="10.96.0.1", type="LoadBalancer")
+    desired = whole(described, endpoint_slice(*endpoints), not_ready=not_ready)
+    assert (desired.instances, [one.reason for one in desired.problems]) == ((), ["NoAddress"])
+    ours = ("rating.svc.shop.eks:rating:80", "rating.svc.n1.shop.former:rating:80")
+    ids = (*ours, "rating-svc.shop.eks:rating:80", "rating.svc.other.eks:rating:80")
+    there = [Instance("rating", one, "10.96.0.1", "10.96.0.1", Port(80)) for one in ids]
+    assert standing(desired, there) == [replace(one, status=expected) for one in there[:2]]
 
 
 @pytest.mark.parametrize("cluster_ip", ["None", "", None], ids=["headless", "empty", "missing"])
@@ -356,7 +754,7 @@ def test_the_custom_resource_is_read() -> None:
     ],
 )
 def test_a_resource_that_an_older_crd_let_through(spec: Object | None, words: str) -> None:
-    """What the schema would have refused is a configuration error that names syncer and field."""
+    """A value that the schema refuses today is a configuration error with syncer and field."""
     document = {"metadata": {"namespace": "team", "name": "reviews"}, "spec": spec}
     with pytest.raises(ConfigurationError) as caught:
         Syncer.from_object(document)
@@ -414,8 +812,21 @@ def test_one_hand_written_endpoint_does_not_break_eurekas_list(bad: tuple[str, .
     assert found.is_in_doubt
 
 
+def test_an_address_that_two_readers_take_for_different_ones_is_not_registered() -> None:
+    """Older API servers take leading zeros; nothing is removed meanwhile, and the others stay."""
+    found = pods(endpoint_slice(endpoint("10.0.0.071"), endpoint("10.0.0.1", "good")))
+    assert statuses(found) == {"10.0.0.1": "UP"}
+    assert "some read 10.0.0.57" in found.problems[0].message
+    assert found.is_in_doubt
+    whole = service(externalIPs=["198.51.100.071"], ports=[HTTP])
+    wanted = syncer(Mode.SERVICE, advertise=Advertise.EXTERNAL_IP)
+    found = desired_instances(wanted, [whole], [endpoint_slice(endpoint("10.0.0.1"))], CLUSTER)
+    assert (found.instances, found.is_in_doubt) == ((), True)
+    assert "some read 198.51.100.57" in found.problems[0].message
+
+
 def test_labels_count_among_the_metadata() -> None:
-    """What is too much in sum is not registered, whatever it is made of; the reason says how much it is."""
+    """Metadata that are too large in sum are not registered; the reason has the size."""
     described = service()
     described["metadata"]["labels"]["size"] = "x" * 63
     fixed = {f"k{number}": "x" * 1000 for number in range(4)}
@@ -477,7 +888,7 @@ _worlds = st.lists(
 
 @given(_worlds)
 def test_what_was_mapped_before_makes_no_difference(worlds: list[Any]) -> None:
-    """Whatever changes of slices, Service and syncer, it is as if all had been mapped anew."""
+    """After any change of slices, Service and syncer the result is that of a fresh mapping."""
     mapped = MappingCache()
     slices: dict[str, Object] = {}
     for changed, version, port, fields in worlds:
@@ -554,5 +965,26 @@ def test_metadata_are_made_once_for_a_zone_while_nothing_that_they_say_changes()
     assert changed == {**before, "version": "2"}
     zones = [endpoint(f"10.0.1.{number}", f"p-{number}", f"z-{number}") for number in range(MOST_ZONES + 1)]
     assert len({one["zone"] for one in seen("2", *zones)}) == MOST_ZONES + 1
-    _, kept = mapped.of("shop/rating", (asking, CLUSTER, {"version": "2"}))
+    _, kept = mapped.of("shop/rating", (asking, CLUSTER, {"version": "2"}, None))
     assert kept == {}
+
+
+def test_an_endpoint_keeps_the_id_by_which_it_is_registered() -> None:
+    """A former name of the cluster makes no difference; of two ids the present one is wanted."""
+    endpoints = [endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"), endpoint("10.0.0.3", "c")]
+    now = pods(endpoint_slice(*endpoints))
+    a, b, c = now.instances
+
+    def earlier(one: Instance, name: str = "lab") -> Instance:
+        return replace(one, instance_id=one.instance_id.replace(f".{CLUSTER.name}:", f".{name}:"))
+
+    assert under_held_ids(now, [a, b], CLUSTER.name) is now
+    found = under_held_ids(now, [earlier(a), earlier(b), b], CLUSTER.name)
+    assert found.instances == (earlier(a), b, c)
+    leaving = replace(now, instances=(a,), terminating=frozenset({b.instance_id, c.instance_id}))
+    found = under_held_ids(leaving, [earlier(a), earlier(b, "old"), earlier(b)], CLUSTER.name)
+    assert found.instances == (earlier(a),)
+    ids = {earlier(b).instance_id, earlier(b, "old").instance_id, b.instance_id, c.instance_id}
+    assert found.terminating == ids
+    others = replace(earlier(a), application="STARS", instance_id=earlier(a).instance_id)
+    assert under_held_ids(now, [others], CLUSTER.name).instances == now.instances

@@ -1,4 +1,4 @@
-"""What an EurekaMirror asks for, and how its Services are called."""
+"""EurekaMirror: its spec, and the names of its Services."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eurekube_provider.core import mirror_addresses
+from eurekube_provider.core import address_policy
+from eurekube_provider.core.address_policy import AddressPolicy, JudgedAddress, parsed_address
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.mirror import Mirror, MirrorForm
-from eurekube_provider.core.mirror_addresses import AddressPolicy, JudgedAddress, parsed_address
 from eurekube_provider.core.mirror_names import assigned_names, mirrored_name
 from eurekube_provider.core.networks import networks_of
 
@@ -102,8 +102,8 @@ def test_no_two_applications_have_one_service(applications: set[str]) -> None:
     """Each has a name of its own, or is refused with a reason."""
     found = assigned_names("{application}", applications)
     assert len(set(found.names.values())) == len(found.names)
-    assert found.names.keys() | found.refused.keys() == applications
-    assert not found.names.keys() & found.refused.keys()
+    groups = (found.names, found.refused, found.unnameable)
+    assert sorted(application for group in groups for application in group) == sorted(applications)
 
 
 POLICY = AddressPolicy(
@@ -128,7 +128,7 @@ POLICY = AddressPolicy(
     ],
 )
 def test_the_clusters_own_addresses_are_refused_whatever_is_allowed(address: str, why: str) -> None:
-    """Whoever may register in Eureka must not steer the cluster's calls into it."""
+    """Anybody may register in Eureka, and must not steer the cluster's calls into it."""
     parsed = parsed_address(address)
     assert parsed is not None
     said = POLICY.refusal(parsed)
@@ -147,7 +147,7 @@ def test_nothing_is_allowed_by_itself() -> None:
 
 
 def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
-    """Whoever asks again, in another form or for a narrower network, has an answer of that."""
+    """Another form or a narrower network has its own judgement."""
     policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]), own=frozenset({"192.0.2.9"}))
     narrow = networks_of(["192.0.2.0/31"])
     for _ in range(2):
@@ -164,15 +164,15 @@ def test_a_judgement_is_kept_and_is_that_of_its_networks() -> None:
 
 def test_no_more_judgements_are_kept_than_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses come and go while the networks stay."""
-    monkeypatch.setattr(mirror_addresses, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(address_policy, "MOST_REMEMBERED", 2)
     judged: list[str] = []
-    parse = mirror_addresses.parsed_address
+    parse = address_policy.parsed_address
 
-    def noting(text: str) -> mirror_addresses.IpAddress | None:
+    def noting(text: str) -> address_policy.IpAddress | None:
         judged.append(text)
         return parse(text)
 
-    monkeypatch.setattr(mirror_addresses, "parsed_address", noting)
+    monkeypatch.setattr(address_policy, "parsed_address", noting)
     policy = AddressPolicy(networks_of(["192.0.2.0/24"]))
     for number in (1, 2, 1, 3, 1):
         policy.judged(f"192.0.2.{number}")

@@ -1,4 +1,4 @@
-"""What the instances of an application become, and what stays of those that vanish."""
+"""Endpoints of an application's instances, and those of instances that vanish."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, ServicePort
-from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_conditions import (
     MIRROR_REMEDIES,
     MirrorCondition,
@@ -27,9 +27,15 @@ from eurekube_provider.core.mirror_endpoints import (
     mirrored_endpoints,
     named_after,
 )
-from eurekube_provider.core.mirror_guard import guarded, vanished
+from eurekube_provider.core.mirror_guard import (
+    BRAKE_SECONDS,
+    Unlisted,
+    guarded,
+    is_too_much,
+    vanished,
+)
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.networks import ambiguity, networks_of
 from eurekube_provider.core.problem import Problem
 
 MIRROR = Mirror("shop", "legacy", application="REVIEW")
@@ -47,7 +53,7 @@ def instance(number: int = 1, address: str = "", **more: Any) -> Instance:
 def mapped(
     *instances: Instance, mirror: Mirror = MIRROR, names: Mapping[str, tuple[str, ...]] | None = None
 ) -> Mapped:
-    """What they become."""
+    """Return the endpoints."""
     return mirrored_endpoints(mirror, instances, CLUSTER, POLICY, (names or {}).get)
 
 
@@ -68,6 +74,28 @@ def test_https_is_a_port_of_its_own() -> None:
     none = mapped(instance(1), replace(instance(2), port=Port(8080, enabled=False)))
     assert [one.instance_id for one in none.endpoints] == ["vm-1"]
     assert [one.reason for one in none.problems] == [MirrorCondition.NO_PORT]
+
+
+def test_what_no_request_can_name_is_shown_and_told() -> None:
+    """It is called as others are; that its end is proved by lists alone, the condition says."""
+    odd = replace(instance(1), instance_id="a/b", unreadable="no request can name the id 'a/b'")
+    found = mapped(odd, instance(2))
+    assert [one.instance_id for one in found.endpoints] == ["a/b", "vm-2"]
+    assert [(one.reason, one.message) for one in found.problems] == [
+        (MirrorCondition.UNREADABLE, "REVIEW a/b is not safe: no request can name the id 'a/b'")
+    ]
+    assert not MirrorReport(problems=gathered(found.problems)).synced[0]
+
+
+def test_an_address_that_two_readers_take_for_different_ones_is_not_shown() -> None:
+    """A resolver would send the calls to one of them; it is told once."""
+    odd = instance(1, "192.0.2.071", unreadable=f"ipAddr '192.0.2.071' {ambiguity('192.0.2.071')}")
+    found = mapped(odd, instance(2), names={"192.0.2.071": ("192.0.2.57",)})
+    assert [one.instance_id for one in found.endpoints] == ["vm-2"]
+    assert [one.reason for one in found.problems] == [MirrorCondition.UNREADABLE]
+    assert "some read 192.0.2.57" in found.problems[0].message
+    (told,) = mapped(replace(odd, unreadable="")).problems  # as a host's name may resolve to
+    assert told.reason == MirrorCondition.ADDRESS_REFUSED
 
 
 def test_families_are_kept_apart() -> None:
@@ -119,7 +147,7 @@ def test_one_bad_instance_keeps_no_other_away() -> None:
 
 
 def test_names_become_the_addresses_that_they_resolve_to() -> None:
-    """Which are judged as any other."""
+    """The addresses are judged as any other."""
     names = {"vm-1.example.com": ("192.0.2.7", "2001:db8::7", "127.0.0.1")}
     found = mapped(instance(1, "vm-1.example.com"), names=names)
     assert [one.address for one in found.endpoints] == ["192.0.2.7", "2001:db8::7"]
@@ -127,7 +155,7 @@ def test_names_become_the_addresses_that_they_resolve_to() -> None:
 
 
 def test_two_registrations_at_one_address_are_one_endpoint() -> None:
-    """Which is ready where one of them is UP."""
+    """It is ready where one of them is UP."""
     down = instance(1, "192.0.2.1", status=Status.DOWN)
     up = instance(2, "192.0.2.1")
     (endpoint,) = mapped(down, up).endpoints
@@ -157,33 +185,36 @@ def shown(number: int, **more: Any) -> MirrorEndpoint:
 def test_what_vanishes_waits_for_its_proof() -> None:
     """And goes at once with it."""
     listed = mapped(instance(1))
-    verdict = guarded(listed, [shown(1), shown(2)], (), {}, 100.0, 300.0)
+    verdict = guarded(listed, [shown(1), shown(2)], Unlisted(), 100.0, 300.0)
     assert [one.instance_id for one in verdict.endpoints] == ["vm-1", "vm-2"]
     assert (verdict.held, verdict.expired) == ({"vm-2": 100.0}, ())
-    verdict = guarded(listed, [shown(1), shown(2)], {"vm-2"}, verdict.held, 101.0, 300.0)
+    verdict = guarded(listed, [shown(1), shown(2)], Unlisted({"vm-2"}, (), verdict.held), 101.0, 300.0)
     assert [one.instance_id for one in verdict.endpoints] == ["vm-1"]
     assert (verdict.held, verdict.expired) == ({}, ())
 
 
 def test_nothing_waits_for_ever() -> None:
     """After its time it goes, and is named."""
-    verdict = guarded(mapped(), [shown(1)], (), {"vm-1": 100.0}, 399.9, 300.0)
+    since = Unlisted(held_since={"vm-1": 100.0})
+    there, listed = [shown(1), shown(2)], mapped(instance(2))
+    verdict = guarded(listed, there, since, 399.9, 300.0)
     assert verdict.held == {"vm-1": 100.0}
-    verdict = guarded(mapped(), [shown(1)], (), {"vm-1": 100.0}, 400.0, 300.0)
-    assert (verdict.endpoints, verdict.held, verdict.expired) == ((), {}, ("vm-1",))
+    verdict = guarded(listed, there, since, 400.0, 300.0)
+    assert ([one.instance_id for one in verdict.endpoints], verdict.held) == (["vm-2"], {})
+    assert verdict.expired == ("vm-1",)
 
 
 def test_what_is_not_called_need_not_wait() -> None:
     """Nobody misses it; and what Eureka says of an instance is proof of what it says."""
-    assert guarded(mapped(), [shown(1, is_ready=False)], (), {}, 0.0, 300.0).endpoints == ()
+    assert guarded(mapped(), [shown(1, is_ready=False)], Unlisted(), 0.0, 300.0).endpoints == ()
     down = mapped(instance(1, status=Status.DOWN))
-    (endpoint,) = guarded(down, [shown(1)], (), {}, 0.0, 300.0).endpoints
+    (endpoint,) = guarded(down, [shown(1)], Unlisted(), 0.0, 300.0).endpoints
     assert not endpoint.is_ready
 
 
 def test_an_instance_that_moved_leaves_its_old_address() -> None:
     """It is listed: so what it was is over, without a wait."""
-    verdict = guarded(mapped(instance(1, "192.0.2.99")), [shown(1)], (), {}, 0.0, 300.0)
+    verdict = guarded(mapped(instance(1, "192.0.2.99")), [shown(1)], Unlisted(), 0.0, 300.0)
     assert [one.address for one in verdict.endpoints] == ["192.0.2.99"]
 
 
@@ -191,7 +222,7 @@ def test_a_name_that_cannot_be_resolved_keeps_its_addresses() -> None:
     """Those that stand in the slices: the last good answer outlives the operator. Its status is Eureka's."""
     for status in (Status.UP, Status.DOWN):
         listed = mapped(instance(1, "vm-1.example.com", status=status))
-        (endpoint,) = guarded(listed, [shown(1)], (), {}, 0.0, 300.0).endpoints
+        (endpoint,) = guarded(listed, [shown(1)], Unlisted(), 0.0, 300.0).endpoints
         assert (endpoint.address, endpoint.is_ready) == ("192.0.2.1", status is Status.UP)
 
 
@@ -204,27 +235,27 @@ def test_proof_is_asked_for_what_is_called_and_not_listed() -> None:
 _numbers = st.sets(st.integers(1, 12))
 
 
-@given(_numbers, _numbers, _numbers, st.lists(st.integers(0, 400), min_size=1, max_size=8))
+@given(_numbers, _numbers, _numbers, st.lists(st.integers(0, 1000), min_size=1, max_size=8))
 def test_nothing_is_removed_without_proof_before_its_time(
     standing: set[int], listed: set[int], gone: set[int], steps: list[int]
 ) -> None:
-    """However often it is looked at; and after its time nothing is kept."""
+    """However often it is looked at; and after its time nothing is kept, which is longer for all or most."""
     gone -= listed
     there = [shown(number) for number in sorted(standing)]
     held: Mapping[str, float] = {}
     began, now = 0.0, 0.0
     for step in steps:
         now += step
-        verdict = guarded(
-            mapped(*map(instance, listed)), there, {f"vm-{one}" for one in gone}, held, now, 300.0
-        )
+        unlisted = Unlisted({f"vm-{one}" for one in gone}, (), held)
+        verdict = guarded(mapped(*map(instance, listed)), there, unlisted, now, 300.0)
         ids = {one.instance_id for one in verdict.endpoints}
         assert ids >= {f"vm-{one}" for one in listed}
         assert not ids & {f"vm-{one}" for one in gone}
         unproved = {f"vm-{one}" for one in standing - listed - gone}
         if step == steps[0] and now == step:
             began = now
-        if now - began < 300.0:
+        is_braked = is_too_much(len(unproved), len(unproved | {f"vm-{one}" for one in listed}))
+        if now - began < (BRAKE_SECONDS if is_braked else 300.0):
             assert unproved <= ids
         else:
             assert not unproved & ids

@@ -67,7 +67,7 @@ def become(wanted: Iterable[MirrorEndpoint], standing: Slices | None = None) -> 
 
 
 def test_a_slice_says_all_that_kubernetes_reads() -> None:
-    """Who is not UP neither serves nor ends: kube-proxy would call it once all are so."""
+    """An endpoint that is not UP neither serves nor ends: kube-proxy would call it once all are so."""
     _, slices = become([endpoint(1), endpoint(2, is_ready=False)])
     (one,) = slices.values()
     assert one["addressType"] == "IPv4"
@@ -99,7 +99,7 @@ def test_hints_are_on_every_ready_endpoint_or_on_none() -> None:
 
 
 def test_names_are_counted_and_repeat_themselves() -> None:
-    """Whoever dies after a creation finds by its name that it was done."""
+    """A process that died after a creation finds by the name that it was done."""
     plan, slices = become(map(endpoint, range(250)))
     again, _ = become(map(endpoint, range(250)))
     assert [one["metadata"]["name"] for one in plan.creations] == list(slices)

@@ -1,4 +1,4 @@
-"""What an instance is: its defaults, and what it refuses to be."""
+"""Instances: defaults and refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_defaults_are_those_of_eureka_clients() -> None:
 
 
 def test_secure_vip_address_follows_the_vip_address() -> None:
-    """Whoever gives a VIP address only means it for both."""
+    """A VIP address alone counts for both."""
     assert replace(RATING, vip_address="x", secure_vip_address="").secure_vip_address == "x"
 
 

@@ -1,4 +1,4 @@
-"""What a mirror shows is registered by nothing of ours."""
+"""Objects of a mirror, which nothing of ours registers."""
 
 from __future__ import annotations
 

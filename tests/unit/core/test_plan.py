@@ -34,7 +34,7 @@ KEPT = (Status.UP, Status.OUT_OF_SERVICE)
 
 
 def registered(want: Instance, have: Instance | None) -> Instance:
-    """What a server holds after a plain register; contract tests prove each of these rules."""
+    """Return a server's instances after a plain register; contract tests prove each of these rules."""
     override = have.overridden_status if have else Status.UNKNOWN
     if want.status not in KEPT:
         status = want.status
@@ -68,7 +68,7 @@ def by_key(instances: Iterable[Instance]) -> Registry:
 
 
 def settled(want: Instance, have: Instance) -> bool:
-    """Whether the registry says what is wanted, or what a person set over it."""
+    """Return whether the registry has the wanted status, or a person's."""
     return have.status is want.status or (have.is_overridden and have.status is have.overridden_status)
 
 
@@ -121,7 +121,7 @@ def test_upsert_only_removes_nothing(desired: list[Instance], actual: list[Insta
 
 @given(strategies.desired(), strategies.registries())
 def test_an_override_stays(desired: list[Instance], actual: list[Instance]) -> None:
-    """What a person set over an instance's status is there afterwards, as long as the instance is."""
+    """A person's override of the status lasts as long as the instance."""
     after = applied(plan(desired, actual, OURS).changes, by_key(actual))
     for have in actual:
         if have.is_overridden and have.key in after and have.status is have.overridden_status:
@@ -275,7 +275,7 @@ def test_what_passes_to_another_syncer_passes_as_it_stands(is_ours: bool) -> Non
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize("over", Status)
 def test_who_else_is_there_changes_nothing_of_ours(status: Status, over: Status) -> None:
-    """What is ours alone is compared in fewer steps, and comes to the same."""
+    """A comparison of our instances alone takes fewer steps, with the same result."""
     stranger = Instance("elsewhere", "x", "10.9.9.9", "10.9.9.9", Port(80))
     ours = {"eurekube.owner": OURS}
     for marks, wanted, path in itertools.product(({}, {LEAVING_KEY: "true"}), Status, ("", "/health")):
@@ -360,14 +360,15 @@ def test_differences_name_whatever_makes_contents_differ(one: Instance, other: I
     assert differences(one, one) == []
 
 
-APART = {"application", "instance_id", "status", "data_center"} | {
+APART = {"application", "instance_id", "key", "status", "data_center"} | {
     "overridden_status",
     "last_dirty_timestamp_ms",
     "last_updated_timestamp_ms",
     "lease_ends_ms",
     "unknown_fields",
+    "unreadable",
 }
-"""What is compared on its own, or is the server's."""
+"""What is compared on its own, is the server's, or is said by who read it."""
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(Instance) if each.name not in APART])

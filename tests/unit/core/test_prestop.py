@@ -9,7 +9,8 @@ import pytest
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.errors import ConfigurationError
-from eurekube_provider.core.prestop import PreStopHook, drained_workload, serving_seconds
+from eurekube_provider.core.prestop import PreStopHook, drained_workload, serving_seconds, with_gate
+from eurekube_provider.core.syncer import GATE
 
 TUNED = Drain(client_fetch_seconds=5, load_balancer_cache_seconds=0)
 
@@ -63,6 +64,32 @@ def test_the_first_server_that_ends_counts() -> None:
     assert serving_seconds(workload(without_port, grace=150)["template"]["spec"]) == 0
 
 
+SLEEPS: dict[str, Any] = {"sleep": {"seconds": 120}}
+
+
+@pytest.mark.parametrize(
+    ("hook", "expected"),
+    [
+        (None, 120),
+        ({"sleep": {"seconds": 5}}, 120),
+        ({"exec": {"command": ["/bin/sleep", "5"]}}, 120),
+        ({"exec": {"command": ["pilot-agent", "request", "--debug-port=15020", "POST", "drain"]}}, 120),
+        ({"exec": {"command": ["sh", "-c", "curl -X POST localhost/drain"]}}, 0),
+        ({"exec": {"command": ["sh", "-c", "sleep 60; curl -X POST localhost/drain"]}}, 60),
+        ({"httpGet": {"path": "/drain", "port": 8080}}, 0),
+    ],
+)
+def test_a_native_sidecar_ends_after_the_others(hook: dict[str, Any] | None, expected: int) -> None:
+    """It gets SIGTERM when the last container has ended; but its own preStop runs at once."""
+    spec = workload(container(prestop=SLEEPS), grace=150)["template"]["spec"]
+    sidecar = container("proxy", hook, restartPolicy="Always")
+    assert serving_seconds({**spec, "initContainers": [sidecar]}) == expected
+    for other in ({**sidecar, "restartPolicy": None}, {**sidecar, "ports": []}):  # ended, or serves nobody
+        assert serving_seconds({**spec, "initContainers": [other]}) == 120
+    alone = workload(container(), grace=150)["template"]["spec"]
+    assert serving_seconds({**alone, "initContainers": [sidecar]}) == 0, "the container itself ends at once"
+
+
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 @pytest.mark.parametrize("hook", list(PreStopHook))
 def test_what_is_written_is_what_is_needed(kind: str, hook: PreStopHook) -> None:
@@ -109,6 +136,19 @@ def test_a_rollout_may_take_as_long_as_its_pods_need(
     after = drained_workload("Deployment", workload(**given), drain)
     assert after.get("progressDeadlineSeconds") == expected
     assert after["minReadySeconds"] < (expected or 600)
+
+
+def test_pods_may_wait_for_callers_instead() -> None:
+    """With the readiness gate beside the others, once, and a deadline that is longer than the wait."""
+    other = {"conditionType": "example.org/other"}
+    before = workload(container(), progressDeadlineSeconds=90)
+    before["template"]["spec"]["readinessGates"] = [other]
+    after = drained_workload("Deployment", before, Drain(), declares_gate=True)
+    assert "minReadySeconds" not in after
+    assert after["progressDeadlineSeconds"] == 102 + 600
+    assert after["template"]["spec"]["readinessGates"] == [other, {"conditionType": GATE}]
+    assert serving_seconds(after["template"]["spec"]) == 120
+    assert with_gate(after["template"]["spec"]) == after["template"]["spec"]
 
 
 def test_a_stateful_set_has_no_deadline() -> None:

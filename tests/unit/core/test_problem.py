@@ -17,7 +17,7 @@ def test_a_condition_is_read_as_it_was_written(remedy: str) -> None:
 
 
 def test_a_condition_that_lacks_something_is_read_all_the_same() -> None:
-    """Whoever wrote it."""
+    """Any author's condition is read."""
     assert Problem.of({}) == Problem.of({"reason": None, "message": None}) == Problem("", "")
 
 

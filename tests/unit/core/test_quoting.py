@@ -25,7 +25,7 @@ EVIL = "i-1\x1b[2K\reurekube drain: safe\u202e\x9b1A\u2066\x7f\u2028\x85x"
 
 
 def is_harmless(text: str) -> bool:
-    """Whether a terminal shows it, and obeys nothing in it."""
+    """Return whether a terminal shows it, and obeys nothing in it."""
     return all(line.isprintable() for line in text.split("\n"))
 
 
@@ -41,14 +41,16 @@ def test_nothing_is_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_error_of_ours_carries_them() -> None:
-    """Whoever shows it, as Pulumi does; the ends of its own lines stay."""
+    """Errors are harmless in any program that shows them, such as Pulumi; the ends of their own lines
+    stay.
+    """
     assert is_harmless(str(ConfigurationError(f"a\n{EVIL}")))
     assert str(ConfigurationError(f"a\n{EVIL}")).count("\n") == 1
 
 
 @pytest.mark.parametrize("reason", RefusalReason)
 def test_no_refusal_carries_them(reason: RefusalReason) -> None:
-    """Whoever registered there chose id, address and owner, and `kubectl` prints a condition as it stands."""
+    """Anybody chooses id, address and owner, and `kubectl` prints a condition as it stands."""
     mine = Instance("A", "i", "h", "h", Port(1), metadata={OWNER_KEY: "me"})
     theirs = replace(mine, instance_id=EVIL, host_name=EVIL, metadata={OWNER_KEY: f"x\n{EVIL}"})
     assert Refusal(reason, mine, theirs).describe().isprintable()
@@ -56,7 +58,7 @@ def test_no_refusal_carries_them(reason: RefusalReason) -> None:
 
 
 def test_no_condition_carries_them() -> None:
-    """Whatever it repeats, an answer of a server too."""
+    """A condition may repeat anything, an answer of a server too."""
     told = condition({"metadata": {}}, "Ready", Problem("Conflict", f"a {EVIL}\nb"), "now", holds=False)
     assert told["message"].isprintable()
 

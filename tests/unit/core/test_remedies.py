@@ -1,8 +1,9 @@
-"""Each condition that tells of something wrong says what mends it."""
+"""Each condition that tells of something wrong says what mends it, but for those that repeat another one."""
 
 from __future__ import annotations
 
 from eurekube_provider.core.condition_types import (
+    PROGRESS,
     ConditionType,
     MirrorReason,
     Reason,
@@ -16,18 +17,18 @@ from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 def test_nothing_wrong_is_without_a_remedy() -> None:
     """And no remedy is for what there is not."""
     names = {*map(str, ConditionType), *map(str, Reason)}
-    assert set(map(str, REMEDIES)) == names - {"Ready", "Synced", "InstancesUp"}
+    assert set(map(str, REMEDIES)) == names - {"Ready", "Synced", "InstancesUp", *PROGRESS}
 
 
 def test_nothing_wrong_with_a_mirror_is_without_a_remedy() -> None:
     """Nor is one of the two reasons that a mirror shares with syncers."""
     names = {*map(str, MirrorCondition), *map(str, MirrorReason), "UnknownEureka", "KubernetesError"}
-    fine = {"Ready", "Synced", "InSync", "EndpointsReady"}
+    fine = {"Ready", "Synced", "InSync", "EndpointsReady", *PROGRESS}
     assert set(map(str, MIRROR_REMEDIES)) == names - fine
 
 
 def test_nothing_that_keeps_a_stack_refresh_from_running_is_without_a_remedy() -> None:
-    """What passes by itself has none, nor has a run that failed: its own message says more."""
+    """A state that passes by itself has none, nor has a run that failed: its own message says more."""
     names = {*map(str, RefreshCondition), *map(str, RefreshReason)}
-    passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded"}
+    passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded", *PROGRESS}
     assert set(map(str, REFRESH_REMEDIES)) == names - passing

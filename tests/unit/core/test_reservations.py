@@ -1,4 +1,4 @@
-"""Which namespaces may be called by which names."""
+"""Names, and the namespaces that may be called by them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def written(status: dict[str, Any], spec: dict[str, Any] = SPEC) -> dict[str, An
     ],
 )
 def test_names_that_a_syncer_has_had(status: dict[str, Any], names: set[str]) -> None:
-    """What an older operator wrote counts for the application, once something of it was registered."""
+    """An older operator's names count for the application, once something of it was registered."""
     assert claimed_names(written(status)) == names
 
 

@@ -1,4 +1,4 @@
-"""What a StackRefresh asks for, and what counts as a change of the addresses."""
+"""StackRefresh: its spec, and the changes of addresses that count."""
 
 from __future__ import annotations
 

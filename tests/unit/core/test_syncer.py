@@ -1,4 +1,4 @@
-"""What each field of an EurekaSyncer makes of an instance."""
+"""Effect of each field of an EurekaSyncer on an instance."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.addresses import Address, node_addresses, service_address
 from eurekube_provider.core.brake import BrakeHistory, judge
+from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
     CLUSTER_UID_KEY,
     LEAVING_KEY,
@@ -20,12 +21,14 @@ from eurekube_provider.core.identity import (
     metadata_key,
 )
 from eurekube_provider.core.mapping import desired_instances, leaving
+from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.model import EurekaLease, Instance, Port, Status
 from eurekube_provider.core.plan import Action, plan
 from eurekube_provider.core.ports import Ports, choose_ports
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Advertise, Mode, NotReady, Selector, Syncer
 from eurekube_provider.eureka.table import Table
+from eurekube_provider.operator.watches import trim_service
 from tests.unit import strategies
 from tests.unit.core.test_mapping import (
     CLUSTER,
@@ -139,7 +142,7 @@ def test_a_selector_that_finds_nothing(selector: Selector, words: str) -> None:
     ],
 )
 def test_the_ports_that_are_chosen(ports: list[Object], port: Any, secure: Any, expected: Ports) -> None:
-    """What the syncer names wins; plain calls are off where only https is named."""
+    """The syncer's own names win; plain calls are off where only https is named."""
     assert choose_ports(ports, port, secure, "x") == expected
 
 
@@ -391,7 +394,7 @@ def test_a_node_port_without_a_ready_endpoint_is_down(traffic: str) -> None:
 
 
 def at_nodes(nodes: list[Object], most: int = 3, *, ready: bool = True) -> tuple[Instance, ...]:
-    """What a syncer wants that advertises a Service's node port."""
+    """Return the wanted instances of a syncer that advertises a Service's node port."""
     wanted = syncer(Mode.SERVICE, advertise=Advertise.NODE_PORT, nodes=most)
     slices = [endpoint_slice(endpoint("10.0.0.1", ready=ready))]
     return desired_instances(wanted, [service(ports=[HTTP])], slices, CLUSTER, nodes=nodes).instances
@@ -474,7 +477,7 @@ def test_publish_not_ready_addresses() -> None:
 
 
 def test_on_the_way_out_of_service() -> None:
-    """What terminates is put out of service once, with our mark; what a person put there stays as it is."""
+    """A terminating pod is put out of service once, with our mark; a person's status stays."""
     here = pods(endpoint_slice(endpoint("10.0.0.1", "a"), endpoint("10.0.0.2", "b"))).instances
     persons = replace(here[1], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
     going = pods(
@@ -546,3 +549,123 @@ def test_whatever_is_asked_for(
         assert instance.port.enabled or instance.secure_port.enabled
         assert instance.secure_port.enabled == (secure_port is not None)
         assert not_ready is NotReady.DOWN or instance.status is Status.UP
+
+
+MANAGEMENT: Object = {"name": "management", "port": 8081, "protocol": "TCP", "nodePort": 30081}
+MANAGED: Object = {"metadata_from_ports": {"management.port": "management"}}
+
+
+def test_a_port_becomes_metadata_and_wins_over_a_label() -> None:
+    """Of each EndpointSlice its own number; in mode service the number that is registered."""
+    described = service()
+    described["metadata"]["labels"]["management.port"] = "1"
+    slices = [
+        endpoint_slice(endpoint("10.0.0.1", "a"), name="one", ports=[HTTP, MANAGEMENT]),
+        endpoint_slice(endpoint("10.0.0.2", "b"), name="two", ports=[HTTP, {**MANAGEMENT, "port": 8082}]),
+    ]
+    desired = pods(*slices, services=[described], metadata_from_labels=("management.port",), **MANAGED)
+    found = {one.ip_address: one.metadata["management.port"] for one in desired.instances}
+    assert found == {"10.0.0.1": "8081", "10.0.0.2": "8082"}
+    assert desired.metadata_left_out == ()
+
+
+def test_another_number_of_a_port_reaches_instances_that_were_mapped() -> None:
+    """Though neither the port that callers use changed, nor the endpoint."""
+    known = MappingCache()
+
+    def found(number: int) -> str:
+        there = endpoint_slice(same, ports=[HTTP, {**MANAGEMENT, "port": number}])
+        (one,) = desired_instances(
+            replace(syncer(), **MANAGED), [service()], [there], CLUSTER, mapped=known
+        ).instances
+        return one.metadata["management.port"]
+
+    same = endpoint("10.0.0.1", "a")
+    assert [found(8081), found(8082)] == ["8081", "8082"]
+
+
+def test_a_port_that_is_not_there_leaves_its_key_out() -> None:
+    """The instance is registered all the same, and a sentence names key, port and Service."""
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a"), ports=[HTTP]),
+        health_check_path="/health",
+        health_check_port="management",
+        **MANAGED,
+    )
+    (instance,) = desired.instances
+    assert "management.port" not in instance.metadata
+    assert (instance.health_check_url, instance.secure_health_check_url) == ("", "")
+    assert (desired.is_in_doubt, desired.left_out) == (False, ())
+    assert desired.metadata_left_out == (
+        "management.port (TCP port management) of the endpoints of Service shop/rating",
+        "the health check (TCP port management) of the endpoints of Service shop/rating",
+    )
+
+
+@pytest.mark.parametrize(
+    ("port", "offered", "expected"),
+    [
+        ("management", MANAGEMENT, ("http://10.0.0.1:8081/health", "")),
+        (8081, MANAGEMENT, ("http://10.0.0.1:8081/health", "")),
+        ("management", {**MANAGEMENT, "appProtocol": "https"}, ("", "https://10.0.0.1:8081/health")),
+        ("https", MANAGEMENT, ("", "https://10.0.0.1:8443/health")),
+        (None, MANAGEMENT, ("http://10.0.0.1:8080/health", "https://10.0.0.1:8443/health")),
+    ],
+)
+def test_the_health_checks_own_port(port: Any, offered: Object, expected: tuple[str, str]) -> None:
+    """By https where the port says so, or is the secure port; at no other port beside it."""
+    instance = one(
+        [HTTP, HTTPS, offered], secure_port="https", health_check_path="/health", health_check_port=port
+    )
+    assert (instance.health_check_url, instance.secure_health_check_url) == expected
+
+
+def test_ports_of_a_whole_service() -> None:
+    """In mode service the Service's numbers count, and with node ports the node ports."""
+    described = service(ports=[HTTP, MANAGEMENT], clusterIP="10.96.0.1")
+    fields: Object = {"health_check_path": "/health", "health_check_port": "management", **MANAGED}
+    (instance,) = whole(described, **fields).instances
+    assert instance.metadata["management.port"] == "8081"
+    assert instance.health_check_url == "http://10.96.0.1:8081/health"
+    (instance,) = whole(
+        described, nodes=[node("n", InternalIP="10.64.0.1")], advertise=Advertise.NODE_PORT, **fields
+    ).instances
+    assert instance.metadata["management.port"] == "30081"
+    assert instance.health_check_url == "http://10.64.0.1:30081/health"
+
+
+def test_annotations_become_metadata_and_win_over_labels() -> None:
+    """Under the key that the syncer gives; one that Eureka's clients could not read is left out and said."""
+    described = service()
+    described["metadata"]["labels"]["team"] = "label"
+    described["metadata"]["annotations"] = {
+        "example.com/team": "stars",
+        "example.com/long": "x" * 1025,
+        "example.com/lines": "a\nb",
+        "example.com/empty": "",
+    }
+    wanted = {key: f"example.com/{key}" for key in ("team", "long", "lines", "empty", "missing")}
+    desired = pods(
+        endpoint_slice(endpoint("10.0.0.1", "a")),
+        services=[trim_service(described)],
+        metadata_from_labels=("team",),
+        metadata_from_annotations=wanted,
+    )
+    (instance,) = desired.instances
+    assert set(instance.metadata) == {"team", OWNER_KEY, CLUSTER_UID_KEY}
+    assert instance.metadata["team"] == "stars"
+    assert desired.metadata_left_out == (
+        "long of Service shop/rating, whose annotation example.com/long has more than 1024 characters",
+        "lines of Service shop/rating, whose annotation example.com/lines has the control character U+000A",
+    )
+
+
+@pytest.mark.parametrize("field", ["metadata", "metadataFromPorts", "metadataFromAnnotations"])
+@pytest.mark.parametrize(
+    ("key", "words"), [("a/b", "XML element names"), ("eurekube.owner", "are Eurekube's own")]
+)
+def test_keys_that_are_refused(field: str, key: str, words: str) -> None:
+    """Also where an older CRD let them through, with the field's name and the reason."""
+    spec = {"mode": "pod", "selector": {"app": "rating"}, field: {key: "x"}}
+    with pytest.raises(ConfigurationError, match=rf"spec\.{field}\b.*{words}"):
+        Syncer.from_object({"metadata": {"namespace": "shop", "name": "x"}, "spec": spec})

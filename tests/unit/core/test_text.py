@@ -1,4 +1,4 @@
-"""Which text an Eureka can hold."""
+"""Texts that a Eureka server can hold."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eurekube_provider.core.text import (
 
 
 def xml_reads(letter: str) -> bool:
-    """Whether a parser that knows nothing of ours takes a character reference."""
+    """Return whether a parser that knows nothing of ours accepts a character reference."""
     try:
         expat.ParserCreate().Parse(f"<a>&#{ord(letter)};</a>", True)
     except expat.ExpatError:
@@ -35,7 +35,9 @@ def test_exactly_what_xml_does_not_know_is_refused(letter: str) -> None:
     assert (text_problem(f"a{letter}b") == "") is xml_reads(letter)
 
 
-@pytest.mark.parametrize("name", ["a/b", "a\\b", "a;b", "a%b", "a\nb", ".", "..", "", "a\ufffe"])
+@pytest.mark.parametrize(
+    "name", ["a/b", "a\\b", "a;b", "a%b", "a\nb", "a\tb", "a\u2028b", ".", "..", "", "a\ufffe"]
+)
 def test_names_that_no_request_could_reach_are_refused(name: str) -> None:
     """They stand in URLs, which the server reads in its own way."""
     assert name_problem(name)
@@ -51,7 +53,7 @@ def test_names_that_servers_read_back_are_taken(name: str) -> None:
 
 @pytest.mark.parametrize(("letter", "in_a_url"), [("a", 1), (":", 3), ("\u00e4", 6), ("\U0001f600", 12)])
 def test_names_have_a_bound_as_a_url_has_them(letter: str, in_a_url: int) -> None:
-    """What is registered must get through the longest request about it."""
+    """A registration must fit into the longest request about it."""
     most = MOST_NAME_LETTERS // in_a_url
     assert name_problem(letter * most) == ""
     assert f"more than {MOST_NAME_LETTERS}" in name_problem(letter * (most + 1))

@@ -72,7 +72,7 @@ class Api:
 
     @property
     def spec(self) -> Object:
-        """What the Lease says."""
+        """Return the Lease's spec."""
         assert self.lease is not None
         found: Object = self.lease["spec"]
         return found
@@ -90,7 +90,7 @@ def candidate(api: Api, identity: str, timing: Timing = TIMING) -> Elector:
 
 
 def away(code: int | None = None) -> KubernetesError:
-    """What every request is answered with."""
+    """Return the answer to every request."""
     return KubernetesError("no answer", status_code=code)
 
 
@@ -114,7 +114,7 @@ def test_a_lease_that_nobody_can_take_is_out_of_reach(api: Api) -> None:
     api.error = away(403)
     assert not looks(other)
     api.error = away(503)
-    assert looks(other)
+    assert (looks(other), looks(candidate(api, "three"))) == (True, True)  # the third has seen no Lease
     api.error = None
     assert (looks(holder), looks(other)) == (False, False)
     assert other.holder == "one"
@@ -133,8 +133,49 @@ def test_the_first_one_takes_it(api: Api) -> None:
     assert api.spec["leaseTransitions"] == 0
 
 
+def test_what_its_holder_notes_stands_at_the_lease(api: Api) -> None:
+    """From the first write on, given what the holder before has noted."""
+
+    def noting(identity: str) -> Elector:
+        def noted(metadata: Object) -> Object:
+            known = metadata.get("annotations") or {}
+            return {
+                **metadata,
+                "annotations": {**known, "last": identity, "first": known.get("first", identity)},
+            }
+
+        return Elector(api, "ops", "leader", identity, TIMING, api.clock, noted)  # type: ignore[arg-type]
+
+    one, two = noting("one"), noting("two")
+    one.try_acquire_or_renew()
+    assert (api.lease or {})["metadata"]["annotations"] == {"last": "one", "first": "one"}
+    two.try_acquire_or_renew()
+    api.seconds += 15
+    two.try_acquire_or_renew()
+    assert (api.lease or {})["metadata"]["annotations"] == {"last": "two", "first": "one"}
+
+
+def test_who_waits_knows_whether_the_holder_lives(api: Api) -> None:
+    """It writes the Lease again; one that was paused does not, nor does one that releases it."""
+    one, two, three = (candidate(api, name) for name in ("one", "two", "three"))
+    one.try_acquire_or_renew()
+    seen = []
+    for renews in (False, False, True):
+        if renews:
+            api.seconds += 2
+            one.try_acquire_or_renew()
+        two.try_acquire_or_renew()
+        seen.append(two.is_renewed_by_another)
+    assert seen == [False, False, True]
+    three.try_acquire_or_renew()
+    one.stop()
+    three.try_acquire_or_renew()
+    assert (three.may_write(), three.is_renewed_by_another) == (True, False)
+    assert three.lease_name == "ops/leader"
+
+
 def test_a_renewal_changes_the_time_alone(api: Api) -> None:
-    """Who holds it since when stays, and so do fields that we do not know."""
+    """Holder, time of acquisition and unknown fields stay."""
     one = candidate(api, "one")
     one.try_acquire_or_renew()
     assert api.lease is not None
@@ -355,7 +396,7 @@ def test_a_lease_that_says_nothing_is_free(api: Api) -> None:
     ("before", "verb"), [("nothing", "get"), ("held", "update")], ids=["to read", "to renew"]
 )
 def test_a_missing_permission_is_named(api: Api, before: str, verb: str) -> None:
-    """What the ServiceAccount must be allowed, and where."""
+    """The sentence has the right of the ServiceAccount, and its place."""
     one = candidate(api, "one")
     if before == "held":
         one.try_acquire_or_renew()

@@ -190,7 +190,7 @@ def test_it_lists_in_pages(api: Api, copy: Copy) -> None:
 
 
 def test_it_follows_changes(api: Api, copy: Copy) -> None:
-    """What is added, modified or deleted is told with the object before and after."""
+    """An added, modified or deleted object is reported with the object before and after."""
     api.items = [thing("a")]
     new, old = thing("b", 11), thing("a", 12, spec=1)
     api.scripts = [
@@ -410,7 +410,7 @@ def test_another_error_event_lists_anew_in_the_end(api: Api, copy: Copy) -> None
 def test_an_api_with_too_much_to_do_is_not_asked_for_lists(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it answers with 429 is the watch, not its version: a list would cost it far more."""
+    """An answer 429 is about the watch, not its version: a list would cost it far more."""
     monkeypatch.setattr(module, "LONGEST_DELAY_SECONDS", 0.01)
     api.items = [thing("a")]
     api.scripts = [[(429, b'{"message": "too many requests"}')]] * 10

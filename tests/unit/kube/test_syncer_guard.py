@@ -1,4 +1,4 @@
-"""Whether an operator may go."""
+"""Permission to remove an operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import yaml
 
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, OperatorStillNeeded
 from eurekube_provider.kube.access import MIRRORS, ApiResource
-from eurekube_provider.kube.syncer_guard import GuardedOperator, reach, refuse_while_needed, uninstall_refusal
+from eurekube_provider.kube.syncer_guard import (
+    GuardedOperator,
+    reach,
+    refuse_taken_namespace,
+    refuse_while_needed,
+    uninstall_refusal,
+)
 
 OPERATOR = GuardedOperator("bridge", "uid-1", "shop.dev")
 
@@ -37,7 +43,9 @@ class FakeCluster:
         mirrors: tuple[dict[str, Any], ...] = (),
         has_mirrors: bool = True,
         is_allowed: bool = True,
+        workloads: Mapping[str, list[dict[str, Any]]] | None = None,
     ) -> None:
+        self.workloads = workloads or {}
         self.syncers, self.mirrors = syncers, mirrors
         self.has_mirrors, self.is_allowed = has_mirrors, is_allowed
         self.uid = uid
@@ -60,7 +68,7 @@ class FakeCluster:
         return self
 
     def knows(self, resource: ApiResource, timeout_seconds: float) -> bool:
-        """Whether it has a kind."""
+        """Return whether it has a kind."""
         assert timeout_seconds <= 10
         return self.has_mirrors or resource is not MIRRORS
 
@@ -77,6 +85,10 @@ class FakeCluster:
         if "gone" in path or (path.endswith(MIRRORS.plural) and not self.has_mirrors):
             raise KubernetesError("not found", status_code=404)
         yield {"items": []}
+        kind = path.rpartition("/")[2]
+        if kind in ("pods", "deployments", "statefulsets", "daemonsets"):
+            yield {"items": self.workloads.get(kind, [])}
+            return
         for each in self.mirrors if path.endswith(MIRRORS.plural) else self.syncers:
             if "/namespaces/" not in path or f"/namespaces/{each['metadata']['namespace']}/" in path:
                 yield {"items": [each]}
@@ -219,6 +231,27 @@ def test_the_way_to_the_cluster_is_the_kubernetes_providers(
         assert "hidden" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("cluster", "why"),
+    [
+        (FakeCluster(is_there=False), None),
+        (FakeCluster(), "the namespace bridge already exists: leave it to them"),
+        (FakeCluster(error=KubernetesError("no answer")), "cannot be told: no answer. Nothing was made"),
+        (FakeCluster(error=KubernetesError("no", status_code=403)), "already exists cannot be told: no."),
+        (FakeCluster(error=ConfigurationError("no kubeconfig")), "cannot be told: no kubeconfig. Nothing"),
+    ],
+    ids=["free", "there", "away", "forbidden", "no way"],
+)
+def test_a_namespace_is_made_only_where_there_is_known_to_be_none(cluster: Any, why: str | None) -> None:
+    """Pulumi's plugin may take over what is there, and removes it on destroy."""
+    operator = GuardedOperator("bridge", None, "")
+    if why is None:
+        refuse_taken_namespace(operator, "leave it to them", lambda _: cluster)
+        return
+    with pytest.raises(ConfigurationError, match=why):
+        refuse_taken_namespace(operator, "leave it to them", lambda _: cluster)
+
+
 def uninstalled(cluster: FakeCluster, *namespaces: str) -> str | None:
     """Why the operator that asks must stay."""
     return uninstall_refusal(cluster, namespaces)  # type: ignore[arg-type]
@@ -240,6 +273,35 @@ def test_who_needs_an_operator_that_would_be_uninstalled_is_named() -> None:
         " minutes, and what is deleted would wait for ever. Delete them first, while the operator runs;"
         " `helm uninstall --no-hooks` goes on all the same"
     )
+
+
+def gated(name: str, *, gate: str = "eurekube.io/callers-know", kind: str = "template") -> dict[str, Any]:
+    """A workload, or a pod, that declares a gate."""
+    spec = {"readinessGates": [{"conditionType": gate}]}
+    body = {"template": {"spec": spec}} if kind == "template" else spec
+    return {"metadata": {"namespace": "shop", "name": name}, "spec": body}
+
+
+def test_an_operator_that_pods_wait_for_stays() -> None:
+    """A template that declares the gate needs it, whether its pods are there or not; else the pods do."""
+    pods = [gated("rating-1", kind="pod")]
+    for workloads, named in (
+        ({"deployments": [gated("rating")], "pods": pods}, "Deployment shop/rating"),
+        ({"statefulsets": [gated("store")]}, "StatefulSet shop/store"),
+        ({"pods": pods}, "Pod shop/rating-1"),
+    ):
+        cluster = FakeCluster(workloads=workloads)
+        said = uninstall_refusal(cluster, (), (None,))  # type: ignore[arg-type]
+        assert said is not None
+        assert said.startswith(f"the operator is still needed by {named}, which declare the readiness gate")
+        assert "`helm uninstall --no-hooks` goes on all the same" in said
+        assert uninstalled(cluster) is None, "it serves no gates"
+    others = FakeCluster(workloads={"deployments": [gated("rating", gate="example.org/other")]})
+    assert uninstall_refusal(others, (), ("shop",)) is None  # type: ignore[arg-type]
+    away = FakeCluster(error=KubernetesError("no answer"))
+    said = uninstall_refusal(away, (), ("shop",))  # type: ignore[arg-type]
+    assert said is not None
+    assert said.startswith("nobody can tell whether the operator is still needed: no answer.")
 
 
 def test_what_an_operator_does_not_watch_does_not_keep_it() -> None:

@@ -53,6 +53,7 @@ class Told:
         settings = Settings(dict.fromkeys(eurekas, connection), pod_name="pod-1")
         access = self._access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
         queue: WorkQueue[SyncerKey] = WorkQueue()
+        self.queue = queue
         statuses = StatusWriter(access)
         self.registries = registries = {
             name: EurekaRegistry(Peers(connection), CLUSTER, "eurekube", 15.0) for name in eurekas
@@ -61,6 +62,7 @@ class Told:
         self.concerned: list[SyncerKey] = []
         self.mirrors: list[dict[str, Any]] = []
         self.may_write = True
+        self.previous_names: tuple[str, ...] = ()
 
         def concerned(key: SyncerKey) -> None:
             self.concerned.append(key)
@@ -79,6 +81,7 @@ class Told:
             publisher,
             self.drain_check,
             queue,
+            lambda: self.previous_names,
         )
         self.parts = RunningOperator(
             settings,
@@ -103,6 +106,7 @@ class Told:
             self.sources,
             self.drain_check,
             lambda: self.may_write,
+            lambda: self.previous_names,
             reads_each=reads_each,
         )
 

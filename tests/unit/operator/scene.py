@@ -98,19 +98,19 @@ class Scene:
         )
 
     def reconcile(self, key: SyncerKey = KEY, served: str = "") -> list[Change]:
-        """What a reconcile of the syncer sends, or of another one."""
+        """Return the requests of a reconcile of the syncer, or of another one."""
         self.sent.clear()
         self.result = self.reconciler.reconcile(key, served)
         return list(self.sent)
 
     @property
     def report(self) -> Report:
-        """What the last reconcile says."""
+        """Return the last reconcile's report."""
         assert self.result.report is not None
         return self.result.report
 
     def may(self, **settings: Any) -> None:
-        """What the operator's configuration says from now on."""
+        """Change the operator's configuration from now on."""
         self.reconciler = self.told.configured(replace(self.told.parts.settings, **settings))
 
     def real(self, *connections: EurekaRegistry) -> FakeEureka:
@@ -132,7 +132,7 @@ class Scene:
         return eureka
 
     def ready(self) -> tuple[bool | None, str]:
-        """What the last reconcile says of the condition Ready."""
+        """Return the last reconcile's condition Ready."""
         return self.report.is_ready, self.report.ready.reason
 
     def renewed(self, registry: EurekaRegistry | None = None) -> set[str]:

@@ -1,4 +1,4 @@
-"""What an operator remembers of endpoints that are gone: no more, however many went before."""
+"""The operator's memory of gone endpoints does not grow with their number."""
 
 from __future__ import annotations
 

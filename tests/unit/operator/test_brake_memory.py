@@ -38,7 +38,7 @@ def table(count: int) -> Table:
 def holds(
     known: BrakeMemory, steps: Plan, now: float, key: SyncerKey = KEY, owner: str = OWNER, **more: bool
 ) -> bool:
-    """Whether something of a plan is held back, of which nothing was seen terminating."""
+    """Return whether a part of a plan is held back, of which nothing was seen terminating."""
     history = known.history(key, owner, now, is_released=more.get("is_released", False))
     braked = judge(steps, history, lambda _: False, now, now)
     known.note(key, now, braked)
@@ -69,7 +69,7 @@ def test_a_person_releases_it() -> None:
 
 
 def test_all_registries_count() -> None:
-    """What an owner has elsewhere is left to callers: three of six are not all."""
+    """An owner's instances elsewhere are left to callers: three of six are not all."""
     elsewhere = table(6)
     for instance in instances(3):
         elsewhere.gone(instance.key)

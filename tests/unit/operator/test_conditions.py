@@ -1,4 +1,4 @@
-"""What Ready and Synced say of one reconcile."""
+"""The conditions Ready and Synced of one reconcile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def report(
     there: tuple[Instance, ...],
     **more: object,
 ) -> Report:
-    """What a reconcile that went to its end says."""
+    """Return the report of a reconcile that went to its end."""
     given = {"syncer": syncer, "desired": desired, "steps": steps, "outcome": outcome, **more}
     return report_of(ConditionInput(syncer.application.upper(), there, len(desired.instances), **given))  # type: ignore[arg-type]
 
@@ -47,7 +47,7 @@ def report(
 def failure_report(
     application: str, reason: str, message: str, there: tuple[Instance, ...], desired: int, drain: str = ""
 ) -> Report:
-    """What a reconcile that ended early says."""
+    """Return the report of a reconcile that ended early."""
     return report_of(ConditionInput(application, there, desired, drain, Problem(reason, message)))
 
 
@@ -73,6 +73,36 @@ def test_all_is_well() -> None:
 def test_nothing_is_desired() -> None:
     """A Service that is scaled to zero is as it should be."""
     assert said(report(SYNCER, Desired(), Plan(), DONE, ())) == (True, "Synced", True, "Synced")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "reason"), [((), "NoneUp"), (("2 endpoints with a host name",), "EndpointsLeftOut")]
+)
+def test_nothing_is_registered_though_there_are_endpoints(left_out: tuple[str, ...], reason: str) -> None:
+    """Callers find nobody, whom they are meant to find: that is not Ready."""
+    desired = Desired(left_out=left_out, has_endpoints=True)
+    one = report(SYNCER, desired, Plan(), DONE, ())
+    assert said(one) == (False, reason, True, "Synced")
+    assert [*one.problems] == [reason][: len(left_out)]
+    assert one.ready.remedy
+
+
+def test_endpoints_that_are_left_out_are_told_beside_those_that_are_registered() -> None:
+    """They keep no syncer from being synced."""
+    mine = instances(Status.UP)
+    one = report(
+        SYNCER, Desired(mine, left_out=("1 endpoint without the TCP port http",)), Plan(), DONE, mine
+    )
+    assert said(one) == (True, "Synced", True, "Synced")
+    assert "not registered: 1 endpoint without" in one.problems["EndpointsLeftOut"].text
+
+
+def test_a_name_for_another_service_is_not_ready() -> None:
+    """As where there is no Service; what leaves is told as well."""
+    mine = instances(Status.UP)
+    one = found(mine, Problem("ExternalName", "it is a name for x alone"))
+    assert said(one) == (False, "ExternalName", False, "ExternalName")
+    assert "Eureka holds 1 instance of RATING (1 UP)" in one.ready.text
 
 
 def test_none_is_up() -> None:
@@ -120,7 +150,7 @@ def test_a_problem_with_nothing_up() -> None:
 
 @pytest.mark.parametrize("kind", [RegistryUnreachable, RegistryDenied])
 def test_eureka_cannot_be_asked(kind: type[RegistryUnreachable]) -> None:
-    """What callers find is not known, whatever was there before."""
+    """The callers' view is unknown, after any state before."""
     reason = "EurekaUnreachable" if kind is RegistryUnreachable else "EurekaDenied"
     one = found(instances(Status.UP, Status.UP), read_error=kind("no answer"))
     assert said(one) == (False, reason, False, reason)
@@ -160,7 +190,7 @@ def test_a_short_lease_is_only_to_be_known() -> None:
 
 
 def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
-    """What Eureka holds is right all the same, also where it ended early; unknown is not mended."""
+    """Eureka is right all the same, also where it ended early; Unknown is no fault."""
     both = instances(Status.UP, Status.UP)
     one = report(SYNCER, Desired(both), Plan(), DONE, both, drain="too short")
     assert said(one) == (True, "Synced", True, "Synced")
@@ -177,7 +207,7 @@ def test_a_drain_that_is_too_short_is_only_to_be_known() -> None:
 
 
 def test_a_look_that_ended_early() -> None:
-    """What stands in Eureka can still be called; nothing is known to be in sync."""
+    """Instances in Eureka can still be called; nothing is known to be in sync."""
     one = failure_report("RATING", "KubernetesError", "no", instances(Status.UP), 2)
     assert said(one) == (True, "InstancesUp", False, "KubernetesError")
     assert (one.desired, one.registered) == (2, 1)

@@ -1,4 +1,4 @@
-"""Which syncers the controller has reconciled, when, and what is said meanwhile."""
+"""The controller's order of reconciles, their times, and their reports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eurekube_provider.operator.controller import WORKERS
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerResult
 from lab.waiting import wait_until
-from tests.unit.operator.parts import Told
+from tests.unit.operator.parts import CLUSTER, Told
 from tests.unit.operator.scene import KEY, READY, TERMINATING, WEB, Scene
 
 
@@ -41,17 +41,17 @@ class Running:
         self.controller.take_over()
 
     def report(self) -> Report | None:
-        """What was said last of the syncer."""
+        """Return the last report of the syncer."""
         last = self.controller.history.last.get(KEY)
         return last.report if last else None
 
     def says(self, reason: str) -> bool:
-        """Whether that is the reason of Ready now."""
+        """Return whether that is the reason of Ready now."""
         said = self.report()
         return said is not None and said.ready.reason == reason
 
     def has(self, reason: str) -> bool:
-        """Whether that is among what is wrong."""
+        """Return whether that is among the problems."""
         said = self.report()
         return said is not None and reason in said.problems
 
@@ -62,6 +62,19 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     made = Running(monkeypatch)
     yield made
     made.controller.stop()
+
+
+@pytest.mark.parametrize(
+    ("cluster", "is_ours"), [(CLUSTER.name, True), ("earlier", True), ("another", False)]
+)
+def test_what_changes_under_a_former_name_of_the_cluster_concerns_its_syncer(
+    cluster: str, *, is_ours: bool
+) -> None:
+    """It is the syncer's own, and may have come when nobody expected it any more."""
+    told = Told()
+    told.previous_names = ("earlier",)
+    told.controller.owner_changed(f"cluster/{cluster}/shop/rating")
+    assert bool(told.queue.depth) is is_ours
 
 
 def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
@@ -107,7 +120,7 @@ def _refused(scene: Scene) -> None:
 
 
 def _deleted(scene: Scene) -> None:
-    """What it has is taken out."""
+    """Its instances are removed."""
     (syncers,) = scene.told.sources.syncers.reflectors
     metadata = {**scene.syncer["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
@@ -257,7 +270,7 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
 
 
 def test_a_former_leader_says_nothing_of_its_last_reconcile(running: Running) -> None:
-    """What it last saw is over, and would stand in its metrics until it leads again."""
+    """Its last view is over, and would stand in its metrics until it leads again."""
     running.scene.endpoints(WEB, a=READY)
     running.start()
     running.controller.lead()
@@ -319,7 +332,7 @@ class Apart:
         return time.monotonic() - started
 
     def has_taken_over(self, name: str) -> bool:
-        """Whether the thread that takes an Eureka over has ended."""
+        """Return whether the thread that takes over a Eureka has ended."""
         return not any(thread.name == f"take-over-{name}" for thread in threading.enumerate())
 
     def _decide(self, key: SyncerKey, served: str) -> SyncerResult:

@@ -1,4 +1,4 @@
-"""What the operator says of the ends of the pods behind a syncer, and how little it reads for that."""
+"""The check of the ends of the pods behind a syncer, and how little it reads for that."""
 
 from __future__ import annotations
 
@@ -52,6 +52,9 @@ def of_deployment(name: str, template: str, slept: int = 0) -> Object:
     return pod(f"rating-{template}-{name}", ("ReplicaSet", f"rating-{template}"), template, slept)
 
 
+OF_RATING = {"labels": {"kubernetes.io/service-name": "rating"}}
+
+
 class World:
     """A cluster with one syncer: what is behind it, who asked for which pod, and who was told."""
 
@@ -71,7 +74,8 @@ class World:
         self.pods = {one["metadata"]["name"]: one for one in pods}
         numbers = (self._numbers.setdefault(name, len(self._numbers)) for name in self.pods)
         endpoints = [endpoint(*both) for both in zip(numbers, self.pods, strict=True)]
-        self.slices = [{"endpoints": [*endpoints, *(endpoint(100 + number) for number in range(others))]}]
+        of_others = [endpoint(100 + number) for number in range(others)]
+        self.slices = [{"metadata": OF_RATING, "endpoints": [*endpoints, *of_others]}]
 
     def get(self, path: str, query: dict[str, str]) -> Object:
         """A list of pods by their name."""
@@ -105,9 +109,9 @@ class Behind:
         return self._world.syncers.get((key[0], key[1]))
 
     def selected(self, selector: Selector) -> tuple[list[Object], list[Object]]:
-        """What is behind a selector."""
+        """Return the pods behind a selector."""
         assert selector == SYNCER.selector
-        return [], self._world.slices
+        return [{"metadata": {"namespace": "shop", "name": "rating"}}], self._world.slices
 
 
 @pytest.fixture
@@ -227,7 +231,7 @@ def test_endpoints_that_are_no_pods_say_nothing(world: World) -> None:
 
 
 def test_a_workload_that_is_scaled_to_zero_is_not_mended_by_that(world: World) -> None:
-    """What was known of it stays."""
+    """The earlier knowledge of it stays."""
     world.has(of_deployment("x", "abc"))
     world.looks()
     world.has()
@@ -265,7 +269,7 @@ def test_changes_are_looked_at_together(world: World) -> None:
 
 
 def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was known stays; others are looked at meanwhile."""
+    """The earlier knowledge stays; others are read meanwhile."""
     monkeypatch.setattr(drain_check, "RETRY_SECONDS", 0.05)
     world.has(of_deployment("x", "abc"))
     world.error = KubernetesError("forbidden", status_code=403)

@@ -78,14 +78,14 @@ def test_a_dry_cluster_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 def report(reason: str) -> Report:
-    """What a reconcile found."""
+    """Return the report of a reconcile."""
     is_well = reason == "Synced"
     said = Problem(reason, "said so")
     return Report(is_well, said, is_well, said)
 
 
 def told(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> str:
-    """What is printed of one syncer."""
+    """Return the output about one syncer."""
     ledger.print({("shop", "rating"): OWNER})
     return capsys.readouterr().out
 
@@ -133,7 +133,7 @@ def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> Non
     ],
 )
 def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is wrong with a syncer is told; what could not be carried out ends with 1 as well."""
+    """A syncer's fault is reported; an operation that failed ends with 1 as well."""
     ledger = Ledger(is_once=True, is_dry=False)
     ledger.note(("shop", "rating"), report(reason))
     assert (f"! {reason}: said so" in told(ledger, capsys)) is (reason != "Synced")

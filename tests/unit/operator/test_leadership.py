@@ -1,4 +1,4 @@
-"""What a replica begins and ends as its Lease comes and goes; and another operator that has our name."""
+"""Parts that a replica starts and ends as its Lease comes and goes; and another operator of our name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from eurekube_provider.core.errors import ConfigurationError, KubernetesError
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError, KubernetesError
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.operator.leadership import CLOCKS_DIFFER_SECONDS, DuplicateOperatorCheck, Leadership
+from eurekube_provider.operator.leadership import (
+    CLOCKS_DIFFER_SECONDS,
+    DuplicateOperatorCheck,
+    Leadership,
+    lease_elsewhere,
+)
 from lab.waiting import wait_until
 
 
@@ -22,7 +27,9 @@ class Candidate:
     def __init__(self) -> None:
         self.term = 0
         self.losses = 0
-        self.holds = self.is_out_of_reach = False
+        self.holds = self.is_out_of_reach = self.is_renewed_by_another = False
+        self.failure: KubernetesError | None = None
+        self.holder, self.lease_name = "pod-1", "ops/eurekube-leader"
         self.calls: list[str] = []
 
     def start(self) -> None:
@@ -72,7 +79,7 @@ def leadership(elector: Candidate) -> Leadership:
 
 
 def step(leadership: Leadership, elector: Candidate, duties: Duties) -> list[str]:
-    """What one look at the Lease leads to."""
+    """Return the effect of one look at the Lease."""
     duties.done.clear()
     leadership.step(elector, duties)  # type: ignore[arg-type]
     return list(duties.done)
@@ -285,3 +292,98 @@ def test_one_that_comes_later_ends_this_operator() -> None:
     access.error = None
     wait_until(stop.is_set, "the end", 10.0)
     assert "eurekube/eurekube-leader" in str(check.refusal)
+
+
+def test_work_that_is_done_once_waits_for_the_lease(leadership: Leadership, elector: Candidate) -> None:
+    """It may write once the Lease is its own, and fails where it is lost meanwhile."""
+    timer = threading.Timer(0.1, lambda: vars(elector).update(holds=True, term=1))
+    timer.start()
+    assert leadership.win(threading.Event(), 60.0)
+    assert (leadership.may_write(), elector.calls) == (True, ["start"])
+    leadership.require_lease()
+    elector.holds = False
+    with pytest.raises(EurekubeError, match=r"not all was done, since the Lease ops/eurekube-leader"):
+        leadership.require_lease()
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"is_renewed_by_another": True}, "pod-1 leads and renews the Lease ops/eurekube-leader"),
+        ({}, r"could not be taken .pod-1 holds it.*--without-lease"),
+        ({"failure": KubernetesError("no right", status_code=403)}, r"no right.*--without-lease"),
+    ],
+)
+def test_work_that_is_done_once_gives_way(
+    leadership: Leadership, elector: Candidate, state: dict[str, Any], words: str
+) -> None:
+    """A living holder of the Lease leads; nothing is written beside it."""
+    vars(elector).update(state)
+    with pytest.raises(EurekubeError, match=words):
+        leadership.win(threading.Event(), 0.0)
+    assert not leadership.may_write()
+
+
+def test_work_that_is_done_once_may_be_told_to_stop_or_have_no_election(leadership: Leadership) -> None:
+    """Without an election there is nothing to wait for."""
+    stop = threading.Event()
+    stop.set()
+    assert not leadership.win(stop, 60.0)
+    alone = Leadership(None)
+    assert alone.win(stop, 60.0)
+    alone.require_lease()
+
+
+class Listing:
+    """An API server that lists the Leases of these namespaces, or refuses to."""
+
+    def __init__(self, *namespaces: str, error: KubernetesError | None = None) -> None:
+        self._items = [{"metadata": {"namespace": one, "name": "eurekube-leader"}} for one in namespaces]
+        self._error = error
+
+    def get(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """The list."""
+        assert (path, query["fieldSelector"]) == (
+            "/apis/coordination.k8s.io/v1/leases",
+            "metadata.name=eurekube-leader",
+        )
+        if self._error:
+            raise self._error
+        return {"items": self._items}
+
+
+def test_the_lease_of_an_operator_that_runs_elsewhere_is_found() -> None:
+    """From outside, its namespace is not the one of the context."""
+
+    def found(listing: Any) -> str:
+        return lease_elsewhere(listing, "default", "eurekube-leader")
+
+    assert found(Listing()) == "default"
+    assert found(Listing("eureka-system")) == "eureka-system"
+    with pytest.raises(ConfigurationError, match="in the namespaces a, b: name the operator's"):
+        found(Listing("b", "a"))
+    with pytest.raises(ConfigurationError, match=r"--lease-namespace.*--without-lease"):
+        found(Listing(error=KubernetesError("no", status_code=403)))
+    with pytest.raises(KubernetesError):
+        found(Listing(error=KubernetesError("no answer")))
+
+
+@pytest.mark.parametrize("state", [{"holds": True, "term": 1}, {"is_renewed_by_another": True}])
+def test_who_leads_or_reads_that_another_does_is_settled(
+    leadership: Leadership, elector: Candidate, state: dict[str, Any]
+) -> None:
+    """Once; a Lease whose holder may be dead, or an API that does not answer, settles nothing."""
+    settled: list[str] = []
+    stop, duties = threading.Event(), Duties()
+    follows = (duties, stop, lambda: settled.append("settled"))
+    thread = threading.Thread(target=leadership.follow, args=follows, daemon=True)
+    thread.start()
+    wait_until(lambda: bool(elector.calls), "the start", 10.0)
+    stop.wait(0.2)
+    assert settled == []
+    vars(elector).update(state)
+    wait_until(lambda: bool(settled), "the end of waiting", 10.0)
+    stop.wait(0.2)
+    assert settled == ["settled"]
+    stop.set()
+    thread.join()

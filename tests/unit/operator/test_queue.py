@@ -20,7 +20,7 @@ def test_equal_keys_merge() -> None:
 
 
 def test_a_key_in_work_comes_once_more_afterwards() -> None:
-    """What changed while a key was worked on is looked at again, once, when the work is done."""
+    """A change during the work on a key has the key worked on once more."""
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert queue.get() == "a"
@@ -259,7 +259,7 @@ def test_what_waits_for_its_time_moves_with_its_key() -> None:
 
 
 def test_a_lane_takes_nothing_from_another_by_an_old_time() -> None:
-    """What moved waits for the workers of its own group, whatever was planned in the one before."""
+    """A moved key waits for the workers of its own group, with any time planned in the one before."""
     where = {"a": "hanging", "b": "hanging"}
     queue = moving(where)
     queue.add_after("a", 0.01)

@@ -1,4 +1,4 @@
-"""What a reconcile does with one syncer, on real parts that ask no server."""
+"""Reconciles of one syncer, on real parts that ask no server."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION, WINDOW_SECONDS
 from eurekube_provider.core.decision import HEIR_POLL_SECONDS, TOLD_WITHIN_SECONDS
 from eurekube_provider.core.errors import (
     KubernetesError,
     LeadershipLost,
     RegistryUnreachable,
 )
-from eurekube_provider.core.identity import ClusterOwner
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, ClusterOwner
+from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.objects import MANAGED_BY_LABEL, SERVICE_NAME_LABEL, SLICE_CONTROLLER
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, Syncer
@@ -65,6 +65,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 def test_what_was_seen_terminating_leaves_a_refused_syncer(refused: str, is_looked_at: bool) -> None:
     """The rest stays and is renewed, nothing is registered, and Ready says why."""
     scene = Scene()
+    scene.may(strict_names=True)
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     scene.reconcile()
     scene.edited(**REFUSED[refused])
@@ -114,6 +115,7 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
 ) -> None:
     """As it stood, where the same endpoint is still ready; what a person removed does not."""
     scene = Scene()
+    scene.may(strict_names=True)
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
     scene.reconcile()
     registry = scene.told.registry
@@ -158,7 +160,7 @@ def test_a_persons_status_comes_back_with_the_pod_that_it_was_set_over(
 
 
 def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who is let in registers what it wants; what it does not is put back for it at no later time."""
+    """The admitted syncer registers its wishes; the rest is put back at no later time."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
@@ -201,6 +203,78 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
     assert asked == ([("/api/v1/namespaces/shop/pods", "metadata.name=b")] if may_go else [])
     scene.endpoints(WEB, c=READY)
     assert scene.reconcile() == [], "none of its siblings says that the slices are whole"
+
+
+def others_pod(scene: Scene, address: str, name: str = "orders-1") -> None:
+    """A pod of another Service, in another namespace, is ready at this address."""
+    (slices,) = scene.told.sources.slices.reflectors
+    labels = {SERVICE_NAME_LABEL: "orders"}
+    endpoint = {"addresses": [address], "conditions": READY, "targetRef": {"kind": "Pod", "name": name}}
+    metadata = {"namespace": "other", "name": f"{name}-x", "labels": labels}
+    slices.take("MODIFIED", {"metadata": metadata, "ports": WEB, "endpoints": [endpoint]})
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_proven"),
+    [
+        ({"status": {"podIP": "10.0.0.2"}}, True),
+        ({"status": {"podIPs": [{"ip": "fd00::2"}, {"ip": "10.0.0.2"}]}}, True),
+        ({"status": {"podIP": "10.0.0.2"}, "spec": {"hostNetwork": True}}, False),
+        ({"status": {"podIP": "10.0.0.3"}}, False),
+        ({"status": {"podIP": "10.0.0.2"}, "metadata": {"deletionTimestamp": "x"}}, False),
+        (None, False),
+    ],
+    ids=["its own address", "its second address", "its node's", "another", "on its way out", "no answer"],
+)
+@pytest.mark.parametrize(
+    ("keeps", "how"), [("NotAllowed", "removed"), ("paused", "lapses"), ("paused, and refused", "lapses")]
+)
+def test_an_address_that_another_applications_pod_has_by_now(
+    keeps: str, how: str, pod: dict[str, Any] | None, is_proven: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refused syncer removes it, whatever siblings there are; a paused one lets it lapse, and reports
+    it.
+    """
+
+    def get(_: object, _path: str, query: dict[str, str]) -> dict[str, Any]:
+        if query["fieldSelector"] == "metadata.name=b":
+            return {"items": [{"metadata": {"name": "b"}}]}
+        assert query["fieldSelector"] == "metadata.name=orders-1"
+        if pod is None:
+            raise KubernetesError("no answer")
+        return {"items": [{"metadata": {"name": "orders-1"}, **pod}]}
+
+    monkeypatch.setattr(KubeAccess, "get", get)
+    scene = Scene()
+    scene.may(strict_names=True)
+    scene.serves(a=READY, b=READY)
+    scene.edited(**KEEPS[keeps])
+    scene.endpoints(WEB, a=READY)  # b was killed while nobody looked
+    others_pod(scene, "10.0.0.2")
+    sent = [(one.action, one.instance.instance_id[0]) for one in scene.reconcile()]
+    assert sent == ([(Action.DEREGISTER, "b")] if is_proven and how == "removed" else [])
+    assert scene.renewed() == ({"a"} if is_proven else {"a", "b"})
+    if keeps == "paused":
+        told = "b.shop.lab:rating:8080, whose address the pod other/orders-1 has by now"
+        assert (told in scene.report.problems["Paused"].text) is is_proven
+    assert scene.reconcile() == []
+
+
+def test_the_next_pod_of_that_name_keeps_no_address_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A StatefulSet's pod came back at another address: what stands leads to somebody else."""
+    there = {"items": [{"metadata": {"name": "orders-1"}, "status": {"podIP": "10.0.0.1"}}]}
+    monkeypatch.setattr(KubeAccess, "get", lambda *_: there)
+    scene = Scene()
+    scene.serves(a=READY)
+    scene.edited(paused=True)
+    scene.endpoints(WEB, z=TERMINATING, a=READY)  # at 10.0.0.2
+    others_pod(scene, "10.0.0.1")
+    scene.reconcile()
+    assert scene.renewed() == set()
+    scene.edited(paused=False)
+    assert [(one.action, one.instance.ip_address) for one in scene.reconcile()] == [
+        (Action.UPDATE, "10.0.0.2")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -317,7 +391,7 @@ def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the other one wants is never taken out: it passes as it stands, a person's status included."""
+    """The other one's wish is never taken out: it passes as it stands, a person's status included."""
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     scene.reconcile()
@@ -557,7 +631,7 @@ def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest
 
 
 def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
-    """What was written a moment ago may not be told to the other one yet, and who is silent says nothing."""
+    """A recent write may not be at the other server yet, and a silent one proves nothing."""
     scene = Scene()
     scene.serves(a=READY)
     registry, elsewhere = scene.told.registry, scene.elsewhere
@@ -654,12 +728,100 @@ def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPat
     api.end()
 
 
+def test_a_service_that_lost_its_address_is_down_while_nothing_is_ready() -> None:
+    """It stands at its cluster IP, and waits for a load balancer: nobody may call what is not ready."""
+    scene = Scene(mode="service")
+    (services,) = scene.told.sources.services.reflectors
+    service = {"metadata": {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}}
+    spec = {"clusterIP": "10.96.0.9", "ports": WEB}
+    services.take("MODIFIED", {**service, "spec": spec})
+    scene.serves(a=READY)
+    services.take("MODIFIED", {**service, "spec": {**spec, "type": "LoadBalancer"}})
+    assert scene.reconcile() == []
+    for pods, status in (({"a": {"ready": False}}, Status.DOWN), ({}, None), ({"b": READY}, Status.UP)):
+        scene.endpoints(WEB, **pods)
+        steps = [(one.action, one.instance.status, one.instance.ip_address) for one in scene.reconcile()]
+        assert steps == ([(Action.UPDATE, status, "10.96.0.9")] if status else [])
+        assert scene.report.ready.reason == ("InstancesUp" if status is Status.UP else "NoAddress")
+
+
+def test_what_another_service_of_the_selection_has_leaves_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An earlier version registered it, too: half of the application must not be gone at once.
+
+    Where as many pods come as go, the Services were told to change places, and that goes at once.
+    """
+    scene = Scene()
+    (services,) = scene.told.sources.services.reflectors
+    (slices,) = scene.told.sources.slices.reflectors
+    scene.serves(a=READY, b=READY, c=READY, d=READY)
+
+    def canary(**pods: str) -> None:
+        metadata = {"namespace": "shop", "name": "rating-canary", "labels": {"app": "rating"}}
+        services.take("MODIFIED", {"metadata": metadata, "spec": {"selector": {"track": "canary"}}})
+        endpoints = [
+            {"addresses": [address], "conditions": READY, "targetRef": {"kind": "Pod", "name": pod}}
+            for pod, address in pods.items()
+        ]
+        labels = {"kubernetes.io/service-name": "rating-canary"}
+        of_slice = {"namespace": "shop", "name": "rating-canary-1", "labels": labels}
+        found = {"metadata": of_slice, "addressType": "IPv4", "ports": WEB, "endpoints": endpoints}
+        slices.take("MODIFIED", found)
+
+    start = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: start + WINDOW_SECONDS + 1)
+    canary(c="10.0.0.3", d="10.0.0.4")
+    scene.endpoints(WEB, a=READY, b=READY)
+    assert scene.reconcile() == []
+    assert "2 of 4 instances" in str(scene.report.problems["Braked"])
+    assert len(scene.renewed()) == 4
+    monkeypatch.setattr(time, "monotonic", lambda: start + WINDOW_SECONDS + HOLD_SECONDS + 2)
+    assert {one.instance.instance_id[0] for one in scene.reconcile()} == {"c", "d"}
+    canary(a="10.0.0.1", b="10.0.0.2")
+    scene.endpoints(WEB, e=READY, f=READY)
+    assert len(scene.reconcile()) == 4
+
+
+def test_a_rolling_update_where_nobody_can_tell_which_service_is_meant() -> None:
+    """Each new pod replaces one of the same Service and port; nothing of the other Service is registered."""
+    scene = Scene()
+    (services,) = scene.told.sources.services.reflectors
+    (slices,) = scene.told.sources.slices.reflectors
+    service = {"metadata": {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}, "spec": {}}
+    scene.serves(a=READY)
+    services.take("DELETED", service)
+    active: dict[str, Any] = {}
+    for name, address in (("active", "10.0.0.1"), ("preview", "10.0.1.1")):
+        metadata: dict[str, Any] = {"namespace": "shop", "name": name, "labels": {"app": "rating"}}
+        services.take("MODIFIED", {"metadata": metadata, "spec": {"ports": WEB, "selector": {"of": name}}})
+        metadata = {"namespace": "shop", "name": name, "labels": {SERVICE_NAME_LABEL: name}}
+        target = {"kind": "Pod", "name": "a" if name == "active" else "green"}
+        one = {"addresses": [address], "conditions": READY, "targetRef": target}
+        found = {"metadata": metadata, "addressType": "IPv4", "ports": WEB, "endpoints": [one]}
+        slices.take("MODIFIED", found)
+        if name == "active":
+            active = found
+    scene.endpoints(WEB)
+    assert scene.reconcile() == []
+    assert "AmbiguousService" in scene.report.problems
+    ends = {**active["endpoints"][0], "conditions": TERMINATING}
+    comes = {"addresses": ["10.0.0.2"], "conditions": READY, "targetRef": {"kind": "Pod", "name": "b"}}
+    slices.take("MODIFIED", {**active, "endpoints": [active["endpoints"][0], comes]})
+    assert [(one.action, one.instance.ip_address) for one in scene.reconcile()] == [
+        (Action.REGISTER, "10.0.0.2")
+    ]
+    slices.take("MODIFIED", {**active, "endpoints": [ends, comes]})
+    assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
+    assert scene.renewed() == {"b"}
+
+
 OTHERS = ("other", "rating")
 """A syncer of another namespace that publishes the same name."""
 
 
 def others(scene: Scene) -> list[Instance]:
-    """What it has in Eureka, at an address of its own."""
+    """Return its instances in Eureka, each at an address of its own."""
     theirs = [
         replace(one, ip_address="10.1.0.1") for one in scene.told.instances(OTHERS, 1, registered=False)
     ]
@@ -710,7 +872,7 @@ def test_namespaces_that_share_a_name_already_go_on(status: dict[str, Any]) -> N
 
 
 def test_who_is_called_by_a_name_may_register_more() -> None:
-    """What stands in Eureka counts, whatever the status says."""
+    """Instances in Eureka count, with any status."""
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
@@ -813,7 +975,7 @@ class Deletion:
 
 
 def test_a_deleted_syncer_waits_for_as_long_as_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it registered is still to be taken out; then a namespace waits no longer for an Eureka."""
+    """Its instances are still to be removed; after that a namespace waits for no Eureka."""
     deletion = Deletion(monkeypatch)
     deletion.reconcile(0)
     assert deletion.scene.result.again_seconds == 600.0
@@ -923,7 +1085,7 @@ def test_who_may_not_write_begins_nothing() -> None:
 def test_nothing_is_changed_before_the_registry_was_read(
     is_deleted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What stands there is not known: nothing is registered, and no deleted syncer let go as clean."""
+    """The registry's content is unknown: nothing is registered, and no deleted syncer let go as clean."""
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     if is_deleted:
@@ -1012,9 +1174,79 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
     ],
 )
 def test_what_a_syncer_may_not_publish(spec: dict[str, Any], flag: str) -> None:
-    """Another name than its Service's, or another namespace's Services, unless the configuration lets it."""
+    """Another namespace's Services, or in strict settings another name than its Service's, without leave."""
     scene = Scene(**spec)
+    scene.may(strict_names=True)
     scene.endpoints(WEB, a=READY)
     assert scene.reconcile() == []
     assert scene.report.synced.reason == "NotAllowed"
     assert flag in scene.report.problems["NotAllowed"].text
+
+
+def under(scene: Scene, name: str, *pods: str, uid: str = CLUSTER.uid) -> None:
+    """Return the syncer's instances under another cluster name, which nobody renews yet."""
+    for number, pod in enumerate(pods, 1):
+        address, owner = f"10.0.0.{number}", str(ClusterOwner(name, *KEY))
+        metadata = {OWNER_KEY: owner, CLUSTER_UID_KEY: uid}
+        id_ = f"{pod}.shop.{name}:rating:8080"
+        made = Instance("rating", id_, address, address, Port(8080), metadata=metadata, vip_address="rating")
+        scene.told.registry.table.registered(made)
+
+
+def held_by(scene: Scene, name: str) -> set[str]:
+    """The ids of what the syncer has under a name of the cluster."""
+    return {one.instance_id for one in scene.told.registry.known(owner=str(ClusterOwner(name, *KEY)))}
+
+
+def test_what_a_former_name_of_the_cluster_owned_is_taken_over_under_its_id() -> None:
+    """It is renewed as its own, the next pods have the new name, and what ends leaves."""
+    scene = Scene()
+    scene.told.previous_names = ("earlier",)
+    scene.endpoints(WEB, a=READY, b=READY, c=READY)
+    under(scene, "earlier", "a", "b")
+    assert {(one.action, one.instance.instance_id, one.adopts) for one in scene.reconcile()} == {
+        (Action.REGISTER, "c.shop.lab:rating:8080", False),
+        (Action.UPDATE, "a.shop.earlier:rating:8080", True),
+        (Action.UPDATE, "b.shop.earlier:rating:8080", True),
+    }
+    assert scene.result.concerned == {KEY}
+    ids = {"a.shop.earlier:rating:8080", "b.shop.earlier:rating:8080", "c.shop.lab:rating:8080"}
+    assert held_by(scene, CLUSTER.name) == ids
+    assert {one.action for one in scene.reconcile()} <= {Action.UPDATE}  # whatever else differs
+    assert scene.reconcile() == []
+    assert held_by(scene, CLUSTER.name) == ids
+    assert scene.renewed() == {"a", "b", "c"}
+    assert scene.report.is_synced
+    scene.endpoints(WEB, a=TERMINATING, b=READY, c=READY)
+    (left,) = scene.reconcile()
+    assert (left.action, left.instance.instance_id) == (Action.DEREGISTER, "a.shop.earlier:rating:8080")
+    scene.told.previous_names = ()  # whatever a later process remembers
+    assert scene.reconcile() == []
+
+
+def test_what_a_paused_syncer_has_under_a_former_name_counts() -> None:
+    """It takes nothing over, and callers find its instances."""
+    scene = Scene()
+    scene.told.previous_names = ("earlier",)
+    scene.endpoints(WEB, a=READY, b=READY)
+    under(scene, "earlier", "a", "b")
+    scene.edited(paused=True)
+    assert scene.reconcile() == []
+    assert (scene.report.is_ready, scene.report.registered) == (True, 2)
+
+
+def test_what_another_name_of_the_cluster_owns_is_renewed_and_said() -> None:
+    """Nobody said that it is a former one: nothing is changed, and the remedy names the setting."""
+    scene = Scene()
+    scene.endpoints(WEB, a=READY, c=READY)
+    under(scene, "earlier", "a", "b")
+    under(scene, "foreign", "d", uid="uid-2")
+    assert [one.instance.instance_id for one in scene.reconcile()] == []
+    assert scene.renewed() == {"a"}
+    problem = scene.report.problems["Conflict"]
+    assert "2 instances of this syncer under another name of this cluster, earlier" in problem.message
+    assert "--previous-cluster-name earlier" in problem.remedy
+    assert (scene.report.refused, scene.report.is_synced) == (2, False)
+    scene.endpoints(WEB, a=TERMINATING, c=READY)
+    scene.reconcile()
+    assert scene.renewed() == set()

@@ -31,7 +31,9 @@ PARTS = (
 
 
 def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What each part was told since the operator was told to stop, e.g. ``Leadership.release``."""
+    """Return the calls that each part got since the stop, e.g. ``Leadership.release``.
+    ``Leadership.release``.
+    """
     parts, stop = Mock(), threading.Event()
     for name in PARTS:
         made = getattr(parts, name)
@@ -74,7 +76,7 @@ def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
     sources: Any = SimpleNamespace(is_synced=False, is_settled=False, failures={}, unread_namespaces=dict)
 
     def waits() -> bool:
-        """Whether it is waited until it is told to stop."""
+        """Return whether it waits for the stop."""
         stop = threading.Event()
         threading.Timer(0.1, stop.set).start()
         return not module.wait_until_read(sources, {"default": registry}, stop, float("inf"))

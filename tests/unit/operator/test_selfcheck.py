@@ -16,13 +16,14 @@ from eurekube_provider.core.errors import (
     RegistryRejected,
     RegistryUnreachable,
 )
+from eurekube_provider.core.model import Instance
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.batch import ItemResponse
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.eureka.protocol.server_status import ServerStatus
 from eurekube_provider.kube.access import KubeAccess
-from eurekube_provider.kube.rights import CLUSTER, WORK, election, pulumi_stack
+from eurekube_provider.kube.rights import CLUSTER, GATE_WORK, WORK, election, pulumi_stack
 from eurekube_provider.operator import selfcheck
 from eurekube_provider.operator.selfcheck import (
     CONSEQUENCES,
@@ -155,9 +156,18 @@ def test_the_right_to_tell_clusters_apart() -> None:
 
 
 def test_every_right_has_its_consequence() -> None:
-    """Whoever adds a right says what does not work without it."""
-    rules = (*WORK, *CLUSTER, *election("lease"), pulumi_stack("shop"))
+    """Each right has a sentence about the features that need it."""
+    rules = (*WORK, *GATE_WORK, *CLUSTER, *election("lease"), pulumi_stack("shop"))
     assert {resource for rule in rules for resource in rule.resources} == set(CONSEQUENCES)
+
+
+def test_the_rights_for_readiness_gates_are_asked_for_where_they_are_served() -> None:
+    """In those namespaces, and nowhere else."""
+    access = FakeAccess(lambda asked: asked.get("subresource") != "status" or asked["resource"] != "pods")
+    assert warnings(check_kubernetes(access, ("a", "b"))) == []
+    ((_, subject, detail),) = warnings(check_kubernetes(access, ("a", "b"), gated=("b",)))
+    assert subject == "patch pods/status in namespace b"
+    assert "no pod that declares the readiness gate becomes ready" in detail
 
 
 def test_the_right_to_be_elected() -> None:
@@ -207,7 +217,7 @@ def test_a_stack_that_is_a_target() -> None:
     ],
 )
 def test_an_api_that_does_not_tell(access: FakeAccess, subject: str, words: str) -> None:
-    """What cannot be found out is one warning, not one for each right."""
+    """An unknown right is one warning, not one for each."""
     ((_, found, detail),) = warnings(check_kubernetes(access, ()))
     assert found == subject
     assert words in detail
@@ -226,6 +236,11 @@ class FakePeer(Peer):
             raise self.answer
         return self.answer
 
+    def list_instances(self) -> list[Instance]:
+        """None, or the same answer."""
+        self.status()
+        return []
+
     def batch(self, items: Any) -> list[ItemResponse]:
         """Nothing, or 404 where there are no batches."""
         if not self.batches:
@@ -239,7 +254,7 @@ def status(*replicas: str, ahead: float = 0.0) -> ServerStatus:
 
 
 def eureka(*servers: FakePeer, mode: BatchMode = BatchMode.AUTO) -> list[CheckResult]:
-    """What is found of these servers."""
+    """Return the findings about these servers."""
     peers = Peers(Connection(tuple(server.url for server in servers), mode=mode))
     peers.peers = servers
     return check_eureka("default", peers)
@@ -274,7 +289,7 @@ def test_why_batches_cannot_be_used(server: FakePeer, words: str) -> None:
 
 
 def test_a_chosen_mode_is_not_judged() -> None:
-    """Whoever chose rest or batch knows."""
+    """A person's choice of rest or batch counts."""
     assert eureka(FakePeer("http://a/e", status()), mode=BatchMode.REST)[-1].detail == "the mode is rest"
 
 
@@ -296,7 +311,7 @@ def test_servers_that_hamper(answer: ServerStatus | RegistryError, words: str) -
 
 
 def test_an_operator_that_ends_at_once_leaves_no_check_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was to be looked at later is not asked of a cluster that the operator has done with."""
+    """A later look is not asked of a cluster that the operator has left."""
     asked: list[object] = []
     monkeypatch.setattr(selfcheck, "check", asked.append)
     before = set(threading.enumerate())

@@ -43,7 +43,7 @@ def test_defaults() -> None:
     result = settings(POD_NAME="pod-1")
     assert result == Settings(connections=result.connections, pod_name="pod-1", lease_name="eurekube-leader")
     assert default(result) == Connection(("http://a/eureka",))
-    assert (result.resync_seconds, result.log_format, result.log_level) == (15.0, "json", "INFO")
+    assert (result.resync_seconds, result.log_format, result.log_level) == (15.0, "auto", "INFO")
 
 
 def test_flags_win_over_the_environment() -> None:
@@ -117,6 +117,29 @@ def test_the_drain_follows_from_the_lease() -> None:
     assert longer.needed_drain_seconds == 138
 
 
+def test_what_callers_need_to_learn_follows_from_the_drain() -> None:
+    """Without the take-over, for which a pod that waits is waited for by nobody."""
+    assert settings().known_after_seconds == 102
+    assert settings(LEASE_DURATION_SECONDS="30").known_after_seconds == 102
+    assert settings(DRAIN_SECONDS="60").known_after_seconds == 42
+    assert settings(DRAIN_SECONDS="1").known_after_seconds == 7
+    assert settings(DRAIN_SECONDS="0").known_after_seconds == 102
+
+
+def test_gates_are_served_where_the_settings_say_so() -> None:
+    """A star is every namespace that is watched."""
+    assert settings().gated == ()
+    assert settings(GATE_NAMESPACE="shop,team").gated == ("shop", "team")
+    assert settings(GATE_NAMESPACE="*").gated == (None,)
+    assert settings(GATE_NAMESPACE="*", WATCH_NAMESPACE="shop").gated == ("shop",)
+
+
+def test_gates_are_not_served_where_syncers_are_not_seen() -> None:
+    """They would be opened, since no syncer seems to want the pods."""
+    with pytest.raises(ConfigurationError, match="--gate-namespace names team, and --watch-namespace does"):
+        settings(GATE_NAMESPACE="shop,team", WATCH_NAMESPACE="shop")
+
+
 def test_kubeconfig_of_the_environment_is_the_clients() -> None:
     """KUBECONFIG may list several files, and is left to the Kubernetes client."""
     assert settings(KUBECONFIG="/a:/b").kubeconfig is None
@@ -180,7 +203,7 @@ def test_secrets_are_no_flags() -> None:
 
 
 def test_every_flag_names_its_variable() -> None:
-    """Whoever reads the help finds the environment's name of each flag."""
+    """The help has the environment's name of each flag."""
     helps = re.split(r"^  --", parser().format_help(), flags=re.MULTILINE)
     told = {text.split(maxsplit=1)[0].replace("-", "_"): text for text in helps[1:]}
     assert told.keys() == vars(parser().parse_args([])).keys()
@@ -382,11 +405,11 @@ def test_an_option_may_have_a_meaning_for_an_empty_text() -> None:
 
 
 def test_actions_are_no_settings() -> None:
-    """What is asked for in one start is a flag only: a file cannot make every start a dry run."""
+    """A request for one start is a flag only: a file cannot make every start a dry run."""
     result = argparse.ArgumentParser()
     add_flags(result)
     names = {name.replace("_", "-") for name in vars(result.parse_args([]))}
-    actions = {"once", "dry-run", "check", "check-removal", "output"}
+    actions = {"once", "dry-run", "without-lease", "check", "check-removal", "output"}
     assert names - {option.name for option in OPTIONS} == {"config", *actions}
 
 

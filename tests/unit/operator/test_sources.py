@@ -1,4 +1,4 @@
-"""What is kept of the cluster's objects, and which syncers a change concerns."""
+"""The memory of the cluster's objects, and the syncers that a change concerns."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_our_own_status_is_no_reason_to_reconcile() -> None:
 
 
 def test_somebody_elses_status_is_a_reason_to_reconcile() -> None:
-    """What the API server carried out late of a leader that was killed."""
+    """A killed leader's late write is such a status."""
     told = Told()
     told.syncer(None, syncer())
     told.is_overwritten = True

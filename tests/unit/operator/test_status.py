@@ -105,7 +105,7 @@ def test_a_problem_that_is_over_is_resolved() -> None:
     resolved = condition(after, "Conflict")
     assert (resolved["status"], resolved["reason"]) == ("False", "Resolved")
     assert resolved["lastTransitionTime"] == "2026-01-02T03:05:00Z"
-    assert [item["type"] for item in after["conditions"]] == ["Ready", "Synced", "Conflict"]
+    assert [item["type"] for item in after["conditions"]] == ["Ready", "Synced", "Conflict", "Reconciling"]
 
 
 def test_what_is_not_known_yet_stays_as_it_is() -> None:
@@ -217,7 +217,7 @@ def test_a_syncer_that_is_gone_is_no_error() -> None:
 
 
 def test_a_stop_does_not_hammer_an_api_that_refuses() -> None:
-    """What cannot be written at the end is tried at most once more, and the stop does not wait for it."""
+    """A write that fails at the end is tried at most once more, and the stop does not wait for it."""
     access = Access()
     access.error = KubernetesError("away", status_code=503)
     writer = StatusWriter(access)  # type: ignore[arg-type]
@@ -253,7 +253,7 @@ def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_write_that_ends_after_another_replica_leads_is_not_remembered() -> None:
-    """What that one writes meanwhile would stay, were it taken for what stands there."""
+    """The other leader's later writes would stay if this one's were taken for the present."""
     access = Access()
     access.go_on.clear()
     writer = StatusWriter(access)  # type: ignore[arg-type]
@@ -269,7 +269,7 @@ def test_a_write_that_ends_after_another_replica_leads_is_not_remembered() -> No
 
 
 def test_a_syncer_that_is_gone_takes_no_other_ones_write_along() -> None:
-    """What was written of another one while the first was forgotten is remembered."""
+    """Another syncer's write, made while the first was forgotten, is remembered."""
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -312,7 +312,7 @@ def test_a_late_status_of_another_replica_is_written_over() -> None:
 
 
 def test_a_late_status_over_one_that_was_found_right_is_written_over() -> None:
-    """Who begins to lead writes nothing where all is said already, and knows what should stand there."""
+    """A new leader writes nothing where the status is right, and knows that status."""
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]
     writer.start()
@@ -343,7 +343,7 @@ def test_the_status_that_is_being_written_is_ours() -> None:
 
 
 def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who begins to lead a large cluster reports of each syncer; those that wait are not gone through."""
+    """A new leader of a large cluster reports each syncer without walking over the others."""
     monkeypatch.setattr(RateLimiter, "pause", staticmethod(lambda _: None))
     access = Access()
     writer = StatusWriter(access)  # type: ignore[arg-type]

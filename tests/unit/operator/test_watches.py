@@ -1,4 +1,4 @@
-"""Which endpoints were seen terminating: for a while, and until they are back."""
+"""Endpoints that were seen terminating: for a while, and until they are back."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def wait(holds: Callable[[], object]) -> None:
 
 
 def is_running(process_id: int) -> bool:
-    """Whether there is such a process that has not ended."""
+    """Return whether such a process has not ended."""
     try:
         state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""What an installation without extras can do, and what it says of the rest."""
+"""An installation without extras: its features, and its sentences about the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_missing_package_is_one_sentence() -> None:
-    """What needs it, what is missing, and how it is installed."""
+    """The sentence has the feature, the missing package and the command that installs it."""
     with pytest.raises(MissingExtra) as raised, needing("kubernetes", "a lookup of endpoints"):
         raise ModuleNotFoundError("No module named 'kubernetes.client'", name="kubernetes.client")
     assert str(raised.value) == (

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import io
 import json
 import logging
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
+from eurekube_provider.runtime import logs
 from eurekube_provider.runtime.logs import JsonFormatter
 
 ROOT = Path(__file__).parents[3]
@@ -54,6 +59,24 @@ def test_whatever_is_said_is_json() -> None:
     assert "ValueError: at the\nend" in lines[6]["exception"]
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    """A terminal shows no JSON between the lines of a plan; a log collector still gets it."""
+    stream = io.StringIO()
+    chosen: list[logging.Handler] = []
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(logging, "captureWarnings", lambda capture: None)  # noqa: ARG005 - its own name
+    monkeypatch.setattr(logging, "basicConfig", lambda **given: chosen.extend(given["handlers"]))
+    logs.set_up("auto", "INFO")
+    (handler,) = chosen
+    handler.handle(logging.makeLogRecord({"name": "operator", "msg": "operator is ready"}))
+    assert "operator is ready" in stream.getvalue()
+    assert stream.getvalue().startswith("{") is not is_terminal
+
+
 def test_stable_keys_are_not_overwritten() -> None:
     """A detail that has the name of a stable key is kept beside it."""
     record = logging.makeLogRecord({"msg": "said", "levelname": "INFO", "name": "x", "level": "high"})
@@ -62,7 +85,7 @@ def test_stable_keys_are_not_overwritten() -> None:
 
 
 def test_the_keys_are_documented() -> None:
-    """Whoever logs under a new key says in docs/reference/logs.md what it means."""
+    """docs/reference/logs.md explains each key."""
     documented = set(re.findall(r"`([a-z_-]+)`", (ROOT / "docs" / "reference" / "logs.md").read_text()))
     used = {
         str(key.value)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from eurekube_provider.core.address_policy import AddressPolicy
+from eurekube_provider.core.durations import Distribution
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.identity import Cluster
-from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.registry import Condition, Figures, Well
+from eurekube_provider.core.registry import Condition, Figures, Server, Well
+from eurekube_provider.dev.kubernetes.patches import merged
 from eurekube_provider.kube.access import MIRRORS
 from eurekube_provider.kube.reflector import ReflectorGroup
 from eurekube_provider.operator.mirror.host_names import HostNames
@@ -46,6 +48,16 @@ class Api:
             raise KubernetesError("there is none", status_code=404)
         return copy.deepcopy(self.objects[path])
 
+    def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[Object]:
+        """A list; with a query that of one name."""
+        name = (query or {}).get("fieldSelector", "").removeprefix("metadata.name=")
+        items = [
+            copy.deepcopy(item)
+            for where, item in self.objects.items()
+            if where.startswith(f"{path}/{name}") and (not name or where.endswith(f"/{name}"))
+        ]
+        yield {"metadata": {"resourceVersion": "1"}, "items": items}
+
     def request(self, method: str, path: str, _: object = None, body: Any = None, **__: object) -> Object:
         """Carry out a write as Kubernetes does."""
         if self.fails is not None:
@@ -67,12 +79,19 @@ class Api:
         if method in ("PUT", "PATCH"):
             refuse_another(body.get("metadata") or {}, stands)
         self._note(method, path)
-        changed = merged(stands, body) if method in ("PATCH", "POST") else copy.deepcopy(body)
+        changed = merged(copy.deepcopy(stands), body) if method in ("PATCH", "POST") else copy.deepcopy(body)
         changed["metadata"]["uid"] = stands["metadata"]["uid"]
         changed["metadata"]["resourceVersion"] = str(next(self._versions))
         path = path.removesuffix("/status")
         self.objects[path] = changed
         return copy.deepcopy(changed)
+
+    def edited(self, path: str, item: Object) -> Object:
+        """Somebody else writes an object, whose next version it is."""
+        item = copy.deepcopy(item)
+        item["metadata"]["resourceVersion"] = str(next(self._versions))
+        self.objects[path] = item
+        return copy.deepcopy(item)
 
     def _note(self, method: str, path: str) -> None:
         self.writes.append(f"{method} {'/'.join(path.split('/')[-2:])}")
@@ -86,25 +105,21 @@ def refuse_another(named: Mapping[str, Any], stands: Object) -> None:
             raise KubernetesError("it was changed meanwhile", status_code=409, reason="Conflict")
 
 
-def merged(stands: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
-    """A merge patch."""
-    result = copy.deepcopy(dict(stands))
-    for key, value in patch.items():
-        result[key] = merged(result.get(key) or {}, value) if isinstance(value, dict) else value
-    return result
-
-
 class Source:
     """A Eureka.
 
     :ivar listed: what it lists; ``hidden`` what a server holds beside that; ``gone`` what has left.
+    :ivar absent: what no server holds, and of which none says that it ever did.
     :ivar asked: the keys of which proof was asked.
+    :ivar urls: the servers that are read.
     """
 
     def __init__(self) -> None:
         self.listed: list[Instance] = []
         self.hidden: list[Instance] = []
         self.gone: set[Key] = set()
+        self.absent: set[Key] = set()
+        self.urls: tuple[str, ...] = ()
         self.asked: list[Key] = []
         self.state: Condition = Well()
         self.read_at: float | None = 1_000_000.0
@@ -116,27 +131,29 @@ class Source:
         self.was_read = was_read
 
     def condition(self) -> Condition:
-        """What the test says."""
+        """Return the test's condition."""
         return self.state
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
-        """What is listed."""
+        """Return the listed instances."""
         assert not owner
         return [one for one in self.listed if application in ("", one.application)]
 
     def find_unlisted(self, keys: Iterable[Key]) -> UnlistedInstances:
-        """What the test says."""
+        """Return the test's answer."""
         keys = list(keys)
         self.asked += keys
         if self.is_silent:
             raise RegistryUnreachable("no server answers")
         registered = tuple(one for one in self.hidden if one.key in keys)
-        return UnlistedInstances(registered, frozenset(self.gone & set(keys)))
+        gone, absent = frozenset(self.gone & {*keys}), frozenset(self.absent & {*keys})
+        return UnlistedInstances(registered, gone | absent, absent)
 
     def figures(self, *, in_full: bool = False) -> Figures:
         """When it was read."""
         assert not in_full
-        return Figures(read_at=self.read_at)
+        servers = [Server(url, True, 0.0, "", None, {}, Distribution()) for url in self.urls]
+        return Figures(servers, read_at=self.read_at)
 
 
 def instance(number: int = 1, application: str = "review", address: str = "", **more: Any) -> Instance:
@@ -149,15 +166,18 @@ class Stage:
     """A mirror, reconciled by hand.
 
     :ivar persons: the Services that are nobody's of ours, by namespace and name.
+    :ivar others_slices: the EndpointSlices that nobody of ours wrote, by namespace and Service.
     :ivar addresses: what names resolve to, by the last good answer; ``failures`` why the last one was none.
     :param writers: how many writes may be under way at once; by default one, so that they have an order.
     """
 
     def __init__(self, writers: int = 1, api: Api | None = None, **spec: Any) -> None:
         self.api, self.source = api or Api(), Source()
+        self.sources = {"default": self.source}
         self.now = 1000.0
         self.policy = AddressPolicy(networks_of(["192.0.2.0/24", "2001:db8::/32"]))
         self.persons: dict[tuple[str, str], Object] = {}
+        self.others_slices: dict[tuple[str, str], list[Object]] = {}
         self.addresses: dict[str, tuple[str, ...]] = {}
         self.failures: dict[str, str] = {}
         self.concerned: list[MirrorKey] = []
@@ -170,12 +190,14 @@ class Stage:
             Cluster("eks", "uid"),
             self.objects,
             self.writer,
-            {"default": self.source},
+            self.sources,
             lambda: self.policy,
             names,
             lambda namespace, name: self.persons.get((namespace, name)),
             lambda: self.now,
             writers,
+            lambda *place: self.others_slices.get(place, []),
+            names,
         )
         for group in (self.objects.mirrors, self.objects.services, self.objects.slices):
             one(group).take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
@@ -206,7 +228,7 @@ class Stage:
         return self.reconciler.reconcile(("shop", name))
 
     def problem(self, kind: str, name: str = "legacy") -> str:
-        """What a condition says after a reconcile; empty where there is none."""
+        """Return a condition's message after a reconcile; empty where there is none."""
         report = self.reconcile(name).report
         assert report is not None
         found = report.problems.get(kind)

@@ -1,4 +1,4 @@
-"""What a mirrored Service shows goes on to be called while it moves, is refused, or Eureka is silent."""
+"""A mirrored Service's endpoints are called on while it moves, is refused, or Eureka is silent."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
-from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.model import Port
 from eurekube_provider.core.registry import Failing, Well
 from tests.unit.operator.mirror.others import ChoosyApi, changed_by_others, slice_path
-from tests.unit.operator.mirror.stage import Stage, instance
+from tests.unit.operator.mirror.stage import KEY, Stage, instance, one
+
+SERVICE = "/api/v1/namespaces/shop/services/review"
 
 
 def test_slices_come_before_a_ports_new_name() -> None:
@@ -103,26 +105,26 @@ def test_an_instance_with_an_endless_id_is_refused() -> None:
 def test_while_eureka_is_silent_the_time_of_what_vanished_stands_still() -> None:
     """Eureka may come back empty: who has had no time to register again goes on to be called."""
     stage = Stage(application="review", holdSeconds=300)
-    stage.source.listed = [instance(1), instance(2)]
+    stage.source.listed = [instance(1), instance(2), instance(3)]
     stage.reconcile()
-    stage.source.listed = [instance(2)]
+    stage.source.listed = [instance(2), instance(3)]
     stage.reconcile()
     stage.source.state = Failing(RegistryUnreachable("no answer"), 0.0)
     for _ in range(4):
         stage.now += 100.0
         stage.reconcile()
-    stage.source.state, stage.source.listed = Well(), []
+    stage.source.state, stage.source.listed = Well(), [instance(3)]
     assert stage.reconcile().expired == ()
-    assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True}
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True, "192.0.2.3": True}
     stage.now += 299.0
     assert stage.reconcile().expired == ()
     stage.now += 1.0
     assert stage.reconcile().expired == ("REVIEW vm-1", "REVIEW vm-2")
-    assert stage.shows() == {}
+    assert stage.shows() == {"192.0.2.3": True}
 
 
 def test_a_name_that_resolves_no_more_is_told_and_keeps_its_addresses() -> None:
-    """What is shown is of the last good answer, however old that is by now."""
+    """The last good answer counts, however old it is."""
     stage = Stage()
     stage.source.listed = [instance(1, address="vm-1.example")]
     stage.addresses["vm-1.example"] = ("192.0.2.1",)
@@ -134,3 +136,33 @@ def test_a_name_that_resolves_no_more_is_told_and_keeps_its_addresses() -> None:
     assert stage.shows() == {"192.0.2.1": True}
     stage.failures.clear()
     assert stage.problem("Unresolvable") == ""
+
+
+def test_a_service_that_is_removed_as_soon_as_it_stands_is_made_again() -> None:
+    """The next round sees what the one that made it saw; what was decided then is not believed."""
+    stage = Stage(application="review")
+    stage.reconcile()
+    one(stage.objects.services).take("DELETED", stage.api.objects.pop(SERVICE))
+    stage.reconcile()
+    assert stage.api.writes == ["POST services/review"]
+
+
+def test_one_mirrors_silent_eureka_stops_no_round_of_it_while_others_are_written() -> None:
+    """Each Eureka has a worker: what another one's shows is noted while this one counts anew."""
+    stage = Stage(application="review")
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+    applications = stage.reconciler.applications
+
+    class Meanwhile(tuple[str, str]):
+        """A key that is compared while another mirror's Service is noted."""
+
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            applications._held[("shop", "other"), "zone"] = {}
+            return super().__eq__(other)
+
+        __hash__ = tuple.__hash__
+
+    applications.count_anew(Meanwhile(KEY))

@@ -1,4 +1,4 @@
-"""What of the cluster itself no mirror may show."""
+"""The cluster's own addresses, which no mirror may show."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.address_policy import own_addresses
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.core.mirror_addresses import own_addresses
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.operator.mirror.cluster_addresses import (
     OLDEST_SECONDS,
@@ -46,7 +46,7 @@ def pods(*addresses: str, kind: str = "Pod") -> Object:
 
 
 def refused(addresses: ClusterAddresses, text: str) -> bool:
-    """Whether an address is refused."""
+    """Return whether an address is refused."""
     return bool(addresses.policy().refusal(ipaddress.ip_address(text)))
 
 

@@ -74,14 +74,14 @@ def test_what_to_write_is_decided_by_one_at_a_time() -> None:
             assert lock.acquire(blocking=False)
             threading.Event().wait(0.001)  # so that others come for the next one
             lock.release()
-            yield partial(begun.wait, LONGEST_SECONDS)  # type: ignore[misc]
+            yield partial(begun.wait, LONGEST_SECONDS)
 
     carry_out(writes(), 4)
     assert begun.n_waiting == 0
 
 
 def test_none_is_begun_after_a_failure() -> None:
-    """What is under way goes on to its end before the failure is told."""
+    """Writes under way end before the failure is reported."""
     failed, ended = threading.Event(), threading.Event()
     begun: list[str] = []
 
@@ -112,7 +112,7 @@ def test_none_is_begun_after_a_failure() -> None:
 
 
 def test_who_cannot_decide_ends_it_as_well() -> None:
-    """What was begun before has ended, and the reason is told."""
+    """Earlier writes have ended, and the reason is reported."""
     done: list[int] = []
 
     def writes() -> Iterator[Write]:

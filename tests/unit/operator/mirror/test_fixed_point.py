@@ -23,7 +23,7 @@ def test_syncers_and_mirrors_come_to_rest() -> None:
 
 
 def _echoes(scene: TwoClusters, cluster: OneCluster) -> list[str]:
-    """What a syncer registered and a mirror shows, of this cluster, or of another that it did not ask for."""
+    """Return registered and mirrored instances of this cluster, or of another one that it did not ask for."""
     owners = {one.instance_id: parse_owner(one.owner) for one in scene.eureka.listed()}
     includes = {
         item["metadata"]["name"]: item["spec"].get("includeOtherClusters")
@@ -38,7 +38,7 @@ def _echoes(scene: TwoClusters, cluster: OneCluster) -> list[str]:
 
 
 def _taken_back(scene: TwoClusters, cluster: OneCluster) -> list[str]:
-    """What a syncer of this cluster registered that is none of its pods."""
+    """Return registrations of this cluster's syncers that are none of its pods."""
     pods = cluster.pods()
     return [
         one.instance_id
@@ -48,7 +48,7 @@ def _taken_back(scene: TwoClusters, cluster: OneCluster) -> list[str]:
 
 
 def _missing(scene: TwoClusters, cluster: OneCluster) -> list[str]:
-    """What is UP on machines and is not called where a mirror made a Service; and what is called by error."""
+    """Return machines that are UP and not called where a mirror made a Service, and those called by error."""
     up = {one.instance_id for one in scene.eureka.listed() if one.status is Status.UP and not one.owner}
     named = {one.instance_id: one.application for one in scene.eureka.listed()}
     services = {

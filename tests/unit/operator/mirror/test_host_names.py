@@ -30,7 +30,7 @@ class Names:
         self.told += 1
 
     def look_up(self, name: str) -> tuple[str, ...]:
-        """What the test says."""
+        """Return the test's answer."""
         self.asked.append(name)
         answer = self.answers[name]
         if isinstance(answer, OSError):
@@ -45,7 +45,7 @@ class Names:
 
 
 def test_a_name_is_looked_up_again_after_its_time() -> None:
-    """Who asks meanwhile gets what is known, at once; a change is told once."""
+    """The known answer is given at once meanwhile; a change is reported once."""
     scene = Names()
     scene.answers["a"] = ("192.0.2.1",)
     assert scene.resolved("a", 1) == ("192.0.2.1",)

@@ -1,4 +1,4 @@
-"""What a reconcile of a mirror writes, and what it leaves alone."""
+"""Writes of a mirror's reconcile, and the objects that it leaves alone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror import LAST_READ_ANNOTATION
-from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Key, Port, Status
 from eurekube_provider.core.networks import networks_of
@@ -70,7 +70,7 @@ def test_a_named_application_has_its_service_before_it_has_instances() -> None:
 
 def test_many_applications_cost_writes_for_what_changes_alone() -> None:
     """5,000 instances of 200 applications: two writes each at first, then one for one change."""
-    stage = Stage(pattern="*", allow=["*"])
+    stage = Stage(pattern="*", allow=["APP-*"])
     stage.policy = AddressPolicy(networks_of(["10.0.0.0/8"]))
     stage.source.listed = [
         instance(number, f"app-{number % 200}", f"10.1.{number // 250}.{number % 250}")
@@ -86,8 +86,8 @@ def test_many_applications_cost_writes_for_what_changes_alone() -> None:
 
 
 def test_what_changed_in_eureka_comes_first() -> None:
-    """Whatever its name, and whatever else is to be put right."""
-    stage = Stage(pattern="APP-*", allow=["*"])
+    """Names and other repairs make no difference."""
+    stage = Stage(pattern="APP-*", allow=["APP-*"])
     names = ["app-a", "app-b", "app-c"]
     stage.source.listed = [instance(number, name) for number, name in enumerate(names, 1)]
     stage.reconcile()
@@ -103,9 +103,36 @@ def test_what_changed_in_eureka_comes_first() -> None:
     assert [stage.shows(name) for name in names] == [{f"192.0.2.{number}": True} for number in (1, 2, 4)]
 
 
+def test_the_rest_is_looked_at_once_what_changed_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter does one thing at a time: what it looks at meanwhile holds up the writes."""
+    api = Api()
+    stage = Stage(pattern="APP-*", allow=["APP-*"], writers=8, api=api)
+    stage.source.listed = [instance(number, f"app-{number}") for number in range(1, 6)]
+    for _ in range(2):
+        stage.reconcile()
+    applications, steps = stage.reconciler.applications, list[str]()
+    decide, send = applications.decided, api.request
+
+    def decided(now: Any, application: str, *arguments: Any) -> Any:
+        steps.append(application)
+        return decide(now, application, *arguments)
+
+    def request(*arguments: Any, **options: Any) -> Any:
+        time.sleep(0.05)
+        steps.append("written")
+        return send(*arguments, **options)
+
+    monkeypatch.setattr(applications, "decided", decided)
+    monkeypatch.setattr(api, "request", request)
+    stage.source.listed = [*stage.source.listed[:3], instance(9, "app-4"), instance(8, "app-5")]
+    stage.source.gone = {("APP-4", "vm-4"), ("APP-5", "vm-5")}
+    stage.reconcile()
+    assert steps == ["APP-4", "APP-5", "written", "written", "APP-1", "APP-2", "APP-3"]
+
+
 def test_who_changed_waits_for_no_question_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what vanished every server is asked; one that hangs is waited for, application after application."""
-    stage = Stage(pattern="APP-*", allow=["*"])
+    stage = Stage(pattern="APP-*", allow=["APP-*"])
     stage.source.listed = [instance(1, "app-a"), instance(2, "app-b"), instance(3, "app-c")]
     stage.reconcile()
     written: list[list[str]] = []
@@ -139,9 +166,9 @@ def test_a_removal_with_proof_is_done_at_once() -> None:
 def test_what_vanished_without_proof_is_held_for_its_time() -> None:
     """Said so meanwhile; named when it goes."""
     stage = Stage()
-    stage.source.listed = [instance(1), instance(2)]
+    stage.source.listed = [instance(1), instance(2), instance(3)]
     stage.reconcile()
-    stage.source.listed = []
+    stage.source.listed = [instance(3)]
     for silent in (False, True):
         stage.source.is_silent = silent
         result = stage.reconcile()
@@ -153,9 +180,8 @@ def test_what_vanished_without_proof_is_held_for_its_time() -> None:
         stage.now += 299.0
     stage.now -= 298.0
     result = stage.reconcile()
-    assert stage.shows() == {}
+    assert stage.shows() == {"192.0.2.3": True}
     assert result.expired == ("REVIEW vm-1", "REVIEW vm-2")
-    assert stage.service() is not None
 
 
 def test_what_another_server_holds_is_not_gone() -> None:
@@ -174,22 +200,22 @@ def test_what_another_server_holds_is_not_gone() -> None:
 
 
 def test_a_new_operator_goes_by_what_the_slices_say() -> None:
-    """What was shown before it started needs proof as well."""
+    """Endpoints shown before its start need proof as well."""
     stage = Stage()
-    stage.source.listed = [instance(1)]
+    stage.source.listed = [instance(1), instance(2)]
     stage.reconcile()
     stage.reconciler.forget_all()
-    stage.source.listed = []
+    stage.source.listed = [instance(2)]
     assert "1 of REVIEW" in stage.problem("RemovalsHeld")
     assert stage.source.asked == [("REVIEW", "vm-1")]
-    assert stage.shows() == {"192.0.2.1": True}
+    assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True}
 
 
 @pytest.mark.parametrize(
     "state", [Unread(), Unread(RegistryUnreachable("no")), Failing(RegistryUnreachable("no"), 5.0)]
 )
 def test_an_eureka_that_does_not_answer_changes_nothing(state: Any) -> None:
-    """Whatever is known of it; how old that is stands on the Service."""
+    """The age of the data stands on the Service."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -243,6 +269,16 @@ def test_a_persons_service_is_left_alone() -> None:
     stage.edited("second", application="review")
     assert "the mirror legacy has it" in stage.problem("NameTaken", "second")
     assert stage.api.writes == []
+
+
+def test_an_application_that_no_service_can_be_called_is_not_called_taken() -> None:
+    """Nobody has that name, and nobody can."""
+    stage = Stage(pattern="*", allow=["1-ORDER", "C"])
+    stage.source.listed = [instance(1, "1-ORDER"), instance(2, "C")]
+    stage.reconcile()
+    assert stage.shows("c") == {"192.0.2.2": True}
+    assert stage.problem("NameTaken") == ""
+    assert "it must begin with a letter" in stage.problem("NoName")
 
 
 def test_a_pattern_makes_a_service_for_each_application() -> None:
@@ -365,9 +401,32 @@ def test_an_address_that_becomes_the_clusters_own_is_shown_no_more() -> None:
     assert stage.shows() == {}
 
 
+def test_a_host_name_that_is_elsewhere_is_told() -> None:
+    """Spring's clients call that one. It is no fault of the mirror, which shows what Eureka holds."""
+    stage = Stage()
+    stage.addresses |= {"same.example": ("192.0.2.1",), "other.example": ("192.0.2.66", "192.0.2.67")}
+    stage.addresses |= {"six.example": ("2001:db8::9",)}
+    names = ("same.example", "other.example", "six.example", "nowhere.example", "192.0.2.99", "")
+    stage.source.listed = [replace(instance(number), host_name=name) for number, name in enumerate(names, 1)]
+    stage.source.listed.append(
+        replace(
+            instance(9), host_name="other.example", metadata={"eurekube.owner": "cluster/eks/shop/review"}
+        )
+    )
+    report = stage.reconcile().report
+    assert report is not None
+    assert list(report.problems) == ["HostNameDiffers"]
+    assert report.problems["HostNameDiffers"].message == (
+        "REVIEW vm-2 is called at 192.0.2.2 (ipAddr) by the Service, and by Spring's clients at other.example"
+        " (hostName), which resolves to 192.0.2.66, 192.0.2.67 here"
+    )
+    assert (report.synced[0], report.is_ready[0]) == (True, True)
+    assert stage.shows().keys() == {f"192.0.2.{number}" for number in range(1, 7)}
+
+
 def test_our_own_registrations_make_no_service() -> None:
     """A pattern that means everything does not bring back what the syncers registered."""
-    stage = Stage(pattern="*", allow=["*"])
+    stage = Stage(pattern="*", allow=["R*"])
     stage.source.listed = [instance(1, metadata={"eurekube.owner": "cluster/eks/shop/review"})]
     stage.reconcile()
     assert stage.api.writes == []
@@ -550,7 +609,7 @@ def crowded(**spec: Any) -> tuple[Stage, CrowdedApi]:
 
 def test_applications_wait_for_no_other_ones_writes() -> None:
     """Eight Services are asked for before any is there. Each comes before its slices."""
-    stage, api = crowded(pattern="APP-*", allow=["*"])
+    stage, api = crowded(pattern="APP-*", allow=["APP-*"])
     report = stage.reconcile().report
     assert report is not None
     names = [f"app-{number:02}" for number in range(1, 17)]
@@ -567,9 +626,9 @@ def test_applications_wait_for_no_other_ones_writes() -> None:
 
 def test_old_names_go_once_all_new_ones_stand() -> None:
     """However the writes overtake each other: an operator that dies in between leaves all that was called."""
-    stage, api = crowded(pattern="APP-*", allow=["*"])
+    stage, api = crowded(pattern="APP-*", allow=["APP-*"])
     stage.reconcile()
-    stage.edited(pattern="APP-*", allow=["*"], serviceName="{application}-of-old")
+    stage.edited(pattern="APP-*", allow=["APP-*"], serviceName="{application}-of-old")
     stage.reconcile()
     methods = [each.split()[0] for each in api.writes]
     assert methods == ["POST"] * 32 + ["DELETE"] * 32
@@ -577,7 +636,7 @@ def test_old_names_go_once_all_new_ones_stand() -> None:
 
 def test_a_write_that_fails_among_others_leaves_those_that_were_begun() -> None:
     """None is begun after it; all that was written is found again, and the rest follows."""
-    stage, api = crowded(pattern="APP-*", allow=["*"])
+    stage, api = crowded(pattern="APP-*", allow=["APP-*"])
     api.fails = KubernetesError("no answer")
     with pytest.raises(KubernetesError, match="no answer"):
         stage.reconcile()
@@ -610,12 +669,12 @@ class RefusingApi(Api):
 
 def test_an_application_that_is_refused_keeps_no_other_away() -> None:
     """A quota or a webhook refuses its Service: what left another one is called no more."""
-    stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["*"])
+    stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["APP-*"])
     stage.source.listed = [instance(1, "app-b"), instance(2, "app-b"), instance(3, "app-old")]
     stage.reconcile()
     stage.source.listed = [instance(1, "app-a"), instance(2, "app-b")]
     stage.source.gone = {("APP-B", "vm-1")}
-    stage.edited(pattern="APP-[AB]", allow=["*"])
+    stage.edited(pattern="APP-[AB]", allow=["APP-*"])
     api.refused = {"app-a": 422}
     with pytest.raises(KubernetesError, match="app-a refused"):
         stage.reconcile()
@@ -630,7 +689,7 @@ def test_an_application_that_is_refused_keeps_no_other_away() -> None:
 @pytest.mark.parametrize(("status", "asked"), [(503, 1), (429, 1), (403, 8)])
 def test_an_api_server_that_refuses_all_is_left_alone(status: int, asked: int) -> None:
     """One that has too much to do is asked no more at once, nor is one that says no to all."""
-    stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["*"])
+    stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["APP-*"])
     names = [f"app-{number:02}" for number in range(1, 21)]
     stage.source.listed = [instance(number + 1, name) for number, name in enumerate(names)]
     api.refused = dict.fromkeys(names, status)
@@ -662,11 +721,11 @@ class DyingApi(Api):
 @pytest.mark.parametrize("left", range(0, 32, 3))
 def test_wherever_it_dies_among_writes_all_goes_on_to_be_called(left: int) -> None:
     """While every Service gets another name: each is called by its old one, its new one, or both."""
-    stage = Stage(writers=4, api=(api := DyingApi()), pattern="APP-*", allow=["*"])
+    stage = Stage(writers=4, api=(api := DyingApi()), pattern="APP-*", allow=["APP-*"])
     stage.source.listed = [instance(number, f"app-{number}") for number in range(1, 9)]
     stage.reconcile()
     api.left = left
-    stage.edited(pattern="APP-*", allow=["*"], serviceName="{application}-new")
+    stage.edited(pattern="APP-*", allow=["APP-*"], serviceName="{application}-new")
     with pytest.raises(KubernetesError, match="no answer"):
         stage.reconcile()
     called = [{**stage.shows(f"app-{number}"), **stage.shows(f"app-{number}-new")} for number in range(1, 9)]
@@ -681,7 +740,7 @@ def test_wherever_it_dies_among_writes_all_goes_on_to_be_called(left: int) -> No
 @pytest.mark.parametrize(("status", "count"), [(403, 8), (403, 20), (400, 9), (500, 1), (500, 2)])
 def test_what_is_refused_each_time_starves_no_other(status: int, count: int) -> None:
     """A full quota, or a webhook that is gone: the last application of the alphabet has its turn, too."""
-    stage = Stage(api=(api := ChoosyApi()), pattern="*", allow=["*"])
+    stage = Stage(api=(api := ChoosyApi()), pattern="*", allow=["APP-*", "ZETA"])
     stage.source.listed = [instance(1, "zeta")]
     stage.reconcile()
     names = [f"app-{number:02}" for number in range(count)]

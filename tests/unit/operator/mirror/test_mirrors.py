@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import pytest
@@ -27,7 +27,7 @@ Object = dict[str, Any]
 
 
 class Events:
-    """What was recorded."""
+    """The recorded Events."""
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, str]] = []
@@ -76,8 +76,11 @@ class Scene:
         """One object."""
         return self.api.get(path)
 
-    def pages(self, path: str, *_: object, query: object = None) -> Iterator[Object]:
+    def pages(self, path: str, *_: object, query: Mapping[str, str] | None = None) -> Iterator[Object]:
         """A list; with a query one of a watch."""
+        if "fieldSelector" in (query or {}):
+            yield from self.api.pages(path, query)
+            return
         self.lists += query is not None
         items = [
             copy.deepcopy(item)
@@ -265,9 +268,8 @@ def test_nothing_leaves_a_service_that_was_not_listed_yet() -> None:
     scene.end()
 
 
-def test_a_conflict_that_lasts_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slice of somebody else's has the name of ours: no watch mends that. One conflict is not told."""
-    monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.LONGEST_CONFLICT_SECONDS", 0.6)
+def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
+    """Somebody took the labels off a slice of ours, which no watch mends; who has the name is told."""
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
     scene.mirrors.lead()
@@ -276,6 +278,29 @@ def test_a_conflict_that_lasts_is_told(scene: Scene, monkeypatch: pytest.MonkeyP
     item = scene.api.objects[path]
     item["metadata"]["labels"] = {}
     one(scene.mirrors.objects.slices).take("DELETED", item)
+    wait_until(lambda: scene.says("ForeignEndpoints") == "True", "what is told", 20.0)
+    assert f"{path.rpartition('/')[2]}" in dict(scene.events.recorded)["ForeignEndpoints"]
+    assert path.replace("-0", "-1") in scene.api.objects
+    assert "KubernetesError" not in dict(scene.events.recorded)
+    del scene.api.objects[path]
+    scene.source.was_read()
+    wait_until(lambda: scene.says("ForeignEndpoints") != "True", "its end", 10.0)
+
+
+def test_a_conflict_that_lasts_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write comes too late, which no watch mends. One conflict is not told."""
+    monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.LONGEST_CONFLICT_SECONDS", 0.6)
+    send = scene.api.request
+
+    def request(method: str, path: str, *given: Any, **more: Any) -> Any:
+        if method == "POST":
+            raise KubernetesError("changed", status_code=409, reason="Conflict")
+        return send(method, path, *given, **more)
+
+    monkeypatch.setattr(scene.api, "request", request)
+    scene.source.listed = [instance(1)]
+    scene.mirrors.start()
+    scene.mirrors.lead()
     wait_until(lambda: scene.says("Synced") == "False", "what is wrong", 20.0)
     assert "KubernetesError" in dict(scene.events.recorded)
 

@@ -10,11 +10,11 @@ import pytest
 from eurekube_provider.core.errors import RegistryUnreachable
 from eurekube_provider.core.registry import Failing, Unread
 from tests.unit.operator.mirror.others import changed_by_others, opted_in, slice_path
-from tests.unit.operator.mirror.stage import Stage, instance
+from tests.unit.operator.mirror.stage import Stage, instance, one
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-@pytest.mark.parametrize("spec", [{"application": "review"}, {"pattern": "*", "allow": ["*"]}])
+@pytest.mark.parametrize("spec", [{"application": "review"}, {"pattern": "*", "allow": ["R*"]}])
 def test_a_service_whose_annotation_was_taken_off_stays(spec: dict[str, Any], is_listed: bool) -> None:
     """It has the annotation again; another Service of its name would have another address."""
     stage = Stage(**spec)
@@ -32,7 +32,7 @@ def test_a_service_whose_annotation_was_taken_off_stays(spec: dict[str, Any], is
 
 def test_a_service_of_which_nothing_tells_the_application_stays() -> None:
     """With a pattern anybody's name might be meant."""
-    stage = Stage(pattern="*", allow=["*"])
+    stage = Stage(pattern="*", allow=["R*"])
     stage.source.listed = [instance(1)]
     stage.reconcile()
     stage.source.listed = []
@@ -97,3 +97,61 @@ def test_a_service_that_opts_out_is_left_though_eureka_is_silent(state: Any) -> 
     stage.persons["shop", "rating"] = service
     stage.reconcile()
     assert stage.shows("rating") == {}
+
+
+def test_a_service_has_the_labels_and_annotations_that_the_spec_gives() -> None:
+    """As long as it gives them; what others put on it stays, and so does what the mirror itself needs."""
+    path = "/api/v1/namespaces/shop/services/review"
+    given: dict[str, Any] = {
+        "serviceLabels": {"team": "stars", "tier": "web"},
+        "serviceAnnotations": {"a.io/b": "c d"},
+    }
+    stage = Stage(application="review", **given)
+    stage.source.listed = [instance(1)]
+    stage.reconcile()
+
+    def found() -> tuple[dict[str, str], dict[str, str]]:
+        metadata = (stage.service() or {})["metadata"]
+        ours = {"eurekube.io/mirror": "legacy", "app.kubernetes.io/managed-by": "eurekube"}
+        assert metadata["labels"].items() >= ours.items()
+        assert metadata["annotations"]["eurekube.io/application"] == "REVIEW"
+        own = ("eurekube.io/", "app.kubernetes.io/")
+        return tuple(  # type: ignore[return-value]
+            {key: value for key, value in metadata[name].items() if not key.startswith(own)}
+            for name in ("labels", "annotations")
+        )
+
+    assert found() == ({"team": "stars", "tier": "web"}, {"a.io/b": "c d"})
+    stands = copy.deepcopy(stage.service() or {})
+    stands["metadata"]["labels"] |= {"mine": "1", "tier": "theirs"}
+    one(stage.objects.services).take("MODIFIED", stage.api.edited(path, stands))
+    stage.edited(application="review", serviceLabels={"team": "moons"})
+    stage.reconcile()
+    assert found() == ({"team": "moons", "mine": "1"}, {})
+    stage.edited(application="review")
+    stage.reconcile()
+    assert found() == ({"mine": "1"}, {})
+    stage.reconcile()
+    assert stage.api.writes == []
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['{"labels": 5}', '{"annotations": null}', '{"labels": [{}, "mine"]}', "[]", "{", "[" * 100_000],
+)
+def test_a_service_that_tells_nonsense_of_what_was_given_holds_up_no_application(written: str) -> None:
+    """Anybody who may edit the Service may have written it; additions of others stay."""
+    path = "/api/v1/namespaces/shop/services/review"
+    stage = Stage(pattern="*", allow=["R*", "Z*"], serviceLabels={"team": "stars"})
+    stage.source.listed = [instance(1), instance(2, "zone")]
+    stage.reconcile()
+    stands = copy.deepcopy(stage.service() or {})
+    stands["metadata"]["annotations"]["eurekube.io/given"] = written
+    stands["metadata"]["labels"]["theirs"] = "1"
+    one(stage.objects.services).take("MODIFIED", stage.api.edited(path, stands))
+    stage.source.listed = [instance(3), instance(4, "zone")]
+    stage.reconcile()
+    assert (stage.shows()["192.0.2.3"], stage.shows("zone")["192.0.2.4"]) == (True, True)
+    metadata = (stage.service() or {})["metadata"]
+    assert (metadata["labels"]["team"], metadata["labels"]["theirs"]) == ("stars", "1")
+    assert metadata["annotations"]["eurekube.io/given"] == '{"labels": ["team"]}'

@@ -27,14 +27,14 @@ print(json.dumps({"outcome": "changed", "changes": changes, "seconds": 0.1, "mes
 
 
 def run(timeout_seconds: float = 30.0) -> TriggerRun:
-    """What is asked."""
+    """Run the request."""
     return TriggerRun(
         "shop", "rating", StackAction.UP, "eks", {}, "abc", 1, timeout_seconds, threading.Event()
     )
 
 
 def answered(program: str, asked: TriggerRun | None = None, grace_seconds: float = 30.0) -> TriggerResult:
-    """What comes of a worker with this program."""
+    """Return the result of a worker with this program."""
     return worker(TARGET, (sys.executable, "-c", program), grace_seconds)(asked or run())
 
 
@@ -57,7 +57,7 @@ def test_a_worker_is_asked_and_answers() -> None:
     ],
 )
 def test_every_outcome(outcome: str, expected: TriggerOutcome) -> None:
-    """What is not known has failed."""
+    """An unknown outcome is a failure."""
     result = answered(f"""print('{{"outcome": "{outcome}", "message": "so"}}')""")
     assert result == TriggerResult(expected, "so")
 
@@ -103,7 +103,7 @@ path.rename(path.with_name("pids"))
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has waited for has."""
+    """Return whether a process has ended; a zombie has."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

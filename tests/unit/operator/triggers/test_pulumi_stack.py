@@ -1,4 +1,4 @@
-"""What is asked of a Stack of the Pulumi Kubernetes Operator, and what its status is taken for."""
+"""Requests to a Stack of the Pulumi Kubernetes Operator, and the reading of its status."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Stack(KubeAccess):
 def asked(
     stack: KubeAccess, action: StackAction = StackAction.UP, timeout_seconds: float = 30.0, **more: Any
 ) -> TriggerResult:
-    """What comes of a run."""
+    """Return the result of a run."""
     run = TriggerRun("shop", "rating", action, "eks", {}, "abc", 2, timeout_seconds, threading.Event())
     if more.get("cancelled"):
         run.cancelled.set()
@@ -104,7 +104,7 @@ def test_the_deadline(status: Object, words: str) -> None:
 
 
 def test_a_stack_that_is_slow_is_asked_once() -> None:
-    """Whoever waits next, and after whatever else, waits for what was asked: a late success is one."""
+    """The next run waits for the same request, after anything else: a late success is one."""
     running = {"observedReconcileRequest": VALUE}
     stack = Stack(running)
     assert asked(stack, timeout_seconds=0.1).outcome is TriggerOutcome.PENDING
@@ -189,9 +189,34 @@ def refusing(status_code: int) -> Callable[..., Object]:
     ],
 )
 def test_a_stack_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, status_code: int, words: str) -> None:
-    """What is missing is said."""
+    """The sentence names the missing thing."""
     stack = Stack()
     monkeypatch.setattr(stack, "request", refusing(status_code))
     result = asked(stack)
     assert result.outcome is TriggerOutcome.FAILED
     assert words in result.message
+
+
+_TARGETED = {"stack": "dev", "programRef": {"name": "targets"}, "targets": ["urn:pulumi:dev::targets::x"]}
+_CURRENT = {"programRef": {"name": "nginx"}, "refresh": True, "continueResyncOnCommitMatch": False}
+_NEXT = {**_CURRENT, "preview": True, "resyncFrequencySeconds": 300, "prerequisites": [{"name": "current"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "served"),
+    [
+        (_TARGETED, {StackAction.UP}),
+        (_CURRENT, {StackAction.UP, StackAction.REFRESH}),
+        (_NEXT, {StackAction.PREVIEW}),
+    ],
+    ids=["with targets", "with a refresh", "that only previews"],
+)
+def test_stacks_as_the_operators_own_tests_have_them(spec: Object, served: set[StackAction]) -> None:
+    """Each is asked for what it does, and for nothing else; nothing of its spec is changed."""
+    for action in StackAction:
+        done = {"reconcileRequest": VALUE, "state": "succeeded", "type": "up"}
+        stack = Stack({"observedReconcileRequest": VALUE, "lastUpdate": done}, **spec)
+        result = asked(stack, action)
+        assert (result.outcome is TriggerOutcome.SUCCEEDED) == (action in served), result
+        assert bool(stack.requested) == (action in served)
+        assert stack.item["spec"] == spec

@@ -1,4 +1,4 @@
-"""What may run beside what: one run of a stack, and room for those that went well."""
+"""Concurrent runs: one run of a stack, and room for those that went well."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_run_of_a_stack_at_a_time(played: Played) -> None:
 
 
 def test_dead_targets_leave_room(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed before takes half of the slots at most; what hangs holds one for a minute only."""
+    """Former failures take at most half of the slots; a hanging run keeps one for a minute only."""
     assert [played.begin(name, is_again=True) for name in HEAVY[:3]] == [True, True, False]
     assert [played.begin(name) for name in HEAVY[2:5]] == [True, True, False]
     assert played.runs.frees_at() is not None

@@ -23,4 +23,4 @@ def test_what_mends_it_is_said_and_read_back_as_nothing_new() -> None:
     assert synced["message"] == f"nothing is run{remedy}"
     found = TriggerState.of({**item, "status": status})
     assert (found.ready, found.synced) == (state.ready, state.synced)
-    assert status_of({**item, "status": status}, found, datetime(2026, 1, 3, tzinfo=UTC)) == status
+    assert status_of({**item, "status": status}, found, datetime(2026, 1, 2, 0, 1, tzinfo=UTC)) == status

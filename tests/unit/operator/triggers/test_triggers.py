@@ -1,4 +1,4 @@
-"""Which StackRefresh has its target run, and what its status says: API and target are played by the test."""
+"""StackRefreshes: their runs and statuses, with a played API and target."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Played:
         self.wait(self.is_settled, "the first list")
 
     def is_settled(self) -> bool:
-        """Whether all StackRefreshes are known that may be read."""
+        """Return whether all StackRefreshes that may be read are known."""
         return all(one.is_settled for one in self.triggers.reflectors.reflectors)
 
     def stop(self) -> None:
@@ -371,7 +371,7 @@ def test_the_next_thing_to_run_has_another_key(played: Played) -> None:
 
 
 def test_another_action_is_another_thing_to_run(played: Played) -> None:
-    """What was served was served by the old one."""
+    """The old one served the former action."""
     played.put()
     played.wait_synced(1)
     played.put(action="Preview")

@@ -41,7 +41,8 @@ class Call:
 
 class Receiver:
     """A server that records calls and answers with the next of ``answers``, else with 204; 0 is silence, and
-    :data:`DRIP` a header that never ends."""
+    :data:`DRIP` a header that never ends.
+    """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
@@ -95,7 +96,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def run(timeout_seconds: float = 10.0, addresses: dict[str, tuple[str, ...]] | None = None) -> TriggerRun:
-    """What is asked."""
+    """Run the request."""
     return TriggerRun(
         namespace="shop",
         name="rating",
@@ -115,7 +116,7 @@ def called(receiver: Receiver, asked: TriggerRun | None = None, **more: Any) -> 
 
 
 def test_a_call_says_everything(receiver: Receiver) -> None:
-    """Who, what, for which addresses; under an id that is the idempotency key, too."""
+    """The call has sender, reason and addresses, and an id that is the idempotency key."""
     assert called(receiver) == TriggerResult(TriggerOutcome.SUCCEEDED, "the call was taken")
     (call,) = receiver.calls
     document = call.document
@@ -139,7 +140,7 @@ def test_a_call_says_everything(receiver: Receiver) -> None:
 
 
 def test_calls_are_signed(receiver: Receiver) -> None:
-    """Whoever knows the key can prove that the body came from us."""
+    """Anybody with the key can prove that the body came from us."""
     called(receiver)
     expected = hmac.new(SECRET.encode(), receiver.calls[0].body, hashlib.sha256).hexdigest()
     assert receiver.calls[0].headers["X-Eurekube-Signature-256"] == f"sha256={expected}"

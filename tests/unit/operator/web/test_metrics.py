@@ -1,4 +1,4 @@
-"""What is scraped: names, truth, what disappears, and what it costs."""
+"""The metrics that are scraped: names, truth, what disappears, and what it costs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_labels_of_a_deleted_syncer_disappear() -> None:
 
 
 def test_requests_renewals_and_servers() -> None:
-    """What the Eureka client counted itself."""
+    """Counts of the Eureka client itself."""
     told = Told()
     (peer,) = told.registry.peers.peers
     peer.traffic.count("GET", "200", 0.004)
@@ -132,7 +132,8 @@ def test_a_boundary_counts_as_below() -> None:
 def test_before_there_are_parts() -> None:
     """Version and process only; a scrape at the start is no error."""
     names = {name for name, _ in scraped(None)}
-    assert {name for name in names if name.startswith("eurekube_")} == {"eurekube_build_info"}
+    own = {name for name in names if name.startswith("eurekube_")}
+    assert own == {"eurekube_build_info", "eurekube_blind_renewals"}
     assert {"process_resident_memory_bytes", "python_info"} <= names
 
 
@@ -244,3 +245,6 @@ def test_the_dashboard_names_metrics_and_labels_that_exist() -> None:
             assert said <= labels, panel["title"]
             used |= names
     assert "eurekube_leader" in used
+    (table,) = [panel for panel in document["panels"] if panel["type"] == "table"]
+    assert table["title"] == "Syncers"
+    assert all("by (syncer)" in target["expr"] for target in table["targets"])

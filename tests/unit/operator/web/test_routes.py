@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.liveness import Liveness, liveness_of, restart_reasons
 from eurekube_provider.core.registry import failure_of
 from eurekube_provider.eureka import windows
 from eurekube_provider.kube import reflector
@@ -34,7 +34,7 @@ def told() -> Iterator[Told]:
 
 
 def asked(told: Told, path: str) -> tuple[int, str]:
-    """What the site answers."""
+    """Return the site's answer."""
     site = Routes()
     site.show(told.parts)
     answer = site(Request(path, {}, ""))
@@ -149,3 +149,33 @@ def test_before_and_after_there_are_parts() -> None:
     assert statuses() == [200, 200, 200, 200]
     site.close()
     assert statuses() == [200, 503, 503, 503]
+
+
+def test_a_process_that_renews_is_not_restarted() -> None:
+    """A stuck loop might keep the next process from starting: it is named, and goes on."""
+    stuck = Liveness("registry", is_alive=True, age_seconds=700, longest_seconds=615)
+    renews = Liveness("renewals", is_alive=True, renewed=40)
+    idle = Liveness("renewals", is_alive=True, renewed=0)
+    ended = Liveness("renewals of another Eureka", is_alive=False, renewed=0)
+    assert restart_reasons([stuck, renews, ended]) == [ended.problem]
+    assert restart_reasons([stuck, renews]) == []
+    assert restart_reasons([stuck, idle]) == [stuck.problem]
+    assert restart_reasons([renews, idle]) == []
+
+
+def test_a_stuck_loop_of_an_operator_that_renews_is_named(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The probe goes well, and its answer says what is wrong."""
+    stuck = Liveness("registry", is_alive=True, age_seconds=700, longest_seconds=615)
+    renews = Liveness("renewals", is_alive=True, renewed=40)
+    monkeypatch.setattr(told.registry, "liveness", lambda: [stuck, renews])
+    status, text = asked(told, "/healthz")
+    assert status == 200
+    assert text.startswith("ok\n")
+    assert stuck.problem in text
+    assert "eurekube_stuck_loops 1.0" in asked(told, "/metrics")[1]
+    monkeypatch.setattr(told.registry, "liveness", lambda: [stuck])
+    status, text = asked(told, "/healthz")
+    assert status == 503
+    assert text.startswith(stuck.problem)

@@ -1,14 +1,17 @@
-"""A mirrored Service as the API has it: what must stand there, and how it differs from what does. Pure."""
+"""A mirrored Service as the API has it: what must stand there, and how it differs from what does."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from contextlib import suppress
 from typing import Any
 
 from eurekube_provider.core.mirror import (
     APPLICATION_ANNOTATION,
-    LAST_READ_ANNOTATION,
+    GIVEN_ANNOTATION,
+    MANAGED_BY,
+    SOURCE_ANNOTATION,
     Mirror,
     MirrorForm,
     ServicePort,
@@ -20,13 +23,8 @@ from eurekube_provider.core.objects import (
     MIRROR_LABEL,
     MIRROR_MANAGER,
     SERVICE_NAME_LABEL,
+    Object,
 )
-from eurekube_provider.operator.index import Object
-from eurekube_provider.runtime.clock import utc_time
-
-LAST_READ_SECONDS = 600.0
-"""How often a Service says when Eureka was last read, while nothing else changes: each write is sent to every
-node, and who looks for its age wants hours from minutes."""
 
 
 def service_ports(
@@ -61,23 +59,58 @@ def service_body(
         "metadata": {
             "name": name,
             "namespace": mirror.namespace,
-            "labels": {MIRROR_LABEL: mirror.name, "app.kubernetes.io/managed-by": "eurekube"},
-            "annotations": {APPLICATION_ANNOTATION: application},
+            "labels": {**mirror.service_labels, MIRROR_LABEL: mirror.name, MANAGED_BY: "eurekube"},
+            "annotations": {
+                **mirror.service_annotations,
+                APPLICATION_ANNOTATION: application,
+                **_given(mirror),
+            },
             "ownerReferences": [dict(owner)],
         },
         "spec": spec,
     }
 
 
+def _given(mirror: Mirror) -> dict[str, str]:
+    """Return the annotation that tells what the spec gave from what others added."""
+    keys = {
+        name: sorted(given)
+        for name, given in (("labels", mirror.service_labels), ("annotations", mirror.service_annotations))
+        if given
+    }
+    return {GIVEN_ANNOTATION: json.dumps(keys)} if keys else {}
+
+
+def _given_before(service: Object) -> Mapping[str, Collection[str]]:
+    """Return the names of what the spec gave; who may edit the Service may have written anything there."""
+    written = (service["metadata"].get("annotations") or {}).get(GIVEN_ANNOTATION)
+    with suppress(ValueError, RecursionError):
+        found = json.loads(written or "{}")
+        if isinstance(found, dict):
+            given = {
+                name: [key for key in keys if isinstance(key, str)]
+                for name, keys in found.items()
+                if isinstance(keys, list)
+            }
+            return {**given, "annotations": [*given.get("annotations", ()), GIVEN_ANNOTATION]}
+    return {}
+
+
 def service_patch(service: Object, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a Service must be changed so that it is as wanted; what others added to it stays."""
+    """Return the patch that brings a Service to the wanted form; additions of others stay.
+
+    What the mirror's spec gave to it and gives no more is None there.
+    """
     metadata = service["metadata"]
+    before = _given_before(service)
     patch: dict[str, Any] = {}
     for field_name in ("labels", "annotations"):
         stands = metadata.get(field_name) or {}
         differing = {
             key: value for key, value in wanted["metadata"][field_name].items() if stands.get(key) != value
         }
+        gone = (key for key in before.get(field_name, ()) if key in stands)
+        differing |= {key: None for key in gone if key not in wanted["metadata"][field_name]}
         if differing:
             patch[field_name] = differing
     (owner,) = wanted["metadata"]["ownerReferences"]
@@ -96,13 +129,20 @@ def _port_fields(port: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_form(service: Object, form: MirrorForm) -> bool:
-    """Whether a Service of ours has an address of its own where it should; that cannot be changed later."""
+    """Return whether a Service of ours has an address of its own where it should; that cannot be changed
+    later.
+    """
     is_headless = (service.get("spec") or {}).get("clusterIP") == "None"
     return is_headless is (form is MirrorForm.HEADLESS)
 
 
-def slice_owner(mirror: Mirror, application: str, service: str, owner: Mapping[str, Any]) -> SliceOwner:
-    """What the slices of a Service have in common."""
+def slice_owner(
+    mirror: Mirror, application: str, service: str, owner: Mapping[str, Any], source: str
+) -> SliceOwner:
+    """Return the common part of a Service's slices.
+
+    :param source: the servers that are read; empty where nobody can name them.
+    """
     labels = {
         SERVICE_NAME_LABEL: service,
         MANAGED_BY_LABEL: MIRROR_MANAGER,
@@ -110,7 +150,8 @@ def slice_owner(mirror: Mirror, application: str, service: str, owner: Mapping[s
     }
     if mirror.form is MirrorForm.HEADLESS:
         labels["service.kubernetes.io/headless"] = ""
-    return SliceOwner(mirror.namespace, service, labels, {APPLICATION_ANNOTATION: application}, owner)
+    annotations = {APPLICATION_ANNOTATION: application} | ({SOURCE_ANNOTATION: source} if source else {})
+    return SliceOwner(mirror.namespace, service, labels, annotations, owner)
 
 
 def owner_reference(item: Object, *, is_controller: bool) -> dict[str, Any]:
@@ -123,27 +164,3 @@ def owner_reference(item: Object, *, is_controller: bool) -> dict[str, Any]:
         "uid": metadata["uid"],
     }
     return {**found, "controller": True} if is_controller else found
-
-
-def last_read(read_at: float | None) -> dict[str, str]:
-    """The annotation that says when Eureka was read last; none where it never was."""
-    if read_at is None:
-        return {}
-    return {LAST_READ_ANNOTATION: utc_time(read_at)}
-
-
-def last_read_patch(service: Object, read_at: float | None, *, is_exact: bool) -> dict[str, Any]:
-    """What says when Eureka was last read; nothing where what stands there will do.
-
-    :param is_exact: whether minutes count, as when Eureka does not answer any more.
-    """
-    if read_at is None:
-        return {}
-    stands = str((service["metadata"].get("annotations") or {}).get(LAST_READ_ANNOTATION) or "")
-    try:
-        age = read_at - datetime.fromisoformat(stands).timestamp()
-    except ValueError:
-        age = LAST_READ_SECONDS
-    if age >= (1.0 if is_exact else LAST_READ_SECONDS):
-        return {"metadata": {"annotations": last_read(read_at)}}
-    return {}

@@ -1,4 +1,4 @@
-"""Which addresses a mirror may send the cluster's calls to.
+"""Addresses that a mirror may send the cluster's calls to.
 
 Whoever may register in Eureka would otherwise steer them anywhere: to a Service of another namespace, to a
 node's own processes, to the cloud's metadata (CVE-2021-25740 is the same right in other hands). So addresses
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from eurekube_provider.core.networks import Network
+from eurekube_provider.core.networks import Network, ambiguity
 from eurekube_provider.core.objects import Object
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -39,22 +39,24 @@ class JudgedAddress:
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """The policy of which addresses may be mirrored.
+    """The policy of which addresses may be mirrored, or given by hand in a syncer.
 
     :ivar allowed: the operator's networks; nothing is allowed without one.
     :ivar cluster: networks of the cluster itself: of its Services and its pods.
+    :ivar option: the operator's option that says what is allowed.
     :ivar own: single addresses of its Services and pods.
     """
 
     allowed: tuple[Network, ...]
     cluster: tuple[Network, ...] = ()
     own: AbstractSet[str] = field(default_factory=frozenset)
+    option: str = "--mirror-cidrs"
     _judged: dict[tuple[str, tuple[Network, ...]], JudgedAddress | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def judged(self, text: str, narrower: tuple[Network, ...] = ()) -> JudgedAddress | None:
-        """What becomes of an address as instances give it; None for a host's name.
+        """Return the judgement on an address as instances give it; None for a host's name.
 
         :param narrower: as for :meth:`refusal`.
         """
@@ -65,9 +67,11 @@ class AddressPolicy:
             pass
         if len(self._judged) >= MOST_REMEMBERED:
             self._judged.clear()
-        parsed = parsed_address(text)
+        parsed, unlike = parsed_address(text), ambiguity(text.strip())
         found = None
-        if parsed is not None:
+        if unlike:  # a resolver would read it as one of them
+            found = JudgedAddress(text, "IPv4", unlike)
+        elif parsed is not None:
             found = JudgedAddress(str(parsed), f"IPv{parsed.version}", self.refusal(parsed, narrower))
         self._judged[place] = found
         return found
@@ -92,7 +96,7 @@ class AddressPolicy:
         if str(address) in self.own or any(_contains(one, address) for one in self.cluster):
             return "is one of this cluster's own Services or pods: call that by its own name"
         if not any(_contains(one, address) for one in self.allowed):
-            return "is in none of the networks that the operator may mirror (--mirror-cidrs)"
+            return f"is in none of the networks that the operator's configuration allows ({self.option})"
         if narrower and not any(_contains(one, address) for one in narrower):
             return "is in none of spec.allowedCIDRs"
         return ""

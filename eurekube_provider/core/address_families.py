@@ -1,0 +1,54 @@
+"""The address families of EndpointSlices: which address of a pod with several is registered. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import chain
+
+from eurekube_provider.core.objects import Object, is_terminating, pod_of
+from eurekube_provider.core.wording import counted
+
+_HOST_NAMES = "FQDN"
+"""The type of EndpointSlices whose endpoints have host names in place of addresses."""
+
+
+def in_first_family(service: Object, slices: Iterable[Object]) -> tuple[list[Object], list[str]]:
+    """Return the endpoints of a Service, each in the first of the Service's families that it has.
+
+    The endpoints of one pod are one instance. Endpoints without a pod tell nobody whether they are of one
+    machine: of those the first family is taken that any of them has.
+
+    :returns: the EndpointSlices that have endpoints, where one is of a further family, without the endpoints
+        that an earlier one has; and sentences on the endpoints that are left out.
+    """
+    order = ((service.get("spec") or {}).get("ipFamilies") or (), ("IPv4", "IPv6", _HOST_NAMES))
+    families: dict[str, list[Object]] = {str(family): [] for family in chain(*order)}
+    for one in slices:
+        if one.get("endpoints"):
+            families[str(one.get("addressType", "IPv4"))].append(one)
+    names = _count(families.pop(_HOST_NAMES))
+    left_out = [f"{counted(names, 'endpoint')} with a host name in place of an address"] if names else []
+    filled = {family: those for family, those in families.items() if those}
+    if len(filled) < 2:
+        return list(chain(*filled.values())), left_out
+    found: list[Object] = []
+    taken: set[str] = set()  # the pods that an earlier family has; "" where it has endpoints without one
+    for family, those in filled.items():
+        if "" in taken and (count := _count(those, without_pod=True)):
+            left_out.append(f"{counted(count, 'endpoint')} without a pod at an {family} address")
+        rest = [{**one, "endpoints": _others(one["endpoints"], taken)} for one in those] if found else those
+        found += [one for one in rest if one["endpoints"]]
+        taken.update(pod_of(endpoint) for one in rest for endpoint in one["endpoints"])
+    return found, left_out
+
+
+def _others(endpoints: Iterable[Object], taken: Collection[str]) -> list[Object]:
+    return [endpoint for endpoint in endpoints if pod_of(endpoint) not in taken]
+
+
+def _count(slices: Iterable[Object], *, without_pod: bool = False) -> int:
+    return sum(
+        not is_terminating(endpoint) and not (without_pod and pod_of(endpoint))
+        for one in slices
+        for endpoint in one["endpoints"]
+    )

@@ -1,0 +1,194 @@
+"""Finds which instances the pods behind a syncer registered themselves, by clients of their own. Pure.
+
+An instance that nobody of ours registered is a pod's own where it has the pod's address and port, its name as
+id or host name, or its address at any port. The last proves nothing for a pod that has its node's address, or
+where two live endpoints share one: the pod must have been seen to have it for itself. A name proves nothing
+where other namespaces and clusters have pods of that name, as those of a StatefulSet, unless the address is
+one that nobody else can be called at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.endpoint_presence import is_pod
+from eurekube_provider.core.identity import endpoint_of
+from eurekube_provider.core.model import Instance, Key, Status
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.wording import listed
+
+MOST_REMEMBERED = 100
+"""Registrations that a syncer's status keeps; beyond, those of pods that live are left out first."""
+
+Endpoint = tuple[str, str]
+"""A pod's name and address: the next pod of a StatefulSet has the same name."""
+
+RENEWALS_DIFFER_SECONDS = 15.0
+"""Servers' clocks differ, and a renewal reaches them one after the other; the next one comes later."""
+
+_GENERATED = re.compile(r"-(?!\d+\Z)[bcdfghjklmnpqrstvwxz2456789]{5}\Z")
+"""How a name ends that Kubernetes made up; one of digits alone may count a StatefulSet's pods."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SelfRegistration:
+    """An instance that a pod's own client was seen to have registered, as a syncer's status keeps it.
+
+    :ivar address: of the instance, and ``pod_address`` of the pod, which may differ.
+    """
+
+    instance_id: str
+    address: str
+    pod: str
+    pod_address: str
+
+    def is_of(self, instance: Instance) -> bool:
+        """Return whether an instance is this one, and nobody of ours registered it."""
+        same = (instance.instance_id, instance.ip_address) == (self.instance_id, self.address)
+        return same and not instance.owner
+
+
+def twins_of(
+    desired: Sequence[Instance], unowned: Sequence[Instance], own: Collection[Endpoint]
+) -> dict[Key, Instance]:
+    """Return what pods registered themselves, by the keys of their instances as the syncer wants them.
+
+    :param desired: the instances that the syncer wants. An endpoint without a pod may be a machine, and a
+        whole Service is no pod: they have none.
+    :param unowned: those of its application that nobody of ours registered. One that is not UP and at another
+        port or address than the pod's stands in nobody's way, and is left aside.
+    :param own: the pods that have their address for themselves, as far as that is known.
+    """
+    if not unowned:
+        return {}
+    by_address: dict[str, list[Instance]] = {}
+    by_name: dict[str, list[Instance]] = {}
+    for one in sorted(unowned, key=lambda one: one.instance_id):
+        by_address.setdefault(one.ip_address, []).append(one)
+        for name in _names(one):
+            by_name.setdefault(name, []).append(one)
+    shared = _shared(desired)
+    found: dict[Key, Instance] = {}
+    for want in desired:
+        address = want.ip_address
+        pod, namespace = endpoint_of(want.instance_id)
+        if not is_pod(pod):
+            continue
+        here = by_address.get(address, ())
+        at_place = [one for one in here if one.port.number == want.port.number]
+        is_own = (pod, address) in own and address not in shared
+        of_name = [*by_name.get(pod, ()), *by_name.get(f"{pod}/{namespace}", ())]
+        twins = [
+            *at_place,
+            *(one for one in here if is_own and one.status is Status.UP),
+            *(one for one in of_name if one.status is Status.UP and _proves(one, pod, address)),
+        ]
+        if twins:
+            found[want.key] = twins[0]
+    return found
+
+
+def suspects(desired: Sequence[Instance], unowned: Sequence[Instance]) -> set[Endpoint]:
+    """Return the pods of which :func:`twins_of` must know whether they have their address for themselves."""
+    addresses = {one.ip_address for one in unowned if one.status is Status.UP}
+    shared = _shared(desired) if addresses else frozenset()
+    here = (one for one in desired if one.ip_address in addresses and one.ip_address not in shared)
+    endpoints = ((endpoint_of(one.instance_id)[0], one.ip_address) for one in here)
+    return {one for one in endpoints if is_pod(one[0])}
+
+
+def remembered(
+    twins: Mapping[Key, Instance],
+    before: Iterable[SelfRegistration],
+    desired: Iterable[Instance],
+    unowned: Sequence[Instance],
+) -> tuple[SelfRegistration, ...]:
+    """Return the pods' own registrations that are known now, and those known before that still stand."""
+    addresses = {one.key: one.ip_address for one in desired if one.key in twins}
+    pods = {key: endpoint_of(key[1])[0] for key in twins}
+    found = {
+        SelfRegistration(twin.instance_id, twin.ip_address, pods[key], addresses[key])
+        for key, twin in twins.items()
+    }
+    there = {(one.instance_id, one.ip_address) for one in unowned}
+    there -= {(one.instance_id, one.address) for one in found}
+    kept = [one for one in before if (one.instance_id, one.address) in there]
+    return (*sorted(kept), *sorted(found))[:MOST_REMEMBERED]
+
+
+def is_unrenewed(held: Instance, known: Instance) -> bool:
+    """Return whether an instance stands as it was known, and nobody has registered or renewed it since."""
+    if held.lease_ends_ms is None or known.lease_ends_ms is None:
+        return False
+    is_same = (held.ip_address, held.written_at_ms) == (known.ip_address, known.written_at_ms)
+    return is_same and held.lease_ends_ms - known.lease_ends_ms < RENEWALS_DIFFER_SECONDS * 1000
+
+
+def told_of_dead(dead: Sequence[SelfRegistration], application: str, why_not: str) -> Problem:
+    """Return the problem that pods' own registrations outlived them.
+
+    :param why_not: why one of them is not removed, where that is asked for, or what is not known of it.
+    """
+    names = listed(
+        [printable(f"{application} {one.instance_id} at {one.address} of pod {one.pod}") for one in dead], 3
+    )
+    are = "registered itself, and is an endpoint no more"
+    if len(dead) > 1:
+        are = "registered themselves, and are endpoints no more"
+    told = f"{names} {are}: callers go on calling until the Eureka lease ends"
+    return Problem(ConditionType.DEAD_SELF_REGISTERED, f"{told}; {why_not}" if why_not else told)
+
+
+def registrations_in(item: Object) -> tuple[SelfRegistration, ...]:
+    """Read from the status of a custom resource what its pods were seen to have registered themselves."""
+    entries = (item.get("status") or {}).get("selfRegistered") or ()
+    names = ("instanceId", "address", "pod", "podAddress")
+    return tuple(SelfRegistration(*(str(one.get(name) or "") for name in names)) for one in entries)
+
+
+def in_status(registrations: Iterable[SelfRegistration]) -> list[dict[str, str]]:
+    """Return registrations as a status keeps them."""
+    return [
+        {"instanceId": one.instance_id, "address": one.address, "pod": one.pod, "podAddress": one.pod_address}
+        for one in registrations
+    ]
+
+
+def is_named_by(instance: Instance, pod: str, namespace: str, address: str) -> bool:
+    """Return whether an instance that nobody of ours registered has a pod's name, and is that pod's."""
+    return bool(_names(instance) & {pod, f"{pod}/{namespace}"}) and _proves(instance, pod, address)
+
+
+def _names(instance: Instance) -> set[str]:
+    """The id, its first part, the host name, and of a name in the cluster's domain pod and namespace."""
+    host = instance.host_name
+    found = {instance.instance_id, instance.instance_id.partition(":")[0], host}
+    parts = host.split(".")
+    return found | {f"{parts[0]}/{parts[2]}"} if len(parts) > 3 and parts[3] == "svc" else found
+
+
+def _proves(one: Instance, pod: str, address: str) -> bool:
+    """Return whether a pod's name makes an instance that pod's: nobody else has both name and address."""
+    return one.ip_address == address or bool(_GENERATED.search(pod)) or not _is_routable(one.ip_address)
+
+
+def _is_routable(text: str) -> bool:
+    """Return whether somebody elsewhere may be called at an address."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return False
+    return not (address.is_loopback or address.is_unspecified or address.is_link_local)
+
+
+def _shared(desired: Iterable[Instance]) -> frozenset[str]:
+    """The addresses that two endpoints have."""
+    counts = Counter(one.ip_address for one in desired)
+    return frozenset(address for address, count in counts.items() if count > 1)

@@ -1,0 +1,108 @@
+"""The proof that an operator serves a syncer: somebody renews what it has in Eureka. Pure.
+
+A status outlives the operator that wrote it. A namespace that an operator watches no more, or whose name is
+misspelt in its settings, would go on saying that all is well while its instances lapse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from eurekube_provider.core.condition_types import ConditionType, Reason
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner, parse_owner
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object, conditions_of
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.syncer import is_deleted
+from eurekube_provider.core.wording import counted
+
+LEASE_SECONDS = 90
+"""Eureka's default: for as long nobody may have looked."""
+
+MOST_READ = 2
+"""How many of a syncer's instances are read past the servers' caches to see whether somebody renews them."""
+
+REMEDY = (
+    "add the namespace to --watch-namespace of an operator, or start one that watches it; delete the syncer"
+    " first if it is not needed any more"
+)
+
+
+def renewed_at(one: Instance) -> float | None:
+    """Return when an instance was renewed or written last, as Unix time; None where no server says so."""
+    if one.lease_ends_ms is None:
+        return None
+    # A lease that was never renewed says when it was registered, without its duration.
+    renewed = one.lease_ends_ms / 1000 - one.lease.duration_seconds
+    written = max(one.last_dirty_timestamp_ms or 0, one.last_updated_timestamp_ms or 0) / 1000
+    return max(renewed, written)
+
+
+def syncers_not_watched(items: Iterable[Object], namespaces: Collection[str]) -> list[Object]:
+    """Return the syncers, those that are deleted left aside, in other namespaces than these; none for all."""
+    if not namespaces:
+        return []
+    return [one for one in items if one["metadata"]["namespace"] not in namespaces and not is_deleted(one)]
+
+
+def instances_of(item: Object, cluster: Cluster, instances: Iterable[Instance]) -> list[Instance]:
+    """Return what a syncer has, by whatever name of its cluster."""
+    key = (item["metadata"]["namespace"], item["metadata"]["name"])
+    found = []
+    for one in instances:
+        owner = parse_owner(one.owner)
+        if not isinstance(owner, ClusterOwner) or (owner.namespace, owner.syncer) != key:
+            continue
+        if one.metadata.get(CLUSTER_UID_KEY, cluster.uid) == cluster.uid:
+            found.append(one)
+    return found
+
+
+def why_not_served(item: Object, there: Sequence[Instance], now: float, *, was_there: bool) -> Problem | None:
+    """Return why it seems that no operator serves a syncer; None where one does, or nothing says otherwise.
+
+    :param there: some of what it has in Eureka, as it was read a moment ago.
+    :param now: Unix time.
+    :param was_there: whether it is known that it had something at this Eureka: else another operator may
+        register it at another one.
+    """
+    status = item.get("status") or {}
+    registered = status.get("registered") or 0
+    times = [at for one in there if (at := renewed_at(one)) is not None]
+    if there and (not times or now - max(times) <= LEASE_SECONDS):
+        return None
+    if not there and not (registered and was_there):
+        return None
+    if there:
+        said = f"nobody has renewed its instances in Eureka for {now - max(times):.0f} s"
+    else:
+        said = f"its status counts {counted(registered)} in Eureka, and none is there any more"
+    return Problem(Reason.NOT_SERVED, f"no operator serves it: {said}", REMEDY)
+
+
+def is_said_not_served(item: Object) -> bool:
+    """Return whether a syncer's status says that nobody serves it."""
+    return conditions_of(item).get(ConditionType.SYNCED, {}).get("reason") == Reason.NOT_SERVED
+
+
+def status_not_served(item: Object, why: Problem, stamp: str) -> dict[str, object] | None:
+    """Return the conditions that say so, None where they do: neither Ready nor Synced is known any more.
+
+    :param stamp: the time now, as RFC 3339.
+    """
+    before = conditions_of(item)
+    kinds = (ConditionType.READY, ConditionType.SYNCED)
+    if not before or is_said_not_served(item):
+        return None
+    changed = {
+        kind: {
+            **before.get(kind, {"type": kind}),
+            "status": "Unknown",
+            "reason": why.reason,
+            "message": why.text,
+            "lastTransitionTime": stamp,
+        }
+        for kind in kinds
+    }
+    rest = [one for kind, one in before.items() if kind not in kinds]
+    return {"conditions": [*changed.values(), *rest]}

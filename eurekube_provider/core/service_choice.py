@@ -1,0 +1,198 @@
+"""The choice among the Services that a syncer's selector finds: those that it means. Pure.
+
+A chart often gives one label to several Services of an application: for metrics, for a StatefulSet, for a
+preview. Their ports and pods are not one application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.objects import (
+    Object,
+    endpoint_name,
+    is_external_name,
+    is_headless,
+    is_terminating,
+    publishes_not_ready,
+    service_of,
+)
+from eurekube_provider.core.ports import choose_ports, chosen_ports, is_offered, targets_of
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.syncer import Mode, PortReference, Syncer
+from eurekube_provider.core.wording import listed
+
+_MOST_NAMED = 5
+
+SlicesByService = Mapping[str, Sequence[Object]]
+"""EndpointSlices by the name of their Service."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceChoice:
+    """The Services of a syncer's selector.
+
+    :ivar services: those that it means, by name; all where nobody can tell.
+    :ivar aside: those that it does not mean, by name.
+    :ivar slices: the EndpointSlices of both, by the Service's name.
+    :ivar problem: why nobody can tell; None where it is told.
+    """
+
+    services: Sequence[Object]
+    aside: Sequence[Object]
+    slices: SlicesByService
+    problem: Problem | None = None
+
+    def slices_of(self, service: Object) -> Sequence[Object]:
+        """Return the EndpointSlices of one of the Services."""
+        return self.slices[_name(service)]
+
+    @property
+    def meant_slices(self) -> list[Object]:
+        """The EndpointSlices of the Services that are meant."""
+        return [one for service in self.services for one in self.slices_of(service)]
+
+
+def choose_services(syncer: Syncer, services: Iterable[Object], slices: Iterable[Object]) -> ServiceChoice:
+    """Choose those of the Services that a syncer selects whose endpoints are its instances.
+
+    :param services: those that its selector finds.
+    :param slices: EndpointSlices of their namespace; those of other Services are passed over.
+    """
+    selected = {_name(one): one for one in sorted(services, key=_name)}
+    by_service: dict[str, list[Object]] = {name: [] for name in selected}
+    for one in slices:
+        name = service_of(one)
+        if name in by_service:
+            by_service[name].append(one)
+    meant = _meant(syncer, selected, by_service)
+    if isinstance(meant, Problem):
+        return ServiceChoice(tuple(selected.values()), (), by_service, meant)
+    names = set(map(_name, meant))
+    aside = tuple(one for name, one in selected.items() if name not in names)
+    return ServiceChoice(meant, aside, by_service)
+
+
+def _meant(
+    syncer: Syncer, selected: Mapping[str, Object], slices: SlicesByService
+) -> tuple[Object, ...] | Problem:
+    """Choose the Services that are meant.
+
+    Not meant is a name for another Service, nor one without the port that the syncer names, as long as there
+    is another one. Of the others, the Service that is called as the application is meant, if there is one.
+    Services with equal ports over the same pods count as one: in mode pod all of them are read, in mode
+    service one. Who publishes addresses that are not ready is left aside where another of these says which
+    are.
+
+    :param selected: the Services that its selector finds, in the order of their names.
+    :returns: a problem where nobody can tell which Service is meant.
+    """
+    candidates = [one for one in selected.values() if not is_external_name(one)]
+    if len(selected) == 1 or not candidates:
+        return tuple(selected.values())
+    candidates = [one for one in candidates if _has_ports(syncer, one, slices[_name(one)])] or candidates
+    called = syncer.selector.app or syncer.application.lower()
+    named = next((one for one in candidates if _name(one) == called), None)
+    if named is not None and not publishes_not_ready(named):
+        return (named,)
+    first = named or candidates[0]
+    alike = [one for one in candidates if one is first or _are_alike(syncer, first, one, slices)]
+    if named is None and len(alike) < len(candidates):
+        return _ambiguous(syncer, candidates)
+    found = [one for one in alike if not publishes_not_ready(one)] or ([named] if named else alike)
+    if syncer.mode is Mode.SERVICE:
+        found = [min(found, key=lambda one: (is_headless(one), _name(one)))]
+    return tuple(found)
+
+
+def _ambiguous(syncer: Syncer, candidates: Sequence[Object]) -> Problem:
+    names = listed([_name(one) for one in candidates], _MOST_NAMED)
+    return Problem(
+        ConditionType.AMBIGUOUS_SERVICE,
+        f"several Services of namespace {syncer.selector.namespace} have the {syncer.selector.labels}, and"
+        f" their ports or pods differ: {names}; what is registered is kept, and of the others only pods of"
+        " the same Service and port are registered",
+        f"call the Service that is meant {syncer.selector.app or syncer.application.lower()}, give it a label"
+        " that the others lack and name that in spec.selector.matchLabels, or name in spec.port a port that"
+        " it alone has",
+    )
+
+
+def _name(service: Object) -> str:
+    return str(service["metadata"]["name"])
+
+
+def _has_ports(syncer: Syncer, service: Object, slices: Iterable[Object]) -> bool:
+    """Return whether a Service, or its EndpointSlices, have the ports that a syncer names, or any TCP port.
+
+    In mode pod a port's number is that in the pods, as in the EndpointSlices. As long as no pod says which
+    number a target port's name stands for, it may be any.
+    """
+    ports = (service.get("spec") or {}).get("ports") or ()
+    wanted = [one for one in (syncer.port, syncer.secure_port) if one is not None]
+    if syncer.mode is Mode.POD:
+        in_pods = [port for one in slices for port in one.get("ports") or ()]
+        ports = targets_of(ports)
+        if not in_pods and not all(_is_number(one["port"]) for one in ports):
+            wanted = [one for one in wanted if not _is_number(one)]
+        ports = [*ports, *in_pods]
+    return all(is_offered(ports, one) for one in wanted or (None,))
+
+
+def _is_number(port: PortReference) -> bool:
+    return str(port).isdigit()
+
+
+def _are_alike(syncer: Syncer, one: Object, other: Object, slices: SlicesByService) -> bool:
+    """Return whether two Services offer the same ports of the same pods.
+
+    What they declare is compared first: Kubernetes writes the EndpointSlices of one after the other's.
+    """
+    first, second = _selector(one), _selector(other)
+    slices_of_both = slices[_name(one)], slices[_name(other)]
+    if not (first and first == second):
+        places = [_places(each) for each in slices_of_both]
+        if not places[0] or places[0] != places[1]:
+            return False
+    declared = [_declared_ports(syncer, each) for each in (one, other)]
+    if declared[0] and declared[0] == declared[1]:
+        return True
+    offered = [_offered_ports(syncer, each) for each in slices_of_both]
+    return syncer.mode is Mode.POD and bool(offered[0]) and offered[0] == offered[1]
+
+
+def _selector(service: Object) -> Mapping[str, str]:
+    selector: Mapping[str, str] = (service.get("spec") or {}).get("selector") or {}
+    return selector
+
+
+def _places(slices: Iterable[Object]) -> frozenset[str]:
+    """Return the pods, or addresses, that are not on their way out."""
+    return frozenset(
+        endpoint_name(endpoint)
+        for one in slices
+        for endpoint in one.get("endpoints") or ()
+        if not is_terminating(endpoint)
+    )
+
+
+def _declared_ports(syncer: Syncer, service: Object) -> object:
+    """Return the ports that callers would use, as the Service names them; None where it does not say."""
+    ports = (service.get("spec") or {}).get("ports") or ()
+    if syncer.mode is Mode.POD:
+        ports = targets_of(ports) if _selector(service) else ()
+    chosen = chosen_ports(ports, syncer.port, syncer.secure_port, "")
+    if isinstance(chosen, Problem):
+        return None
+    return tuple(str(one["port"]) if one else "" for one in chosen)
+
+
+def _offered_ports(syncer: Syncer, slices: Iterable[Object]) -> frozenset[object]:
+    """Return the ports that EndpointSlices with endpoints offer to callers."""
+    return frozenset(
+        choose_ports(one.get("ports"), syncer.port, syncer.secure_port, "")
+        for one in slices
+        if one.get("endpoints")
+    )

@@ -1,0 +1,255 @@
+"""Asks the API server about pods that registered themselves in Eureka.
+
+It tells whether one has its address for itself, and whether one is gone.
+
+What a pod registered itself stands in Eureka as UP when the pod was killed, until its lease ends, and in
+self-preservation for ever. It is somebody else's, and the operator removes it only where a person asks for
+that, and only where nothing speaks against it: :meth:`PodRegistrations.removable`.
+
+All of it is asked for before a syncer's changes are sent. So each answer is remembered for
+:data:`.RECHECK_SECONDS`, and an API server that gives none is left alone for as long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
+
+from eurekube_provider.core.decision import RECHECK_SECONDS
+from eurekube_provider.core.endpoint_presence import pods_of
+from eurekube_provider.core.errors import KubernetesError, RegistryError
+from eurekube_provider.core.model import Instance, Key
+from eurekube_provider.core.objects import Object, has_for_itself, is_mirrored, pod_addresses
+from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.self_registered import Endpoint, SelfRegistration, is_unrenewed
+from eurekube_provider.kube.access import ENDPOINT_SLICES, PODS, KubeAccess, objects_named
+from eurekube_provider.operator.index import SyncerKey
+from eurekube_provider.operator.sources import Sources
+from eurekube_provider.runtime.clock import elapsed_seconds
+
+_log = logging.getLogger(__name__)
+
+MOST_ASKED = 20
+"""Pods that one reconcile asks the API server for, each by itself; more are listed together."""
+
+MOST_REMOVED = 10
+"""Registrations that one reconcile removes; the next one removes more."""
+
+UNRENEWED_SECONDS, UNRENEWED_INTERVALS = 45.0, 1.5
+"""A registration is nobody's any more that was not renewed for so long, and for so many of the intervals at
+which its client promised to renew it."""
+
+
+class PodRegistrations:
+    """Asks, and changes nothing; any number of workers may share it, each with a syncer of its own."""
+
+    def __init__(self, access: KubeAccess, sources: Sources) -> None:
+        self._access = access
+        self._sources = sources
+        # Answers, and until when each holds. A pod cannot change whether it has its node's address.
+        self._own: dict[SyncerKey, dict[Endpoint, tuple[bool, float]]] = {}
+        self._gone: dict[SyncerKey, dict[SelfRegistration, tuple[bool, str, float]]] = {}
+        # Why those looked at last were not removed, and until when none is looked at again.
+        self._looked: dict[SyncerKey, tuple[str, float]] = {}
+        # Of the API server: the last request without an answer, and until when none is sent.
+        self._unanswered = ("", -inf)
+        # As it was read first, and since when: by our clock, since servers' clocks differ.
+        self._unrenewed: dict[SyncerKey, dict[Key, tuple[Instance, float]]] = {}
+
+    def forget(self, key: SyncerKey) -> None:
+        """Forget a syncer that is gone."""
+        for memory in (self._own, self._gone, self._looked, self._unrenewed):
+            memory.pop(key, None)
+
+    def own(self, key: SyncerKey, namespace: str, suspects: Collection[Endpoint]) -> frozenset[Endpoint]:
+        """Return the pods that have their address for themselves; those that cannot be asked for have not.
+
+        :param suspects: names and addresses of pods.
+        """
+        if not suspects:
+            self._own.pop(key, None)
+            return frozenset()
+        before, now = self._own.get(key, {}), elapsed_seconds()
+        known = {one: before[one] for one in suspects if one in before and now < before[one][1]}
+        asked = sorted(set(suspects) - known.keys())
+        pods: dict[str, Object] = {}
+        try:
+            pods = {pod["metadata"]["name"]: pod for pod in self._pods(namespace, [one for one, _ in asked])}
+        except KubernetesError as error:
+            _log.warning(
+                "pods that may register themselves were not asked for",
+                extra={"syncer": "/".join(key), "error": str(error)},
+            )
+        soon = elapsed_seconds() + RECHECK_SECONDS
+        for one in asked:
+            pod = pods.get(one[0])
+            known[one] = (has_for_itself(pod, one[1]), inf) if pod else (False, soon)
+        self._own[key] = known
+        return frozenset(one for one, (is_own, _) in known.items() if is_own)
+
+    def gone(
+        self, key: SyncerKey, namespace: str, registrations: Iterable[SelfRegistration]
+    ) -> tuple[list[SelfRegistration], str]:
+        """Return those whose pods are no endpoints any more, and not known to live on unselected.
+
+        :returns: these, and why that could not be asked for; empty where it could.
+        """
+        slices = self._sources.slices_of(key)
+        near = pods_of(slices)
+        addresses = _addresses_of_slices(slices)
+        missing = [
+            one
+            for one in registrations
+            if (namespace, one.pod) not in near and not {one.address, one.pod_address} & addresses
+        ]
+        if not missing:
+            self._gone.pop(key, None)
+            return [], ""
+        before, now = self._gone.get(key, {}), elapsed_seconds()
+        known = {one: before[one] for one in missing if one in before and now < before[one][2]}
+        asked = [one for one in missing if one not in known]
+        pods, why = list[Object](), ""
+        try:
+            pods = self._pods(namespace, [one.pod for one in asked])
+        except KubernetesError as error:
+            why = f"whether the pod lives could not be asked for: {error}"
+        alive = {(str(pod["metadata"]["name"]), address) for pod in pods for address in _addresses_of(pod)}
+        soon = elapsed_seconds() + RECHECK_SECONDS
+        known |= {one: ((one.pod, one.pod_address) not in alive, why, soon) for one in asked}
+        self._gone[key] = known
+        dead = [one for one in missing if known[one][0]]
+        return dead, next((known[one][1] for one in dead if known[one][1]), "")
+
+    def removable(
+        self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
+    ) -> tuple[list[Instance], str]:
+        """Return those of the dead that may be removed, and why not the others; none in doubt.
+
+        Of each, nobody has renewed it for longer than its client would have let pass, as the servers say, and
+        the cluster has no EndpointSlice and no pod with its address, nor with the address of the pod that
+        registered it, as the API server says at this moment.
+
+        :param dead: those of :meth:`gone`.
+        :param application: in upper case.
+        """
+        if not dead:
+            self._unrenewed.pop(key, None)
+            self._looked.pop(key, None)
+            return [], ""
+        why, until = self._looked.get(key, ("", -inf))
+        if elapsed_seconds() < until:
+            return [], why
+        found, why = self._proved(key, registry, dead, application)
+        self._looked[key] = (why, elapsed_seconds() + RECHECK_SECONDS)
+        return found, why
+
+    def _proved(
+        self, key: SyncerKey, registry: Registry, dead: Sequence[SelfRegistration], application: str
+    ) -> tuple[list[Instance], str]:
+        """Ask Eureka and the cluster: see :meth:`removable`."""
+        keys = [(application, one.instance_id) for one in dead]
+        odd = {one.key: one.unreadable for one in map(registry.get, keys) if one and one.unreadable}
+        try:
+            registry.refresh([key for key in keys if key not in odd], known_too=True)
+        except RegistryError as error:
+            return [], f"Eureka could not be asked for it: {error}"
+        before, now = self._unrenewed.get(key, {}), elapsed_seconds()
+        known: dict[Key, tuple[Instance, float]] = {}
+        due: list[tuple[Instance, set[str]]] = []
+        for one in dead:
+            held = registry.get((application, one.instance_id))
+            if held is None or held.key in odd or not one.is_of(held):
+                continue
+            first, since = before.get(held.key, (held, now))
+            if not is_unrenewed(held, first):
+                first, since = held, now
+            known[held.key] = (first, since)
+            interval = held.lease.renewal_interval_seconds
+            if now - since >= max(UNRENEWED_SECONDS, UNRENEWED_INTERVALS * interval):
+                due.append((held, {held.ip_address, one.pod_address}))
+        self._unrenewed[key] = known
+        why = next(iter(odd.values()), "")
+        if not due:
+            return [], why or "it is removed once nobody has renewed it for a while"
+        try:
+            with self._asking():
+                used = self._used({address for _, addresses in due for address in addresses})
+        except KubernetesError as error:
+            return [], f"the cluster's pods and EndpointSlices could not be read: {error}"
+        free = [held for held, addresses in due if not addresses & used]
+        if len(free) < len(due):
+            why = "a pod or an EndpointSlice has its address"
+        return free[:MOST_REMOVED], why
+
+    def _pods(self, namespace: str, names: Sequence[str]) -> list[Object]:
+        """Read pods by their names, as many as there are.
+
+        :raises KubernetesError: they cannot be read.
+        """
+        if not names:
+            return []
+        with self._asking():
+            if len(names) > MOST_ASKED:
+                wanted = set(names)
+                found = (pod for page in self._access.pages(PODS.path(namespace)) for pod in page["items"])
+                return [pod for pod in found if pod["metadata"]["name"] in wanted]
+            return [pod for name in names for pod in objects_named(self._access, PODS, name, namespace)]
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Send requests to the API server, unless it has just left one without an answer.
+
+        It is waited for 15 seconds each time, and no change of a syncer may wait for that again and again.
+
+        :raises KubernetesError: that of the requests, or the last one once more.
+        """
+        told, until = self._unanswered
+        if elapsed_seconds() < until:
+            raise KubernetesError(told)
+        try:
+            yield
+        except KubernetesError as error:
+            if error.status_code is None:
+                self._unanswered = (str(error), elapsed_seconds() + RECHECK_SECONDS)
+            raise
+
+    def _used(self, addresses: set[str]) -> set[str]:
+        """Return which of these addresses a pod or an EndpointSlice of the cluster has now.
+
+        What is known already, and what the API server finds by an address, keeps whole lists from being read
+        again and again. Those show a pod's further addresses, too.
+
+        :raises KubernetesError: not all of the cluster can be read.
+        """
+        used = addresses & _addresses_of_slices(self._sources.slices.objects())
+        for address in addresses - used:
+            query = {"fieldSelector": f"status.podIP={address}"}
+            if self._access.get(PODS.path(), query)["items"]:
+                used.add(address)
+        if used == addresses:
+            return used
+        for page in self._access.pages(PODS.path()):
+            used |= addresses & {address for pod in page["items"] for address in _addresses_of(pod)}
+        for page in self._access.pages(ENDPOINT_SLICES.path()):
+            used |= addresses & _addresses_of_slices(page["items"])
+        return used
+
+
+def _addresses_of(pod: Object) -> set[str]:
+    """A pod's addresses, and those of its node."""
+    status = pod.get("status") or {}
+    several = (str(one.get("ip") or "") for one in status.get("hostIPs") or ())
+    return pod_addresses(pod) | ({str(status.get("hostIP") or ""), *several} - {""})
+
+
+def _addresses_of_slices(slices: Iterable[Object]) -> set[str]:
+    """The addresses of endpoints; those of a mirror came out of Eureka, and prove nothing."""
+    return {
+        str(address)
+        for one in slices
+        if not is_mirrored(one)
+        for endpoint in one.get("endpoints") or ()
+        for address in endpoint.get("addresses") or ()
+    }

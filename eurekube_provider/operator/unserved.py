@@ -1,0 +1,222 @@
+"""The syncers of this cluster that nobody serves, as the operators of its other namespaces see it.
+
+Who watches some namespaces sees none of the others' pods, and can keep nothing there. But it can see in
+Eureka what of its own cluster nobody renews, and that a syncer's status says otherwise.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from eurekube_provider.core.errors import EurekubeError, KubernetesError, LeadershipLost
+from eurekube_provider.core.identity import Cluster, ClusterOwner
+from eurekube_provider.core.liveness import Liveness, liveness_of
+from eurekube_provider.core.model import Instance
+from eurekube_provider.core.objects import Object
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.registry import Registry, Well
+from eurekube_provider.core.served import (
+    LEASE_SECONDS,
+    MOST_READ,
+    is_said_not_served,
+    status_not_served,
+    syncers_not_watched,
+    why_not_served,
+)
+from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
+from eurekube_provider.kube.events import EventRecorder, EventType
+from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.registries import called_otherwise
+from eurekube_provider.runtime.clock import utc_time
+
+_log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 30.0
+LONGEST_LOOK_SECONDS = 120.0
+
+
+class UnservedSyncers:
+    """Looks for them on a thread of its own while this replica leads, and says so on each.
+
+    :param namespaces: those that this operator watches.
+    :param dropped: asked for those that it watched before.
+    :param may_write: whether this replica leads.
+    """
+
+    def __init__(
+        self,
+        namespaces: Collection[str],
+        cluster: Cluster,
+        access: KubeAccess,
+        registries: Mapping[str, Registry],
+        events: EventRecorder,
+        dropped: Callable[[], Collection[str]],
+        may_write: Callable[[], bool],
+    ) -> None:
+        self._namespaces = namespaces
+        self._cluster = cluster
+        self._access = access
+        self._registries = registries
+        self._events = events
+        self._dropped = dropped
+        self._may_write = may_write
+        self._since: dict[SyncerKey, float] = {}  # Unix time at which nobody was seen to serve it first
+        self._said: set[SyncerKey] = set()  # on which it stands that nobody serves them
+        self._served: set[SyncerKey] = set()  # on which somebody has written otherwise since
+        self._told_dropped: set[str] = set()
+        self._told_misspelt: set[str] = set()
+        self._failure = ""
+        self._looked_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="unserved", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._looked_at = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def liveness(self) -> list[Liveness]:
+        """Tell of the thread that looks."""
+        age = time.monotonic() - self._looked_at
+        return liveness_of([self._thread], age, PERIOD_SECONDS + LONGEST_LOOK_SECONDS)
+
+    @property
+    def count(self) -> int:
+        """How many syncers nobody serves."""
+        return len(self._since)
+
+    def look(self, now: float) -> dict[SyncerKey, Problem]:
+        """Look once, and say on each syncer that nobody has served for longer than a lease.
+
+        :param now: Unix time.
+        :returns: those that nobody seems to serve, with the reason.
+        :raises EurekubeError: the syncers or an Eureka cannot be read.
+        """
+        every = self._listed()
+        items = syncers_not_watched(every, self._namespaces)
+        self._tell_dropped(items)
+        self._tell_misspelt({str(item["metadata"]["namespace"]) for item in every})
+        found: dict[SyncerKey, tuple[Object, Problem]] = {}
+        for item in items if self._is_read() else ():
+            key = key_of(item)
+            if key in self._said and not is_said_not_served(item):
+                self._said.discard(key)
+                self._served.add(key)
+            if key in self._served:
+                continue
+            was_there = key in self._since or key[0] in self._dropped()
+            why = why_not_served(item, self._instances(key), now, was_there=was_there)
+            if why is not None:
+                found[key] = item, why
+        self._since = {key: self._since.get(key, now) for key in found}
+        for key, (item, why) in found.items():
+            if self._since[key] == now:
+                _log.warning(
+                    "no operator serves a syncer of this cluster",
+                    extra={"syncer": "/".join(key), "reason": why.message, "hint": why.remedy},
+                )
+            if self._since[key] <= now - LEASE_SECONDS:
+                self._say(item, why, now)
+        return {key: why for key, (_, why) in found.items()}
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            if self._may_write():
+                try:
+                    self.look(time.time())
+                    self._failure = ""
+                except LeadershipLost:
+                    pass
+                except EurekubeError as error:
+                    if str(error) != self._failure:
+                        self._failure = str(error)
+                        _log.warning(
+                            "it is not known whether syncers of other namespaces are served",
+                            extra={"error": str(error)},
+                        )
+                except Exception:  # noqa: BLE001 - the thread must look again
+                    _log.exception("syncers of other namespaces could not be looked at")
+            else:
+                for known in (self._since, self._said, self._served):
+                    known.clear()
+            self._looked_at = time.monotonic()
+            self._stopped.wait(PERIOD_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - jitter, no secret
+
+    def _listed(self) -> list[Object]:
+        return [item for page in self._access.pages(SYNCERS.path()) for item in page.get("items") or ()]
+
+    def _is_read(self) -> bool:
+        """Return whether each Eureka answers: else nobody could renew there."""
+        return all(isinstance(one.condition(), Well) for one in self._registries.values())
+
+    def _instances(self, key: SyncerKey) -> list[Instance]:
+        """Return some of what a syncer has, as it was read a moment ago."""
+        owner = str(ClusterOwner(self._cluster.name, *key))
+        found: list[Instance] = []
+        for registry in self._registries.values():
+            there = (*registry.known(owner=owner), *called_otherwise(registry, self._cluster, key))
+            keys = [one.key for one in there[:MOST_READ]]
+            registry.refresh(keys, known_too=True)
+            found += [one for each in keys if (one := registry.get(each)) is not None]
+        return found
+
+    def _tell_dropped(self, items: Collection[Object]) -> None:
+        """Say at once of a namespace that this operator watched before, and that has syncers."""
+        for namespace in sorted(set(self._dropped()) - self._told_dropped):
+            names = [one["metadata"]["name"] for one in items if one["metadata"]["namespace"] == namespace]
+            self._told_dropped.add(namespace)
+            if names:
+                _log.warning(
+                    "a namespace is not watched any more that this operator watched before, and has syncers",
+                    extra={
+                        "namespace": namespace,
+                        "syncers": ",".join(sorted(names)),
+                        "hint": "unless another operator serves it, its instances lapse within minutes:"
+                        " add it to --watch-namespace again",
+                    },
+                )
+
+    def _tell_misspelt(self, known: Collection[str]) -> None:
+        """Say once of a watched namespace that has no syncer, while one with nearly its name has some.
+
+        :param known: the namespaces that have syncers.
+        """
+        others = set(known).difference(self._namespaces)
+        for namespace in self._namespaces if others else ():
+            near = difflib.get_close_matches(namespace, others, n=1)
+            if not near or namespace in known or namespace in self._told_misspelt:
+                continue
+            self._told_misspelt.add(namespace)
+            _log.warning(
+                "a watched namespace has no syncer, and one that is not watched has: is it misspelt?",
+                extra={"namespace": namespace, "hint": f"--watch-namespace {near[0]}"},
+            )
+
+    def _say(self, item: Object, why: Problem, now: float) -> None:
+        """Have status and Event say that nobody serves a syncer."""
+        self._said.add(key_of(item))
+        status = status_not_served(item, why, utc_time(now))
+        if status is None:
+            return
+        metadata = item["metadata"]
+        # Whoever begins to serve it meanwhile has written it anew.
+        body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
+        path = SYNCERS.path(metadata["namespace"], metadata["name"], "status")
+        try:
+            self._access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        except KubernetesError as error:
+            self._said.discard(key_of(item))
+            if error.status_code not in (404, 409):
+                raise
+            return
+        kind = {"apiVersion": f"{SYNCERS.group}/{SYNCERS.version}", "kind": "EurekaSyncer"}
+        self._events.record({**kind, **item}, EventType.WARNING, why.reason, why.text)

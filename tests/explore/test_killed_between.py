@@ -1,0 +1,401 @@
+"""A process that dies between two requests leaves what the next one makes good.
+
+Each row of :data:`PAIRS` is a process that dies when its first request was carried out, before its second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import pytest
+
+from eurekube_provider.core.brake import RELEASE_ANNOTATION
+from eurekube_provider.core.identity import OWNER_KEY, cluster_of
+from eurekube_provider.core.objects import SERVICE_NAME_LABEL, is_mirrored
+from tests.explore import world as of_commands
+from tests.explore.commands import PLACE, Drained
+from tests.explore.operator import stepwise, world
+from tests.explore.operator.acts import servers_lose_each_other
+from tests.explore.operator.edits import Edit, edit
+from tests.explore.operator.explorer import Explored, Faults, Setup
+from tests.explore.operator.mirror_edits import (
+    MirrorEdit,
+    a_person_takes_the_service_over,
+    another_eureka_answers,
+    in_place_for_long,
+)
+from tests.explore.operator.mirrors import APP, MIRROR, SHOP, MirrorsExplored
+from tests.explore.operator.threads import Process
+from tests.explore.operator.workloads import Workloads
+from tests.explore.operator.world import Fault
+
+NO_FAULTS: Faults = {}
+
+
+class Trial(Protocol):
+    """One run of a process that may be killed, and of the next one.
+
+    :ivar places: what was asked, by number.
+    :ivar died: called as the process dies.
+    """
+
+    died: Callable[[], None]
+
+    @property
+    def places(self) -> list[str]: ...
+
+    def tried(self) -> list[str]:
+        """Run it; what did not hold."""
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class _OfOperators:
+    """The part of a trial that operators share.
+
+    :cvar owned: makes the world of its own.
+    """
+
+    died: Callable[[], None] = staticmethod(_nothing)
+    owned: ClassVar[Callable[[], AbstractContextManager[Any]]]
+    outcome: Any
+    run: Callable[[], Any]
+
+    @property
+    def places(self) -> list[str]:
+        """The requests, in their order."""
+        found: list[str] = self.outcome.places
+        return found
+
+    def tried(self) -> list[str]:
+        """Run it in a world of its own."""
+        with type(self).owned():
+            found: list[str] = self.run().violations
+            return found
+
+
+class OfSyncers(_OfOperators, Explored):
+    """An operator that serves syncers."""
+
+    owned = world.owned
+
+    def _killed(self, process: Process) -> None:
+        if self.world.trace[-1].endswith("is killed"):  # not told to end
+            self.died()
+        super()._killed(process)
+
+
+class OfMirrors(_OfOperators, MirrorsExplored):
+    """An operator that serves mirrors."""
+
+    owned = stepwise.owned
+
+    def _killed(self, process: Process) -> None:
+        self.died()
+        super()._killed(process)
+
+
+def _syncers(changed: Edit, servers: int = 1, faults: Faults = NO_FAULTS) -> Callable[[int | None], Trial]:
+    def begun(at: int | None) -> Trial:
+        killed = {} if at is None else {at: Fault.KILLED_AFTER}
+        return OfSyncers(changed, {**faults, **killed}, Setup(servers))
+
+    return begun
+
+
+def _mirrors(changed: MirrorEdit) -> Callable[[int | None], Trial]:
+    return lambda at: OfMirrors(changed, {} if at is None else {at: Fault.KILLED_AFTER})
+
+
+def _undrain(servers: int, *, is_interrupted: bool) -> Callable[[int | None], Trial]:
+    def begun(at: int | None) -> Trial:
+        if at is None or is_interrupted:
+            return Drained({}, servers, registered_out=True, interrupted_at=at)
+        return Drained({at: of_commands.Fault.KILLED_AFTER}, servers, registered_out=True)
+
+    return begun
+
+
+# --- what stands
+
+
+def _owners(trial: Any) -> Counter[tuple[str, str]]:
+    """The cluster's name in owner and id of what is UP."""
+    (server,) = trial.world.cluster.servers.values()
+    found = Counter[tuple[str, str]]()
+    for one in (lease.holder for lease in server.registry.all()):
+        if name := cluster_of((one.fields.get("metadata") or {}).get(OWNER_KEY)):
+            found[name, one.id.rsplit(".", 1)[1].split(":")[0]] += one.status == "UP"
+    return found
+
+
+def _own_registrations(trial: Any) -> list[str]:
+    (server,) = trial.world.cluster.servers.values()
+    return sorted(one.holder.id[:3] for one in server.registry.all() if re.match(r"c-\d:", one.holder.id))
+
+
+def _up_at_the_far_server(trial: Any) -> list[str]:
+    far = list(trial.world.cluster.servers.values())[-1]
+    held = (one.holder for one in far.registry.all())
+    return sorted(one.id[:3] for one in held if one.status == "UP" and one.id[:2] in ("a-", "b-"))
+
+
+def _statuses(trial: Any) -> list[tuple[str, str]]:
+    held = [server.registry.get(*PLACE) for server in trial.cluster.servers.values()]
+    return [(one.status, one.overridden) for one in held]
+
+
+def _of_a_person(trial: Any) -> tuple[int, bool]:
+    """The owners of the Service that a person took over, and whether slices of ours are in it."""
+    objects = trial.world.kube.objects
+    metadata = objects["services"][SHOP, "review"]["metadata"]
+    ours = (one for one in objects["endpointslices"].values() if is_mirrored(one))
+    labels = {one["metadata"]["labels"][SERVICE_NAME_LABEL] for one in ours}
+    return len(metadata.get("ownerReferences") or ()), "review" in labels
+
+
+def _is_annotated(item: Any) -> bool:
+    return RELEASE_ANNOTATION in (item["metadata"].get("annotations") or {})
+
+
+def _released_syncer(trial: Any) -> tuple[bool, int]:
+    (item,) = trial.world.kube.objects["eurekasyncers"].values()
+    return _is_annotated(item), len(list(_owners(trial).elements()))
+
+
+def _released_mirror(trial: Any) -> tuple[bool, bool]:
+    kube = trial.world.kube
+    slices = (one for one in kube.objects["endpointslices"].values() if is_mirrored(one))
+    return _is_annotated(kube.get("eurekamirrors", SHOP, MIRROR)), any(one["endpoints"] for one in slices)
+
+
+# --- edits
+
+
+def _release(workloads: Workloads) -> None:
+    workloads.annotate_syncer(RELEASE_ANNOTATION)
+
+
+def _one_pod(workloads: Workloads) -> None:
+    workloads.no_pod("a-1", "a-2")
+
+
+ALL_VANISH = Edit(
+    "all endpoints vanish, and a person releases the brake",
+    ((0.0, lambda workloads: workloads.no_pod("a-0", "a-1", "a-2")), (4.0, _release)),
+    is_braked=True,
+)
+ONE_IS_REPLACED = Edit(
+    "the only pod is replaced",
+    (
+        (0.0, lambda workloads: workloads.pod("b-0")),
+        (1.0, lambda workloads: workloads.pod("a-0", terminating=True)),
+        (2.0, lambda workloads: workloads.no_pod("a-0")),
+    ),
+    begin=_one_pod,
+)
+
+
+def _taken_over_and_renamed(explored: MirrorsExplored) -> None:
+    a_person_takes_the_service_over(explored)
+    explored.mirror(serviceName="reviews")
+
+
+def _another_eureka_without_machines(explored: MirrorsExplored) -> None:
+    for one in explored.machines.values():
+        one.is_running, one.up_since_ms = False, None
+    another_eureka_answers(explored)
+
+
+def _release_mirror(explored: MirrorsExplored) -> None:
+    item = explored.world.kube.objects["eurekamirrors"][SHOP, MIRROR]
+    metadata = {**item["metadata"], "annotations": {RELEASE_ANNOTATION: "now"}}
+    explored.put("eurekamirrors", {**item, "metadata": metadata})
+
+
+TAKEN_OVER = MirrorEdit("a person takes it over", ((0.0, a_person_takes_the_service_over),), loses=(APP,))
+TAKEN_OVER_AND_RENAMED = MirrorEdit(
+    "a person takes its Service over, and it gets another name",
+    ((0.0, _taken_over_and_renamed),),
+    loses=(APP,),
+)
+RELEASED = MirrorEdit(
+    "all machines vanish, and a person releases the brake twice",
+    ((0.0, _another_eureka_without_machines), (40.0, _release_mirror), (40.0, _release_mirror)),
+    begin=in_place_for_long,
+    loses=(APP,),
+)
+
+
+def _comes_back(trial: Any) -> None:
+    trial.workloads.pod_with_client("c-0")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two requests, of which the first one was carried out.
+
+    :ivar first: a pattern of it: of the last one before ``second``.
+    :ivar after: what ``stands`` then; ``end`` what does once the next process had its time.
+    :ivar meanwhile: somebody acts while no process runs.
+    """
+
+    name: str
+    begun: Callable[[int | None], Trial]
+    first: str
+    second: str
+    stands: Callable[[Any], object]
+    after: object
+    end: object
+    meanwhile: Callable[[Any], None] = field(default=_nothing)
+
+
+FIRST, EAST = "c1a57e12", "east"
+DEAD = edit("pods that registered themselves are gone")
+OUT, UP = ("OUT_OF_SERVICE", "UNKNOWN"), ("UP", "UNKNOWN")
+
+PAIRS = (
+    Pair(
+        "of a renamed cluster one instance is taken over, and not the next",
+        _syncers(edit("the cluster is renamed")),
+        r"POST eureka-1 .* a-\d\..* of rating",
+        r"POST eureka-1 .* a-\d\..* of rating",
+        _owners,
+        Counter({(EAST, FIRST): 1, (FIRST, FIRST): 2}),
+        Counter({(EAST, FIRST): 3}),
+    ),
+    Pair(
+        "a dead pod's own registration is read, and not removed",
+        _syncers(DEAD),
+        r"GET eureka-1 .*/c-\d:",
+        r"DELETE eureka-1 .*/c-\d:",
+        _own_registrations,
+        ["c-0", "c-1"],
+        [],
+    ),
+    Pair(
+        "a dead pod's own registration is read, and the next pod has its name before it is removed",
+        _syncers(DEAD),
+        r"GET eureka-1 .*/c-\d:",
+        r"DELETE eureka-1 .*/c-\d:",
+        _own_registrations,
+        ["c-0", "c-1"],
+        ["c-0"],
+        _comes_back,
+    ),
+    Pair(
+        "of two dead pods' own registrations one is removed, and not the other",
+        _syncers(DEAD),
+        r"DELETE eureka-1 .*/c-0:",
+        r"DELETE eureka-1 .*/c-1:",
+        _own_registrations,
+        ["c-1"],
+        [],
+    ),
+    Pair(
+        "a far server is told of a successor, and not of the removal",
+        _syncers(ONE_IS_REPLACED, 2, {0: servers_lose_each_other}),
+        r"POST eureka-2 .* b-0",
+        r"DELETE eureka-2 .*/a-0",
+        _up_at_the_far_server,
+        ["a-0", "b-0"],
+        ["b-0"],
+    ),
+    *(
+        Pair(
+            f"undrain sets UP and {how} before it clears that, at {servers}",
+            _undrain(servers, is_interrupted=how == "is interrupted"),
+            r"PUT .*/status value=UP",
+            r"DELETE .*/status",
+            _statuses,
+            [("UP", "UP"), *[after] * (servers - 1)],
+            [UP] * servers,
+        )
+        for how in ("is killed", "is interrupted")
+        for servers, after in ((1, OUT), (2, ("UP", "UP")))
+    ),
+    Pair(
+        "a Service is left to a person, and our slices are in it",
+        _mirrors(TAKEN_OVER),
+        r"PATCH services shop/review",
+        r"DELETE endpointslices",
+        _of_a_person,
+        (0, True),
+        (0, False),
+    ),
+    Pair(
+        "a Service is left to a person as its mirror gets another name, and our slices are in it",
+        _mirrors(TAKEN_OVER_AND_RENAMED),
+        r"PATCH services shop/review",
+        r"DELETE endpointslices",
+        _of_a_person,
+        (0, True),
+        (0, False),
+    ),
+    Pair(
+        "the release of a syncer's brake is taken off, and nothing removed",
+        _syncers(ALL_VANISH),
+        r"PATCH eurekasyncers shop/rating null$",
+        r"DELETE eureka-1 .*/a-\d",
+        _released_syncer,
+        (False, 3),
+        (False, 0),
+    ),
+    Pair(
+        "the release of a mirror's brake is taken off, and no slice written",
+        _mirrors(RELEASED),
+        r"PATCH eurekamirrors shop/legacy null$",
+        r"(PUT|DELETE) endpointslices",
+        _released_mirror,
+        (False, True),
+        (False, False),
+    ),
+)
+"""Pairs of requests, and the state that a death between the two leaves."""
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda one: one.name)
+def test_what_is_begun_is_ended_by_the_next_process(pair: Pair) -> None:
+    """The process dies between the two requests."""
+    calm = pair.begun(None)
+    assert calm.tried() == []
+    at = _between(pair, calm.places)
+    trial = pair.begun(at)
+    found: list[object] = []
+
+    def died() -> None:
+        found.append(pair.stands(trial))
+        pair.meanwhile(trial)
+
+    trial.died = died
+    violations = trial.tried()
+    assert found == [pair.after], "what stands as it dies"
+    assert not violations, (pair.name, at, violations, calm.places)
+    assert pair.stands(trial) == pair.end, "what stands in the end"
+
+
+def test_what_a_pod_registers_again_is_not_removed_by_what_was_read_before() -> None:
+    """The next pod has its name, and registers itself before any of the reads that end in a removal."""
+    calm = OfSyncers(DEAD, {})
+    assert calm.tried() == []
+    removal = next(at for at, what in enumerate(calm.places) if what.startswith("DELETE"))
+    reads = [at for at, what in enumerate(calm.places[:removal]) if re.match("GET (?!.*/c-1:)", what)]
+    for at in reads[-8:]:
+        trial = OfSyncers(DEAD, {at: _comes_back})
+        assert not (violations := trial.tried()), (at, violations)
+        assert _own_registrations(trial) == ["c-0"], at
+
+
+def _between(pair: Pair, places: list[str]) -> int:
+    """The number of the first request, which comes before the second one."""
+    firsts = [at for at, what in enumerate(places) if re.match(pair.first, what)]
+    seconds = [at for at, what in enumerate(places) if re.match(pair.second, what) and at > min(firsts)]
+    assert seconds, (pair.name, places)
+    return max(at for at in firsts if at < seconds[0])

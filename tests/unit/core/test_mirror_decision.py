@@ -1,0 +1,364 @@
+"""The decision for a mirror's application: each fault that is known is a row, and properties hold of any."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eurekube_provider.core.address_policy import AddressPolicy
+from eurekube_provider.core.identity import OWNER_KEY, Cluster
+from eurekube_provider.core.mirror import Mirror, MirrorForm
+from eurekube_provider.core.mirror_decision import (
+    End,
+    HostAnswer,
+    MirrorDecision,
+    MirrorSituation,
+    decide_mirrored,
+)
+from eurekube_provider.core.mirror_endpoints import EndpointGroup, MirrorEndpoint, host_names
+from eurekube_provider.core.mirror_guard import BRAKE_SECONDS
+from eurekube_provider.core.mirror_slices import SlicePlan, plan_slices, shown_endpoints
+from eurekube_provider.core.mirror_source import UnlistedInstances
+from eurekube_provider.core.mirrored_service import has_form, owner_reference, service_body, slice_owner
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.objects import ATTACH_ANNOTATION
+from tests.unit import strategies
+
+MIRROR = Mirror("shop", "legacy", application="REVIEW")
+ADDED = replace(MIRROR, form=MirrorForm.ATTACHED, attach_to="review")
+HEADLESS = replace(MIRROR, form=MirrorForm.HEADLESS)
+POLICY = AddressPolicy(networks_of(["192.0.2.0/24"]))
+OWNER = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaMirror", "name": "legacy", "uid": "uid-legacy"}
+HTTP = EndpointGroup("IPv4", (("http", 8080, ""),))
+ONE, OTHER = "http://one:8761/eureka", "http://other:8761/eureka"
+OUT = Status.OUT_OF_SERVICE
+
+
+def vm(name: str, address: str = "", **more: Any) -> Instance:
+    """The instance of a machine; each name has an address of its own."""
+    address = address or f"192.0.2.{ord(name)}"
+    return Instance("REVIEW", name, address, address, Port(8080), **more)
+
+
+def shown(names: str, source: str = "") -> tuple[MirrorEndpoint, ...]:
+    """Return the called endpoints: each name's address."""
+    return tuple(
+        MirrorEndpoint(HTTP, f"192.0.2.{ord(one)}", one, is_ready=True, source=source) for one in names
+    )
+
+
+def person(opted_in: str | None = None, port: str = "http") -> dict[str, Any]:
+    """A Service of a person's."""
+    annotations = {ATTACH_ANNOTATION: opted_in} if opted_in else {}
+    metadata = {"namespace": "shop", "name": "review", "labels": {}, "annotations": annotations}
+    return {"metadata": metadata, "spec": {"ports": [{"name": port}]}}
+
+
+def ours(mirror: Mirror = MIRROR, port: str = "http", **spec: Any) -> dict[str, Any]:
+    """The mirror's Service as it stands."""
+    body = service_body(mirror, OWNER, "REVIEW", "review", [{"name": port, "port": 80, "protocol": "TCP"}])
+    body["metadata"]["uid"] = "uid-review"
+    return {**body, "spec": {**body["spec"], **spec}}
+
+
+def situation(lists: str = "", calls: str = "", mirror: Mirror = MIRROR, **more: Any) -> MirrorSituation:
+    """An application of which Eureka lists these machines, and whose Service calls those.
+
+    :param more: further fields; ``gone`` and ``absent`` name what left, ``registered`` what a server holds.
+    """
+    left = {key: frozenset(("REVIEW", one) for one in more.pop(key, "")) for key in ("gone", "absent")}
+    registered = tuple(map(vm, more.pop("registered", "")))
+    fields = {
+        "before": shown(calls),
+        "instances": list(map(vm, lists)),
+        "source": ONE,
+        "unlisted": UnlistedInstances(registered, left["gone"] | left["absent"], left["absent"]),
+        "now": 1000.0,
+    }
+    return MirrorSituation(
+        mirror, Cluster("eks", "uid"), POLICY, "REVIEW", "review", OWNER, **{**fields, **more}
+    )
+
+
+def called(decision: MirrorDecision) -> str:
+    """The last letters of what is called, in their order; in capitals what is not ready."""
+    named = ((chr(int(one.address.rpartition(".")[2])), one.is_ready) for one in decision.verdict.endpoints)
+    return "".join(sorted(name if is_ready else name.upper() for name, is_ready in named))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault.
+
+    :ivar calls: the machines that are called by the decision.
+    :ivar problems: the reasons of what is wrong.
+    """
+
+    situation: MirrorSituation
+    end: End
+    calls: str = ""
+    problems: Sequence[str] = ()
+
+
+SHOWS, LEAVES, KEEPS = End
+ROWS = {
+    # Eureka is read.
+    "a machine comes": Row(situation("abc", "ab"), SHOWS, "abc"),
+    "a machine leaves, as a server says": Row(situation("ab", "abc", gone="c"), SHOWS, "ab"),
+    "a server forgets": Row(situation("ab", "abc"), SHOWS, "abc"),
+    "a server forgets what another holds": Row(situation("ab", "abc", registered="c"), SHOWS, "abc"),
+    "no server holds it any more": Row(situation("ab", "abc", absent="c"), SHOWS, "ab"),
+    "it vanished long ago": Row(situation("ab", "abc", held_since={"c": 700.0}), SHOWS, "ab"),
+    "it vanished, and time goes on": Row(situation("ab", "abc", held_since={"c": 700.1}), SHOWS, "abc"),
+    "all are absent": Row(situation("", "abc", absent="abc"), SHOWS, "abc", ["Braked"]),
+    "all are absent for long": Row(
+        situation("", "c", absent="c", held_since={"c": 0.0}, now=BRAKE_SECONDS), SHOWS
+    ),
+    "all are absent, and a person says so": Row(situation("", "abc", absent="abc", is_released=True), SHOWS),
+    "another Eureka is read": Row(
+        situation("a", before=shown("bc", source=OTHER), absent="bc"), SHOWS, "abc", ["Braked"]
+    ),
+    "a machine is taken out of service": Row(
+        situation(instances=[vm("a", status=OUT), vm("b")], before=shown("ab")), SHOWS, "Ab"
+    ),
+    "its network is taken away": Row(
+        situation(instances=[vm("a", "10.0.0.1"), vm("b")]), SHOWS, "b", ["AddressRefused"]
+    ),
+    "a name resolves nowhere any more": Row(
+        situation(
+            instances=[vm("a", "a.example")],
+            before=shown("a"),
+            hosts={"a.example": HostAnswer(("192.0.2.97",), "no answer")},
+        ),
+        SHOWS,
+        "a",
+        ["Unresolvable"],
+    ),
+    "a name was never resolved": Row(
+        situation(instances=[vm("a", "a.example")], before=shown("a")), SHOWS, "a", ["Unresolvable"]
+    ),
+    "a syncer of this cluster registered it": Row(
+        situation(instances=[vm("a", metadata={OWNER_KEY: "cluster/eks/shop/review"})]), SHOWS
+    ),
+    "an endpoint is written by hand": Row(
+        situation("a", before=(*shown("a"), replace(shown("b")[0], instance_id=""))),
+        SHOWS,
+        "a",
+        ["ForeignEndpoints"],
+    ),
+    "somebody put a selector on it": Row(
+        situation("a", service=ours(selector={"app": "x"})), SHOWS, "a", ["ForeignEndpoints"]
+    ),
+    "somebody wrote a slice for it": Row(
+        situation("a", service=ours(), strangers=("review-1",)), SHOWS, "a", ["ForeignEndpoints"]
+    ),
+    # Eureka is silent.
+    "it is silent": Row(situation("a", "abc", is_silent=True, absent="bc"), SHOWS, "abc"),
+    "it is silent, and a slice is gone": Row(situation("abc", "", is_silent=True), SHOWS, "abc"),
+    "it is silent since this replica leads": Row(
+        situation("a", "abc", is_silent=True, is_known=False), KEEPS
+    ),
+    "it is silent, and a person has the name": Row(
+        situation("a", "a", is_silent=True, standing=person()), KEEPS, problems=["NameTaken"]
+    ),
+    # Whose the Service is.
+    "another mirror has the name": Row(
+        situation("a", holder="other", standing=ours()), KEEPS, problems=["NameTaken"]
+    ),
+    "a person has the name": Row(situation("a", standing=person()), LEAVES, problems=["NameTaken"]),
+    "the watch of Services is behind": Row(situation("a", holder="legacy", standing=ours()), SHOWS, "a"),
+    "a person's Service opted in": Row(situation("a", mirror=ADDED, standing=person("legacy")), SHOWS, "a"),
+    "a person's Service opted out": Row(
+        situation("a", "a", ADDED, standing=person()), LEAVES, problems=["NotAttached"]
+    ),
+    "a person's Service is another mirror's": Row(
+        situation("a", "a", ADDED, standing=person("beside")), LEAVES, problems=["NotAttached"]
+    ),
+    "a person's Service is gone": Row(situation("a", "a", ADDED), LEAVES, problems=["NotAttached"]),
+    "a mirrored Service is to be added to": Row(
+        situation("a", mirror=ADDED, standing=ours()), LEAVES, problems=["NotAttached"]
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", ROWS)
+def test_what_is_decided(fault: str) -> None:
+    """Each fault of Eureka's lists, and of who has the Service's name."""
+    row = ROWS[fault]
+    found = decide_mirrored(row.situation)
+    problems = [one.reason for one in found.problems]
+    assert (found.end, called(found), problems) == (row.end, row.calls, list(row.problems))
+    is_made = row.end is SHOWS and row.situation.mirror.form is not MirrorForm.ATTACHED
+    assert (found.service is not None) == is_made
+
+
+@pytest.mark.parametrize(
+    ("mirror", "stands", "is_replaced", "is_renamed"),
+    [
+        (MIRROR, ours(), False, False),
+        (MIRROR, ours(port="web"), False, True),
+        (HEADLESS, ours(), True, False),
+        (MIRROR, ours(HEADLESS, port="web"), True, False),
+    ],
+)
+def test_how_a_service_is_changed(
+    mirror: Mirror, stands: dict[str, Any], is_replaced: bool, is_renamed: bool
+) -> None:
+    """Its address is for good; of another port's name its slices come first."""
+    found = decide_mirrored(situation("a", mirror=mirror, service=stands))
+    assert (found.is_replaced, found.is_renamed) == (is_replaced, is_renamed)
+    assert found.service is not None
+    assert has_form(found.service, mirror.form)
+
+
+@pytest.mark.parametrize(
+    ("more", "is_final"),
+    [
+        ({}, True),
+        ({"calls": "b"}, False),
+        ({"registered": "b", "calls": "b"}, False),
+        ({"is_silent": True}, False),
+        ({"instances": [vm("a", "a.example")]}, False),
+        ({"instances": [vm("a", "10.0.0.1")]}, False),
+    ],
+)
+def test_what_depends_on_time_or_answers_is_decided_again(more: dict[str, Any], is_final: bool) -> None:
+    """Though the lists and the cluster are as they were."""
+    assert decide_mirrored(situation("a", **more)).is_final == is_final
+
+
+class Drawn:
+    """Draws situations of machines and Services of every kind."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - draws cases, guards nothing
+
+    def situation(self) -> MirrorSituation:
+        """Draw one; what stands in slices is what is called before."""
+        draw = self._random.choice
+        mirror = draw([MIRROR, MIRROR, HEADLESS, ADDED])
+        source = draw([ONE, ONE, ONE, ""])
+        owner = slice_owner(mirror, "REVIEW", "review", {"uid": "uid-review"}, draw([ONE, ONE, OTHER]))
+        before = [replace(one, source="") for one in shown(self._some("abcdefghijklmno"))]
+        slices = written(plan_slices(owner, before, []), [])
+        names = self._some("abcdefghijklmno")
+        instances = [vm(one, draw(["", "", "", "10.0.0.1", f"{one}.example"])) for one in names]
+        hosts = {
+            one: draw([HostAnswer(), HostAnswer((f"192.0.2.{ord(one[0])}",)), HostAnswer((), "no")])
+            for one in sorted(host_names(mirror, instances, Cluster("eks", "uid"), POLICY))
+        }
+        absent = self._some("abcdefghijklmno")
+        return situation(
+            mirror=mirror,
+            instances=instances,
+            service=draw([None, ours(), ours(HEADLESS), ours(port="web")]),
+            slices=slices,
+            before=shown_endpoints(slices),
+            standing=draw([None, person(), person("legacy"), person("beside"), person("legacy", "web")]),
+            holder=draw(["", "", "legacy", "other"]),
+            source=source,
+            is_known=draw([True, True, False]),
+            is_silent=draw([True, False, False]),
+            is_released=draw([True, False, False, False]),
+            gone=self._some("abcdefghijklmno"),
+            absent=absent,
+            hosts=hosts,
+            held_since={one: draw([0.0, 699.0, 701.0]) for one in self._some("abcdefghijklmno")},
+        )
+
+    def _some(self, those: str) -> str:
+        share = self._random.random()
+        return "".join(one for one in those if self._random.random() < share)
+
+
+def written(plan: SlicePlan, before: Sequence[Any]) -> list[Any]:
+    """The slices once a plan was carried out."""
+    there: dict[str, Mapping[str, Any]] = {one["metadata"]["name"]: one for one in before}
+    for one in (*plan.creations, *plan.updates):
+        there[one["metadata"]["name"]] = one
+    for gone in plan.deletions:
+        del there[gone["metadata"]["name"]]
+    return list(there.values())
+
+
+situations = st.integers(0, 2**63).map(lambda seed: Drawn(seed).situation())
+thorough = settings(max_examples=max(500, strategies.EXAMPLES))
+"""``EUREKUBE_EXAMPLES=10000`` tries more."""
+
+
+@thorough
+@given(situations)
+def test_nothing_in_doubt_goes(found: MirrorSituation) -> None:
+    """A called endpoint that may be called stays, until its end is proved, it was held for its time, or a
+    person releases it; and while Eureka is silent all of it.
+    """
+    decision = decide_mirrored(found)
+    if decision.end is not SHOWS:
+        return
+    called_now = {one.address for one in decision.verdict.endpoints if one.is_ready}
+    listed = {one.instance_id for one in found.instances}
+    proved = {instance_id for _, instance_id in found.unlisted.gone - found.unlisted.absent}
+    absent = {instance_id for _, instance_id in found.unlisted.absent}
+    for one in found.before:
+        if found.is_silent:
+            assert one.address in {each.address for each in decision.verdict.endpoints}
+        elif not (found.is_released or one.instance_id in listed or one.instance_id in proved):
+            held_for = found.now - found.held_since.get(one.instance_id, found.now)
+            if one.is_from_elsewhere(found.source) or held_for < found.mirror.hold_seconds:
+                is_absent = one.instance_id in absent and one.instance_id not in decision.verdict.held
+                assert one.address in called_now or is_absent
+
+
+@thorough
+@given(situations)
+def test_nothing_of_others_is_touched(found: MirrorSituation) -> None:
+    """A person's Service that did not opt in, and one of another mirror's, get nothing of ours; and nothing
+    is called in networks that nobody allowed.
+    """
+    decision = decide_mirrored(found)
+    if decision.end is not SHOWS:
+        assert decision.service is None
+        assert decision.verdict.endpoints == ()
+    elif found.mirror.form is MirrorForm.ATTACHED:
+        assert found.standing is not None
+        assert found.standing["metadata"]["annotations"] == {ATTACH_ANNOTATION: "legacy"}
+        assert decision.service is None
+    else:
+        assert found.service is not None or found.holder == "legacy" or found.standing is None
+    judged = [POLICY.judged(one.address) for one in decision.verdict.endpoints]
+    assert all(one is not None and not one.refusal for one in judged)
+
+
+@thorough
+@given(situations)
+def test_a_second_decision_writes_nothing(found: MirrorSituation) -> None:
+    """Once the first was carried out, and nothing else has happened."""
+    first = decide_mirrored(found)
+    if first.end is not SHOWS:
+        return
+    service: Any = copy.deepcopy(first.service)
+    if service:
+        service["metadata"]["uid"] = "uid-new"
+    owner = OWNER if service is None else owner_reference(service, is_controller=False)
+    slices = written(first.slices(found, owner), found.slices)
+    second = replace(
+        found,
+        service=service,
+        slices=slices,
+        before=shown_endpoints(slices),
+        held_since=found.held_since if found.is_silent else first.verdict.held,
+        holder="legacy" if service else found.holder,
+        is_released=False,
+    )
+    again = decide_mirrored(second)
+    assert (again.is_replaced, again.is_renamed) == (False, False)
+    plan = again.slices(second, owner)
+    assert not plan, plan

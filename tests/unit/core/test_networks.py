@@ -1,0 +1,58 @@
+"""Addresses that two readers may take for different ones."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eurekube_provider.core.errors import InvalidInstance
+from eurekube_provider.core.networks import ambiguity, check_address
+
+
+@pytest.mark.parametrize(
+    ("address", "read"),
+    [
+        ("198.51.100.071", "198.51.100.57"),
+        ("010.0.0.1", "8.0.0.1"),
+        ("10.0.0.08", "10.0.0.8"),
+        ("0x7f.0.0.1", "127.0.0.1"),
+        ("127.1", "127.0.0.1"),
+        ("3325256760", "198.51.100.56"),
+        ("00.0.0.0", "0.0.0.0"),
+    ],
+)
+def test_an_old_form_of_an_address_is_read_in_two_ways(address: str, read: str) -> None:
+    """Resolvers take it for an address, libraries for another one or for none."""
+    assert f"some read {read}, others something else" in ambiguity(address)
+    with pytest.raises(InvalidInstance, match="ip_address"):
+        check_address(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("198.51.100.71", "10.0.0.0", "255.255.255.255", "fd00::1", "vm-1.example", "1password.com", ""),
+        *("vm-071", "123456789012", "10.0.0.256", "1.2.3.4.5", "localhost", "[fd00::1]", "10.0.0.1."),
+    ],
+)
+def test_what_all_read_alike_is_none(address: str) -> None:
+    """A plain address, a host's name, and what nobody reads as an address."""
+    assert ambiguity(address) == ""
+    check_address(address)
+
+
+@given(st.text("0123456789abx.", max_size=16))
+def test_whatever_a_resolver_reads_otherwise_is_told(text: str) -> None:
+    """An address that the C library reads is a plain one, or it is reported."""
+    try:
+        socket.inet_aton(text)
+    except OSError:
+        return
+    try:
+        assert str(ipaddress.IPv4Address(text)) == text
+    except ValueError:
+        assert ambiguity(text)

@@ -1,0 +1,72 @@
+"""Syncers as the registry that they name can have them; and the page about it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import EurekaLease
+from eurekube_provider.core.registry import EUREKA, REGISTER_BEFORE_READY, ZOOKEEPER, Capabilities, fitted
+from eurekube_provider.core.syncer import NotReady, Syncer
+
+OTHER = Capabilities(ZOOKEEPER)
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "zookeeper.md"
+
+
+def asked(registry: Capabilities, *annotations: str, **spec: Any) -> Syncer:
+    """Return a syncer as that registry has it."""
+    item = {
+        "metadata": {
+            "namespace": "shop",
+            "name": "rating",
+            "annotations": dict.fromkeys(annotations, "true"),
+        },
+        "spec": {"mode": "pod", "selector": {"app": "Rating"}, "eureka": "zk", **spec},
+    }
+    return fitted(Syncer.from_object(item), item, registry)
+
+
+def test_eureka_has_all_that_can_be_asked_for() -> None:
+    """As it was before there was another kind."""
+    one = asked(EUREKA, policy="UpsertOnly", notReady="Down", onTermination="OutOfService")
+    assert (one.not_ready, one.vip_address) == (NotReady.DOWN, "rating")
+    assert asked(EUREKA, lease={"durationSeconds": 5}).lease.duration_seconds == 5
+
+
+def test_what_is_not_ready_is_not_registered_where_many_would_call_it() -> None:
+    """The API server fills notReady in; the annotation says that it is meant."""
+    assert asked(OTHER, notReady="Down").not_ready is NotReady.REMOVE
+    assert asked(OTHER, REGISTER_BEFORE_READY, notReady="Down").not_ready is NotReady.DOWN
+    assert asked(OTHER, REGISTER_BEFORE_READY, notReady="Remove").not_ready is NotReady.REMOVE
+
+
+def test_names_are_as_they_are_written_where_case_counts() -> None:
+    """The application's, unless a VIP address is given."""
+    assert asked(OTHER).vip_address == asked(OTHER).secure_vip_address == "Rating"
+    assert asked(OTHER, vipAddress="Stars").vip_address == "Stars"
+    assert asked(OTHER, secureVipAddress="Safe").secure_vip_address == "Safe"
+    assert asked(OTHER, lease={"durationSeconds": 5}).lease == EurekaLease()
+
+
+@pytest.mark.parametrize(
+    "spec", [{"policy": "UpsertOnly"}, {"onTermination": "OutOfService"}, {"removeDeadSelfRegistered": True}]
+)
+def test_what_would_do_harm_there_is_refused(spec: dict[str, Any]) -> None:
+    """With the field, the connection and the reason."""
+    with pytest.raises(
+        ConfigurationError, match=rf"spec\.{next(iter(spec))} is .* connection zk .*ZooKeeper, w"
+    ):
+        asked(OTHER, **spec)
+
+
+def test_the_page_has_a_row_for_each_capability() -> None:
+    """None is missing in silence."""
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    yes = {True: "yes", False: "no"}
+    names = [one.name for one in fields(Capabilities) if one.name != "name"]
+    assert rows == [(one, yes[getattr(EUREKA, one)], yes[getattr(OTHER, one)]) for one in names]

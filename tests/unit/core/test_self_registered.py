@@ -1,0 +1,187 @@
+"""A pod's own registration: how it is recognised, as a table, how long it is remembered, when it is over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.plan import Action, RefusalReason, plan
+from eurekube_provider.core.self_registered import (
+    MOST_REMEMBERED,
+    SelfRegistration,
+    in_status,
+    is_unrenewed,
+    registrations_in,
+    remembered,
+    suspects,
+    told_of_dead,
+    twins_of,
+)
+
+OWNER = "cluster/eks/shop/rating"
+DEPLOYED = "rating-6b5774c5df-6shm5"
+ADDRESS = "10.0.0.5"
+
+
+def wanted(pod: str = DEPLOYED, address: str = ADDRESS, place: str = "shop.eks") -> Instance:
+    """The instance of a pod, as its syncer wants it."""
+    instance_id = f"{pod}.{place}:rating:8080"
+    return Instance("rating", instance_id, address, address, Port(8080), metadata={OWNER_KEY: OWNER})
+
+
+def itself(
+    instance_id: str = "own", host: str = "host", address: str = ADDRESS, port: int = 8080
+) -> Instance:
+    """Return an instance that registered itself."""
+    return Instance("rating", instance_id, host, address, Port(port))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A registration of a pod's own client.
+
+    :ivar own: whether the pod was seen to have its address for itself.
+    :ivar beside: another pod that the syncer wants.
+    :ivar is_twin: whether it is recognised.
+    :ivar stays_alone: whether the pod is registered beside it.
+    """
+
+    unowned: Instance
+    pod: str = DEPLOYED
+    own: bool = False
+    beside: Instance | None = None
+    is_twin: bool = True
+    stays_alone: bool = True
+
+
+ROWS = {
+    "at the pod's address and port": Row(itself()),
+    "at another port of an address that is the pod's own": Row(
+        itself(port=9090), own=True, stays_alone=False
+    ),
+    "at another port of an address that may be its node's": Row(itself(port=9090), is_twin=False),
+    "at another port of an address that two endpoints share": Row(
+        itself(port=9090), own=True, beside=wanted("rating-6b5774c5df-bbbbb"), is_twin=False
+    ),
+    "at another port, and DOWN": Row(replace(itself(port=9090), status=Status.DOWN), own=True, is_twin=False),
+    "at another address": Row(itself(address="10.0.0.6"), own=True, is_twin=False),
+    "loopback, with the pod's name as id": Row(itself(DEPLOYED, address="127.0.0.1"), stays_alone=False),
+    "loopback, with the pod's name in a Spring id": Row(
+        itself(f"{DEPLOYED}:rating:9090", address="127.0.0.1", port=9090), stays_alone=False
+    ),
+    "loopback, with the pod's name as host name": Row(
+        itself(host=DEPLOYED, address="::1"), stays_alone=False
+    ),
+    "a second network's address, with a made-up pod's name": Row(
+        itself(host=DEPLOYED, address="172.17.0.2"), stays_alone=False
+    ),
+    "the pod's name and its address, at another port": Row(
+        itself(host=DEPLOYED, port=9090), stays_alone=False
+    ),
+    "a StatefulSet's pod at its address": Row(
+        itself(host="rating-0", port=9090), pod="rating-0", stays_alone=False
+    ),
+    "a StatefulSet's pod at loopback": Row(
+        itself(host="rating-0", address="127.0.0.1"), pod="rating-0", stays_alone=False
+    ),
+    "another cluster's pod of a StatefulSet": Row(
+        itself(host="rating-0", address="10.9.0.1"), pod="rating-0", is_twin=False
+    ),
+    "a StatefulSet's pod by its whole name": Row(
+        itself(host="rating-0.rating.shop.svc.cluster.local", address="127.0.0.1"),
+        pod="rating-0",
+        stays_alone=False,
+    ),
+    "another namespace's pod of a StatefulSet": Row(
+        itself(host="rating-0.rating.test.svc.cluster.local", address="127.0.0.1"),
+        pod="rating-0",
+        is_twin=False,
+    ),
+    "an ordinal of five digits": Row(
+        itself(host="rating-24567", address="10.9.0.1"), pod="rating-24567", is_twin=False
+    ),
+    "an endpoint without a pod": Row(itself(port=9090), pod=ADDRESS, own=True, is_twin=False),
+    "a whole Service": Row(itself(port=9090), pod="rating.svc", own=True, is_twin=False),
+    "loopback, and DOWN": Row(
+        replace(itself(DEPLOYED, address="127.0.0.1"), status=Status.DOWN), is_twin=False
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_a_pod_registered_itself(name: str) -> None:
+    """It is recognised, and stands in the way at the pod's own address and port alone."""
+    row = ROWS[name]
+    want = wanted(row.pod)
+    desired = [want, *([row.beside] if row.beside else [])]
+    own = {(row.pod, ADDRESS)} if row.own else set()
+    twins = twins_of(desired, [row.unowned], own)
+    assert twins == ({want.key: row.unowned} if row.is_twin else {})
+    steps = plan([want], [row.unowned], OWNER, twins=twins)
+    told = [*steps.refusals, *steps.doubled]
+    assert [one.reason for one in told] == [RefusalReason.SELF_REGISTERED] * row.is_twin
+    stays_alone = row.is_twin and row.stays_alone
+    assert [change.action for change in steps.changes] == [Action.REGISTER] * (not stays_alone)
+    settled = plan([want], [want, row.unowned], OWNER, twins=twins)
+    assert (settled.changes, len(settled.doubled)) == ((), row.is_twin)
+
+
+def test_which_pods_are_to_be_asked_for() -> None:
+    """Those at whose address something is UP that nobody of ours registered; not where two share it."""
+    one, two = wanted(), wanted("rating-6b5774c5df-bbbbb", "10.0.0.6")
+    unowned = [itself(port=9090), replace(itself("b", address="10.0.0.6"), status=Status.DOWN)]
+    assert suspects([one, two], unowned) == {(DEPLOYED, ADDRESS)}
+    assert suspects([one, two, wanted("rating-6b5774c5df-ccccc")], unowned) == set()
+    assert suspects([wanted(ADDRESS), wanted("rating.svc", "10.0.0.7")], unowned) == set()
+
+
+def test_what_a_pod_registered_is_remembered_while_it_stands() -> None:
+    """Also when the pod is gone: read from the status again, until nobody holds it, or somebody has it."""
+    want, own = wanted(), itself()
+    seen = remembered({want.key: own}, (), [want], [own])
+    assert seen == (SelfRegistration("own", ADDRESS, DEPLOYED, ADDRESS),)
+    before = registrations_in({"status": {"selfRegistered": in_status(seen)}})
+    assert before == seen
+    assert remembered({}, before, [], [own]) == seen
+    assert remembered({want.key: own}, before, [want], [own]) == seen
+    assert remembered({}, before, [], []) == ()
+    assert remembered({}, before, [], [itself(address="10.0.0.9")]) == ()
+    assert registrations_in({}) == ()
+
+
+def test_no_more_is_remembered_than_a_status_holds() -> None:
+    """Pods that are gone come first."""
+    pods = [wanted(f"rating-6b5774c5df-{number}", f"10.0.1.{number}") for number in range(120)]
+    own = {one.key: itself(f"own-{one.ip_address}", address=one.ip_address) for one in pods}
+    dead = SelfRegistration("dead", "10.0.0.9", "rating-1", "10.0.0.9")
+    unowned = [*own.values(), itself("dead", address="10.0.0.9")]
+    seen = remembered(own, [dead], pods, unowned)
+    assert (seen[0], len(seen)) == (dead, MOST_REMEMBERED)
+
+
+def test_an_instance_is_over_when_nobody_renews_it() -> None:
+    """Not where a server does not say, nor where it was registered anew or elsewhere."""
+    first = replace(itself(), lease_ends_ms=100_000, last_dirty_timestamp_ms=1)
+    assert is_unrenewed(first, first)
+    assert is_unrenewed(replace(first, lease_ends_ms=101_000), first)
+    assert not is_unrenewed(replace(first, lease_ends_ms=130_000), first)
+    assert not is_unrenewed(replace(first, lease_ends_ms=None), first)
+    assert not is_unrenewed(first, replace(first, lease_ends_ms=None))
+    assert not is_unrenewed(replace(first, last_dirty_timestamp_ms=2), first)
+    assert not is_unrenewed(replace(first, ip_address="10.0.0.6"), first)
+
+
+def test_the_dead_are_named() -> None:
+    """With the pod that registered each."""
+    one = SelfRegistration("own", ADDRESS, DEPLOYED, ADDRESS)
+    problem = told_of_dead([one], "RATING", "a pod has its address")
+    assert problem.reason == "DeadSelfRegistered"
+    assert (
+        f"RATING own at {ADDRESS} of pod {DEPLOYED} registered itself, and is an endpoint no more"
+        in problem.message
+    )
+    assert problem.message.endswith("; a pod has its address")
+    assert "themselves, and are endpoints no more" in told_of_dead([one, one], "RATING", "").message

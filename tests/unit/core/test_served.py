@@ -1,0 +1,102 @@
+"""Service of a syncer by an operator, judged by Eureka's instances."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.served import (
+    instances_of,
+    is_said_not_served,
+    renewed_at,
+    status_not_served,
+    syncers_not_watched,
+    why_not_served,
+)
+
+NOW = 1_800_000_000.0
+CLUSTER = Cluster("east", "uid-1")
+
+
+def syncer(namespace: str = "pay", registered: int = 3, **metadata: Any) -> dict[str, Any]:
+    """A syncer whose status says that all is well."""
+    conditions = [
+        {"type": kind, "status": "True", "reason": "Synced", "message": "", "lastTransitionTime": "then"}
+        for kind in ("Ready", "Synced")
+    ]
+    conditions.append({"type": "DrainTooShort", "status": "True", "reason": "NoPreStop"})
+    return {
+        "metadata": {"namespace": namespace, "name": "billing", **metadata},
+        "status": {"registered": registered, "conditions": conditions},
+    }
+
+
+def renewed(seconds_ago: float, written_ago: float = 3600.0, cluster: str = "east") -> Instance:
+    """An instance of it, as a server shows it."""
+    ends, written = (NOW - seconds_ago + 90) * 1000, (NOW - written_ago) * 1000
+    metadata = {OWNER_KEY: f"cluster/{cluster}/pay/billing", CLUSTER_UID_KEY: "uid-1"}
+    return Instance(
+        "billing",
+        f"a.pay.{cluster}:billing:80",
+        "10.0.0.1",
+        "10.0.0.1",
+        Port(80),
+        metadata=metadata,
+        lease_ends_ms=int(ends),
+        last_dirty_timestamp_ms=int(written),
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "registered", "was_there", "words"),
+    [
+        ([renewed(20)], 3, True, ""),
+        ([renewed(200), renewed(20)], 3, True, ""),
+        ([renewed(89)], 3, True, ""),
+        ([renewed(120)], 3, False, "nobody has renewed its instances in Eureka for 120 s"),
+        ([renewed(120, written_ago=10)], 3, False, ""),  # registered just now, and not renewed yet
+        ([replace(renewed(120), lease_ends_ms=None)], 3, True, ""),  # this server does not say
+        ([], 3, True, "its status counts 3 instances in Eureka, and none is there any more"),
+        ([], 3, False, ""),  # another operator may register it at another Eureka
+        ([], 0, True, ""),  # scaled to zero
+    ],
+)
+def test_who_is_served(there: list[Instance], registered: int, was_there: bool, words: str) -> None:
+    """Somebody renews what stands there; else nobody looks."""
+    why = why_not_served(syncer(registered=registered), there, NOW, was_there=was_there)
+    assert (why is not None) == bool(words)
+    assert why is None or (words in why.message and "--watch-namespace" in why.remedy)
+
+
+def test_a_status_says_no_more_that_all_is_well() -> None:
+    """Ready and Synced are not known; the rest stays, and it is said once."""
+    item = syncer()
+    why = why_not_served(item, [renewed(120)], NOW, was_there=True)
+    assert why is not None
+    said = status_not_served(item, why, "2026-01-31T12:00:00Z")
+    assert said is not None
+    changed = {**item, "status": {**item["status"], **said}}
+    found = {one["type"]: (one["status"], one["reason"]) for one in changed["status"]["conditions"]}
+    assert found == {
+        "Ready": ("Unknown", "NotServed"),
+        "Synced": ("Unknown", "NotServed"),
+        "DrainTooShort": ("True", "NoPreStop"),
+    }
+    assert (is_said_not_served(item), is_said_not_served(changed)) == (False, True)
+    assert status_not_served(changed, why, "2026-01-31T12:01:00Z") is None
+    assert status_not_served({"metadata": item["metadata"]}, why, "") is None  # nobody ever looked
+
+
+def test_which_syncers_and_instances_are_meant() -> None:
+    """Those of other namespaces than the watched ones; by whatever name of the cluster."""
+    items = [syncer("shop"), syncer("pay"), syncer("old", deletionTimestamp="2026-01-31T12:00:00Z")]
+    assert syncers_not_watched(items, ("shop",)) == [items[1]]
+    assert syncers_not_watched(items, ()) == []
+    ours, earlier = renewed(1), renewed(1, cluster="earlier")
+    other = replace(ours, metadata={**ours.metadata, CLUSTER_UID_KEY: "uid-2"})
+    assert instances_of(items[1], CLUSTER, [ours, earlier, other]) == [ours, earlier]
+    assert renewed_at(ours) == NOW - 1

@@ -1,0 +1,102 @@
+"""Renewals of a process that could not read its cluster, at a registry in memory."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.identity import OWNER_KEY
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.operator import blind_renewals
+from eurekube_provider.operator.blind_renewals import BlindRenewals
+from eurekube_provider.operator.registries import KINDS
+from eurekube_provider.operator.settings import Settings
+from eurekube_provider.operator.web.http_server import Request
+from eurekube_provider.operator.web.routes import Routes
+from lab.waiting import wait_until
+from tests.registries.memory import MemoryConnection, MemoryRegistry
+
+
+def registered(connection: MemoryConnection, name: str, owner: str) -> Instance:
+    """An instance of an owner."""
+    id_ = f"{name}.shop.east:rating:8080"
+    made = Instance("rating", id_, "10.0.0.1", "10.0.0.1", Port(8080), metadata={OWNER_KEY: owner})
+    connection.put(made)
+    return made
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> MemoryConnection:
+    """A registry with two instances of ours, one under a former name, and three of others."""
+    monkeypatch.setitem(KINDS, "MemoryConnection", MemoryRegistry.connected)
+    monkeypatch.setattr(blind_renewals, "LOOK_SECONDS", 0.005)
+    made = MemoryConnection()
+    registered(made, "a", "cluster/east/shop/rating")
+    registered(made, "b", "cluster/earlier/shop/rating")
+    registered(made, "c", "cluster/west/shop/rating")
+    registered(made, "d", "stack/o/p/s/n")
+    registered(made, "e", "")
+    return made
+
+
+def blind(connection: MemoryConnection, **settings: Any) -> BlindRenewals:
+    """Renewals that have not begun."""
+    connections: Any = {"default": connection}
+    return BlindRenewals(Settings(connections, web_address="", **settings))
+
+
+def test_what_eureka_shows_as_this_clusters_is_renewed_and_nothing_else(connection: MemoryConnection) -> None:
+    """By all names of the cluster that settings say; what is there later, too; until it ends for good."""
+    started = blind(connection, cluster_name="east", previous_cluster_names=("earlier",))
+    assert (started.count, started.sentence) == (0, "")
+    before = dict(connection.held)
+    started.start()
+    started.start()
+    assert len(connection.clients) == 1
+    wait_until(lambda: started.count == 2, "renewals", 10.0)
+    registered(connection, "f", "cluster/east/shop/rating")
+    wait_until(lambda: started.count == 3, "renewals of what is there later", 10.0)
+    assert "3 instances that Eureka shows as the cluster east's are renewed" in started.sentence
+    assert before.items() <= connection.held.items()
+    started.stop()
+    wait_until(lambda: not connection.clients, "the end", 10.0)
+    assert (started.count, started.sentence) == (0, "")
+    started.start()
+    assert connection.clients == []
+
+
+def test_who_does_not_know_its_name_renews_nothing_and_says_so(
+    connection: MemoryConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The default is a part of what the API would say."""
+    unnamed = blind(connection)
+    with caplog.at_level(logging.WARNING):
+        unnamed.start()
+        unnamed.start()
+    assert connection.clients == []
+    (told,) = caplog.records
+    assert "the cluster's name is not known" in told.message
+    unnamed.stop()
+
+
+def test_status_and_metrics_tell_of_it(connection: MemoryConnection) -> None:
+    """Before the operator could be put together."""
+    routes, started = Routes(), blind(connection, cluster_name="east")
+    routes.watch(started)
+
+    def page(path: str) -> str:
+        answer = routes(Request(path, {}, "text/plain"))
+        assert answer is not None
+        return answer.body.decode()
+
+    assert "eurekube_blind_renewals 0.0" in page("/metrics")
+    assert "the Kubernetes API has not said yet which cluster this is\n" in page("/readyz")
+    started.start()
+    wait_until(lambda: started.count == 1, "renewals", 10.0)
+    assert "eurekube_blind_renewals 1.0" in page("/metrics")
+    for path in ("/readyz", "/", "/status.json"):
+        assert "1 instance that Eureka shows as the cluster east" in page(path)
+    assert page("/healthz").startswith("ok")
+    started.stop()

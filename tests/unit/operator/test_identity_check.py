@@ -1,0 +1,158 @@
+"""Findings of ``--check`` about names, with a played API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY
+from eurekube_provider.core.lease_notes import LeaseNotes, with_notes
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.operator.identity_check import check_names, name_findings, renewer_findings
+from eurekube_provider.operator.settings import Settings
+from tests.unit.core.test_served import syncer
+
+UID = "0b2c1d3e-4f5a-6789-abcd-ef0123456789"
+LEASE = ("eureka-system", "eurekube-leader")
+
+
+def registered(cluster: str, count: int = 1, namespace: str = "shop", uid: str = UID) -> list[Instance]:
+    """Instances of a syncer, under a name of a cluster, renewed just now."""
+    metadata = {OWNER_KEY: f"cluster/{cluster}/{namespace}/billing", CLUSTER_UID_KEY: uid}
+    return [
+        Instance(
+            "billing",
+            f"{number}.{namespace}.{cluster}:billing:80",
+            "10.0.0.1",
+            "10.0.0.1",
+            Port(80),
+            metadata=metadata,
+            lease_ends_ms=int((time.time() + 85) * 1000),
+        )
+        for number in range(count)
+    ]
+
+
+def settings(**given: Any) -> Settings:
+    """The settings of an operator."""
+    return Settings({}, **given)
+
+
+def told(instances: list[Instance], notes: LeaseNotes = LeaseNotes(), **given: Any) -> list[tuple[bool, str]]:  # noqa: B008
+    """Return each finding's severity and sentence."""
+    return [(one.hampers, one.detail) for one in name_findings(settings(**given), UID, notes, instances)]
+
+
+def test_all_that_belongs_to_one_other_name_is_said() -> None:
+    """With the setting that takes it over; of what is known as a former name only that it will be."""
+    earlier = registered("earlier", 3)
+    ((hampers, said),) = told(earlier, cluster_name="east")
+    assert hampers
+    assert "all 3 instances of this cluster's syncers are registered under this name" in said
+    assert "--previous-cluster-name earlier" in said
+    for known in ({"previous_cluster_names": ("earlier",)}, {"notes": LeaseNotes(cluster_name="earlier")}):
+        ((hampers, said),) = told(earlier, cluster_name="east", **known)
+        assert (hampers, said) == (False, "a former name of the cluster east: 3 instances will be taken over")
+    ((hampers, said),) = told([*earlier, *registered("east")], cluster_name="east")
+    assert (hampers, "another operator calls the cluster so" in said) == (False, True)
+    assert told(registered("other", uid="uid-2"), cluster_name="east") == []
+    assert told(registered("earlier", namespace="pay"), cluster_name="east", watch_namespaces=("shop",)) == []
+
+
+def test_what_a_start_would_cost_while_the_api_is_away_is_said() -> None:
+    """Where nobody gave the name; the name by default may be given, and changes nothing."""
+    ((hampers, said),) = told(registered(UID[:8], 2))
+    assert not hampers
+    assert "2 instances would lapse after 90 to 180 s. --cluster-name 0b2c1d3e changes nothing else" in said
+    assert told(registered(UID[:8], 2), cluster_name=UID[:8]) == []
+
+
+class Api:
+    """A cluster with some namespaces and syncers, and the operator's Lease."""
+
+    def __init__(self, *items: dict[str, Any], notes: LeaseNotes | None = None, code: int = 404) -> None:
+        self._items, self._notes, self._code = items, notes, code
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Read an object."""
+        if path.endswith("/kube-system"):
+            return {"metadata": {"uid": UID}}
+        if path.endswith("/leases/eurekube-leader") and self._notes is not None:
+            return {"metadata": with_notes({}, self._notes)}
+        raise KubernetesError(path, status_code=self._code)
+
+    def pages(self, path: str) -> Iterator[dict[str, Any]]:
+        """All syncers."""
+        assert path.endswith("/eurekasyncers")
+        yield {"items": list(self._items)}
+
+
+def found(api: Any, instances: list[Instance], *namespaces: str) -> list[tuple[str, str]]:
+    """Return the findings that hamper, with their subjects."""
+    given = settings(cluster_name="east", watch_namespaces=namespaces)
+
+    def read(keys: Any) -> list[Instance]:
+        wanted = set(keys)
+        return [one for one in instances if one.key in wanted]
+
+    every = check_names(given, api, LEASE, instances, read)
+    return [(one.subject, one.detail) for one in every if one.hampers]
+
+
+def test_a_namespace_that_is_misspelt_or_dropped_is_said() -> None:
+    """Where it is not there, and of which syncers nobody would renew anything."""
+    api = Api(syncer("shop"), syncer("pay"), notes=LeaseNotes(namespaces=("shop", "pay")))
+    renewed = registered("east", namespace="pay")
+    old = [replace(one, lease_ends_ms=int((time.time() - 100) * 1000)) for one in renewed]
+    ((subject, said),) = found(api, renewed, "shop")
+    assert subject == "EurekaSyncer pay/billing"
+    assert "watched its namespace, and these settings do not" in said
+    assert "Add pay to --watch-namespace" in said
+    ((subject, said),) = found(api, old, "shop")
+    assert (subject, "nobody has renewed its instances" in said) == ("EurekaSyncer pay/billing", True)
+    misspelt, dropped = found(api, renewed, "shop", "pey")
+    assert misspelt[0] == "pey"
+    assert "the cluster has no such namespace: is it misspelt in --watch-namespace? pay is one" in misspelt[1]
+    assert dropped[0] == "EurekaSyncer pay/billing"
+    assert found(api, renewed, "shop", "pay") == []
+    assert found(Api(syncer("shop"), syncer("pay"), notes=LeaseNotes()), renewed, "shop") == []
+
+
+@pytest.mark.parametrize("code", [403, 500])
+def test_who_may_not_ask_for_a_namespace_does_not_take_it_for_missing(code: int) -> None:
+    """The operator may not; a Lease that cannot be read is said."""
+    said = found(Api(notes=None, code=code), [], "shop")
+    assert [subject for subject, _ in said] == ([] if code == 403 else ["eureka-system/eurekube-leader"])
+
+
+def test_stacks_that_ask_another_operator_are_said_where_nobody_renews_them() -> None:
+    """An operator that was renamed renews them no more."""
+    (made,) = registered("east")
+
+    def of_stack(renewer: str, renewed_ago: float) -> Instance:
+        metadata = {OWNER_KEY: "stack/acme/shop/dev/legacy", "eurekube.renewer": renewer}
+        ends = int((time.time() - renewed_ago + 90) * 1000)
+        id_ = f"{renewer}:legacy:80"
+        return replace(made, application="legacy", instance_id=id_, metadata=metadata, lease_ends_ms=ends)
+
+    every = [
+        of_stack("self", 900),
+        of_stack("eurekube", 900),
+        of_stack("east", 20),
+        of_stack("west", 200),
+        made,
+    ]
+
+    def read(keys: Any) -> list[Instance]:
+        return [one for one in every if one.key in set(keys)]
+
+    (found,) = renewer_findings("eurekube", every, read)
+    assert (found.subject, found.hampers) == ("west", True)
+    assert "1 registration of stacks ask an operator of this name to renew them" in found.detail
+    assert "--operator-name west, or run the stacks with the renewer eurekube" in found.detail
+    assert list(renewer_findings("eurekube", every, lambda _: [])) == []  # Eureka does not answer

@@ -1,0 +1,68 @@
+"""An operator's memory in its Lease, from one process to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.lease_notes import read_notes
+from eurekube_provider.operator.lease_memory import LeaseMemory
+from eurekube_provider.operator.settings import Settings
+from tests.unit.operator.parts import Told
+
+
+def process(name: str, namespaces: tuple[str, ...] = (), **more: Any) -> LeaseMemory:
+    """A process of an operator that calls its cluster so, and watches these namespaces."""
+    told = Told()
+    goes_on = more.pop("goes_on", True)
+    settings = Settings(told.parts.settings.connections, watch_namespaces=namespaces, **more)
+    return LeaseMemory(settings, Cluster(name, "uid-1"), told.registries, goes_on=goes_on)
+
+
+def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
+    """Each notes its own with the Lease that it takes, whatever it died of afterwards."""
+    first = process("0b2c1d3e", ("shop", "pay"))
+    metadata = first.noted({"name": "eurekube-leader"})
+    assert (first.previous_names(), first.dropped_namespaces()) == ((), frozenset())
+    second = process("east", ("shop", "card"), cluster_name="east", previous_cluster_names=("older",))
+    assert second.previous_names() == ("older",)
+    second.learn(metadata)
+    assert second.previous_names() == ("0b2c1d3e", "older")
+    assert second.dropped_namespaces() == {"pay"}
+    metadata = second.noted(metadata)
+    notes = read_notes(metadata)
+    assert (notes.operator, notes.cluster_name, notes.is_name_given) == ("eurekube", "east", True)
+    assert notes.namespaces == ("shop", "card")
+    third = process("east", ("shop", "card"))
+    third.learn(metadata)
+    assert third.previous_names() == ("0b2c1d3e", "older")
+    assert third.dropped_namespaces() == {"pay"}
+    again = process("0b2c1d3e", ("pay",))
+    again.learn(metadata)
+    assert again.previous_names() == ("east", "older")
+    assert again.dropped_namespaces() == {"shop", "card"}
+    everywhere = process("east")
+    everywhere.learn(metadata)
+    assert everywhere.dropped_namespaces() == frozenset()
+
+
+def test_a_single_pass_leaves_the_namespaces_to_the_operator() -> None:
+    """It names those that a person wants to be worked on now."""
+    metadata = process("east", ("shop",)).noted({})
+    after = read_notes(process("west", ("pay",), goes_on=False).noted(metadata))
+    assert (after.namespaces, after.dropped) == (("shop",), ())
+    assert (after.cluster_name, after.previous_names) == ("west", ("east",))
+
+
+def test_each_server_is_noted_with_its_last_answer() -> None:
+    """For people who ask how the operator fares."""
+    told = Told(("default", "elsewhere"))
+    (peer,) = told.registry.peers.peers
+    peer.traffic.judge()
+    told.registry.reachability.read()
+    memory = LeaseMemory(told.parts.settings, Cluster("east", "uid-1"), told.registries)
+    default, elsewhere = read_notes(memory.noted({})).servers
+    assert (default.eureka, default.url, default.error) == ("default", peer.url, "")
+    assert default.read_at.endswith("Z")
+    assert default.answered_at.endswith("Z")
+    assert (elsewhere.read_at, elsewhere.answered_at) == ("", "")

@@ -1,0 +1,201 @@
+"""Whose a name is: what is allowed and told of, and how long a claim holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.decision import RECHECK_SECONDS
+from eurekube_provider.core.model import Instance, Port, Status
+from eurekube_provider.core.networks import networks_of
+from eurekube_provider.core.plan import Action
+from eurekube_provider.core.syncer import FINALIZER
+from tests.unit.operator.scene import READY, WEB, Scene
+
+TOLD = "NameNotReserved"
+
+
+def stranger(owner: str = "", name: str = "machine-1", **fields: Any) -> Instance:
+    """An instance of RATING that no syncer of this cluster registered."""
+    metadata = {"eurekube.owner": owner} if owner else {}
+    made = Instance("rating", name, "192.0.2.7", "192.0.2.7", Port(8080), metadata=metadata)
+    return replace(made, **fields)
+
+
+def with_stranger(*others: Instance, **spec: Any) -> Scene:
+    """A syncer with a ready pod, beside instances of others."""
+    scene = Scene(**spec)
+    for one in others or (stranger(),):
+        scene.told.registry.table.registered(one)
+    scene.endpoints(WEB, a=READY)
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"), [({"application": "stars"}, "stars"), ({"vipAddress": "rating,stars"}, "stars")]
+)
+def test_a_name_of_ones_own_is_allowed_and_told(spec: dict[str, Any], name: str) -> None:
+    """Names in Eureka are older than Services; who gives the name to the namespace is not told of it."""
+    scene = Scene(**spec)
+    scene.endpoints(WEB, a=READY)
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
+    scene.reconcile()
+    assert f"'{name}' is not the name of its Services" in scene.report.problems[TOLD].message
+    assert f"--reserve shop={name}" in scene.report.problems[TOLD].text
+    assert scene.report.is_synced
+    for given in ({"publish": frozenset({("shop", name)})}, {"reserve": frozenset({("shop", name)})}):
+        scene.may(**given)
+        scene.reconcile()
+        assert TOLD not in scene.report.problems
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (stranger(), "what registered itself (e.g. RATING machine-1) has instances under the name 'rating'"),
+        (stranger("stack/org/demo/dev/vm"), "the stack org/demo/dev has instances"),
+        (stranger("cluster/east/other/rating"), "the syncer other/rating of cluster east has instances"),
+        (stranger("other/form"), "other/form has instances"),
+        (stranger("cluster/east/shop/rating"), ""),
+        (stranger(application="ORDER", vip_address="orders"), ""),
+    ],
+)
+def test_who_joins_others_under_a_name_is_told(other: Instance, said: str) -> None:
+    """Callers come to both. A namespace of the same name is the same in another cluster; Synced is True."""
+    scene = with_stranger(other)
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
+    scene.reconcile()
+    report = scene.report
+    assert (report.is_ready, report.is_synced) == (True, True)
+    assert said in (report.problems[TOLD].message if said else "")
+    assert (TOLD in report.problems) is bool(said)
+    scene.may(reserve=frozenset({("shop", "rating")}))
+    scene.reconcile()
+    assert TOLD not in scene.report.problems
+
+
+def test_a_vip_address_of_machines_is_joined_as_well() -> None:
+    """They registered themselves as another application, and are called by the same name."""
+    scene = with_stranger(stranger(application="ORDER", vip_address="stars"), vipAddress="stars")
+    scene.reconcile()
+    scene.reconcile()
+    assert (
+        "what registered itself as another application has instances" in scene.report.problems[TOLD].message
+    )
+
+
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_who_joins_nobody_is_not_told(is_paused: bool) -> None:
+    """A paused syncer that has nothing yet, or one beside machines that nobody calls any more."""
+    scene = with_stranger(
+        stranger(status=Status.UP if is_paused else Status.OUT_OF_SERVICE), paused=is_paused
+    )
+    scene.reconcile()
+    scene.reconcile()
+    assert TOLD not in scene.report.problems
+
+
+def test_machines_that_come_and_go_change_no_sentence() -> None:
+    """Each other sentence would be another Event."""
+    scene = with_stranger(stranger(), stranger(name="machine-2"))
+    scene.reconcile()
+    before = scene.report.problems[TOLD]
+    scene.told.registry.table.registered(stranger(name="machine-3"))
+    scene.reconcile()
+    assert scene.report.problems[TOLD] == before
+
+
+def claimant(scene: Scene, **more: Any) -> None:
+    """A syncer of another namespace that has been called by the name, at zero instances now."""
+    scene.told.syncer("rating", "other", status={"names": ["rating"]}, **more)
+
+
+def test_a_claim_holds_at_zero_instances() -> None:
+    """A syncer scaled to zero comes back to its name; once it is gone, the name is free."""
+    scene = Scene()
+    claimant(scene)
+    scene.endpoints(WEB, a=READY)
+    assert scene.reconcile() == []
+    problem = scene.report.problems["Conflict"]
+    assert "other/rating, a syncer of another namespace, keeps that name as long as it exists" in problem.text
+    assert "--reserve other=rating,shop=rating" in problem.text
+    assert scene.result.again_seconds == RECHECK_SECONDS
+    scene.told.removed(("other", "rating"))
+    assert len(scene.reconcile()) == 1
+
+
+def test_a_claim_holds_while_its_syncer_is_being_deleted() -> None:
+    """Its instances may still be in Eureka."""
+    scene = Scene()
+    metadata = {"namespace": "other", "name": "rating", "finalizers": [FINALIZER]}
+    claimant(scene, metadata={**metadata, "deletionTimestamp": "2026-01-02T03:04:05Z"})
+    scene.endpoints(WEB, a=READY)
+    assert scene.reconcile() == []
+
+
+@pytest.mark.parametrize("allowed", ["reserved", "claimed", "elsewhere", "own"])
+def test_whom_a_claim_does_not_keep_out(allowed: str) -> None:
+    """Sharers of the name by configuration or from before, its own namespace, and users of another Eureka."""
+    scene = Scene()
+    if allowed == "elsewhere":
+        spec = {"mode": "pod", "selector": {"app": "rating"}, "eureka": "elsewhere"}
+        claimant(scene, spec=spec)
+    else:
+        claimant(scene)
+    if allowed == "reserved":
+        scene.may(reserve=frozenset({("other", "rating"), ("shop", "rating")}))
+    if allowed == "claimed":
+        scene.edited(status={"names": ["rating"]})
+    if allowed == "own":
+        scene.told.syncer("rating-2", status={"names": ["rating"]})
+    scene.endpoints(WEB, a=READY)
+    assert len(scene.reconcile()) == 1
+
+
+BY_HAND: dict[str, Any] = {
+    "advertise_cidrs": networks_of(
+        ["198.51.100.0/24", "10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "fe80::/10"]
+    ),
+    "cluster_cidrs": networks_of(["10.42.0.0/16"]),
+    "advertise_hosts": (".lb.example.com", "gate.example.com"),
+}
+
+
+@pytest.mark.parametrize(
+    ("address", "refused"),
+    [
+        ("198.51.100.7", ""),
+        ("10.1.2.3", ""),
+        ("a.LB.example.com", ""),
+        ("gate.example.com", ""),
+        ("192.0.2.7", "--advertise-cidrs"),
+        ("10.42.1.2", "this cluster's own Services or pods"),
+        ("127.0.0.1", "loopback"),
+        ("169.254.169.254", "link-local"),
+        ("fe80::1", "link-local"),
+        ("0251.0.0.1", "no address that all read alike"),
+        ("lb.example.com", "--advertise-hosts"),
+        ("a.gate.example.com", "--advertise-hosts"),
+        ("evil-lb.example.com", "--advertise-hosts"),
+        ("localhost", "--advertise-hosts"),
+    ],
+)
+def test_an_address_by_hand(address: str, refused: str) -> None:
+    """Only in a network, or of a host, that the configuration allows, and never what is the cluster's own."""
+    scene = Scene(mode="service", address=address)
+    (services,) = scene.told.sources.services.reflectors
+    metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
+    services.take("MODIFIED", {"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 80}]}})
+    scene.endpoints(WEB, a=READY)
+    assert scene.reconcile() == []
+    assert scene.report.ready.reason == "NotAllowed"  # as long as the configuration says nothing
+    scene.may(**BY_HAND)
+    registered = scene.reconcile()
+    if refused:
+        assert (registered, scene.report.ready.reason) == ([], "NotAllowed")
+        assert refused in scene.report.ready.message
+    else:
+        (change,) = registered
+        assert (change.instance.host_name, change.instance.port) == (address, Port(80))

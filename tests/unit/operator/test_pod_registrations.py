@@ -1,0 +1,377 @@
+"""Registrations of pods themselves: recognised by the API server's word, and removed when they are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.decision import RECHECK_SECONDS
+from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.objects import MANAGED_BY_LABEL, MIRROR_MANAGER
+from eurekube_provider.core.plan import Action
+from eurekube_provider.core.self_registered import in_status
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.operator import pod_registrations
+from eurekube_provider.operator.pod_registrations import MOST_ASKED, UNRENEWED_SECONDS
+from tests.unit.operator.scene import KEY, READY, WEB
+from tests.unit.operator.test_permission import TOLD, stranger, with_stranger
+
+
+class Pods:
+    """The cluster's pods and EndpointSlices, as the API server says at this moment."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pods: list[dict[str, Any]] = []
+        self.slices: list[dict[str, Any]] = []
+        self.asked: list[str] = []
+        self.fails = ""
+        self.status_code: int | None = 403
+        monkeypatch.setattr(KubeAccess, "get", lambda _, path, query: self._get(path, query))
+        monkeypatch.setattr(KubeAccess, "pages", lambda _, path: self._pages(path))
+
+    def add(self, name: str, *addresses: str, **more: Any) -> None:
+        """A pod that runs."""
+        spec, status = more.pop("spec", {}), more.pop("status", {})
+        status = {"podIP": addresses[0], "podIPs": [{"ip": one} for one in addresses], **status}
+        self.pods.append({"metadata": {"namespace": "shop", "name": name}, "spec": spec, "status": status})
+
+    def _get(self, path: str, query: dict[str, str]) -> dict[str, Any]:
+        field, _, value = query["fieldSelector"].partition("=")
+        self._ask(f"{path}?{value}")
+        if field == "metadata.name":
+            return {"items": [one for one in self.pods if one["metadata"]["name"] == value]}
+        return {"items": [one for one in self.pods if one["status"]["podIP"] == value]}
+
+    def _pages(self, path: str) -> Iterator[dict[str, Any]]:
+        self._ask(path)
+        yield {"items": self.slices if path.endswith("endpointslices") else self.pods}
+
+    def _ask(self, what: str) -> None:
+        self.asked.append(what)
+        if self.fails and self.fails in what:
+            raise KubernetesError("forbidden", status_code=self.status_code)
+
+
+@pytest.fixture
+def pods(monkeypatch: pytest.MonkeyPatch) -> Pods:
+    """Return the API server's answer."""
+    return Pods(monkeypatch)
+
+
+def itself(address: str = "10.0.0.1", port: int = 9090, **fields: Any) -> Instance:
+    """Return the registration of the pod's own client."""
+    made = Instance("rating", "own", "host", address, Port(port), last_dirty_timestamp_ms=1)
+    return replace(made, lease_ends_ms=100_000, **fields)
+
+
+@pytest.mark.parametrize(
+    ("spec", "addresses", "fails", "is_twin"),
+    [
+        ({}, ("10.0.0.1",), "", True),
+        ({}, ("fd00::1", "10.0.0.1"), "", True),
+        ({"hostNetwork": True}, ("10.0.0.1",), "", False),
+        ({}, ("10.0.0.9",), "", False),
+        ({}, ("10.0.0.1",), "pods", False),
+        ({}, (), "", False),
+    ],
+    ids=["its own", "its second", "its node's", "another pod's", "not asked", "not there"],
+)
+def test_another_port_of_a_pods_own_address(
+    spec: dict[str, Any], addresses: tuple[str, ...], fails: str, is_twin: bool, pods: Pods
+) -> None:
+    """Recognised where the API server says that the pod has it for itself; it is asked for that once. Both
+    stand: callers may need the port that the syncer registers.
+    """
+    if addresses:
+        pods.add("a", *addresses, spec=spec)
+    pods.fails = fails
+    scene = with_stranger(itself())
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
+    scene.reconcile()
+    assert ("SelfRegistered" in scene.report.problems) is is_twin
+    assert (TOLD in scene.report.problems) is not is_twin
+    assert len(pods.asked) == 1
+    if is_twin:
+        assert "RATING own at 10.0.0.1:9090" in scene.report.problems["SelfRegistered"].text
+        scene.endpoints(WEB)
+        scene.reconcile()
+        scene.endpoints(WEB, a=READY)
+        scene.reconcile()
+        assert pods.asked.count("/api/v1/namespaces/shop/pods?a") >= 2, "the next pod is asked for anew"
+
+
+def test_many_pods_are_asked_for_together(pods: Pods) -> None:
+    """One list, in place of a request for each."""
+    names = [f"p{number}" for number in range(1, MOST_ASKED + 3)]
+    for number, name in enumerate(names, 1):
+        pods.add(name, f"10.0.0.{number}")
+    own = [replace(itself(f"10.0.0.{number}"), instance_id=name) for number, name in enumerate(names, 1)]
+    scene = with_stranger(*own)
+    scene.endpoints(WEB, **dict.fromkeys(names, READY))
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER] * len(names)
+    assert pods.asked == ["/api/v1/namespaces/shop/pods"]
+
+
+def test_a_dead_pods_registration_at_a_reused_address(pods: Pods) -> None:
+    """It stays UP at its port for ever in self-preservation; the address's next pod is registered, and both
+    are told.
+    """
+    pods.add("a", "10.0.0.1")
+    scene = with_stranger(replace(itself(port=9999), instance_id="old:rating:9999", host_name="old"))
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
+    assert scene.ready()[0] is True
+    assert "RATING old:rating:9999 at 10.0.0.1:9999" in scene.report.problems["SelfRegistered"].text
+    assert scene.reconcile() == []
+
+
+def test_a_registration_at_loopback_keeps_nobody_from_the_pod(pods: Pods) -> None:
+    """It is told of; the pod is registered, since callers reach it by nothing else."""
+    scene = with_stranger(replace(itself("127.0.0.1"), host_name="a"))
+    assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
+    assert "RATING own at 127.0.0.1:9090" in scene.report.problems["SelfRegistered"].text
+    assert pods.asked == []
+
+
+class Dead:
+    """A pod that registered itself, and was killed; what it registered stands at a server."""
+
+    def __init__(self, pods: Pods, monkeypatch: pytest.MonkeyPatch, own: Instance, **spec: Any) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(pod_registrations, "elapsed_seconds", lambda: self.now)
+        self.pods = pods
+        self.scene = scene = with_stranger(own, **spec)
+        self.eureka = scene.real()
+        self.own = self.eureka.held[own.key] = own
+        scene.endpoints(WEB, b=READY, a=READY)
+        scene.reconcile()
+        assert "SelfRegistered" in scene.report.problems
+        scene.edited(status={"selfRegistered": in_status(scene.report.self_registered or ())})
+        scene.endpoints(WEB, b=READY)
+
+    def passes(self, seconds: float = UNRENEWED_SECONDS) -> bool:
+        """Reconcile, and again when time has passed; whether what the pod registered stands then."""
+        self.scene.reconcile()
+        self.now += seconds
+        self.scene.reconcile()
+        return self.own.key in self.eureka.held
+
+    @property
+    def told(self) -> str:
+        """The condition."""
+        return self.scene.report.problems["DeadSelfRegistered"].text
+
+
+OPT_IN: dict[str, Any] = {"removeDeadSelfRegistered": True}
+
+
+def dead(pods: Pods, monkeypatch: pytest.MonkeyPatch, own: Instance | None = None, **spec: Any) -> Dead:
+    """A pod that is gone."""
+    return Dead(pods, monkeypatch, own or itself("10.0.0.2", 8080), **spec)
+
+
+def test_what_a_dead_pod_registered_is_named_and_left(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without being asked to, nobody removes what is somebody else's; it is looked at again."""
+    found = dead(pods, monkeypatch)
+    assert found.passes()
+    assert "RATING own at 10.0.0.2 of pod a registered itself, and is an endpoint no more" in found.told
+    assert "set spec.removeDeadSelfRegistered to true" in found.told
+    assert found.scene.report.synced.reason == "DeadSelfRegistered"
+    assert found.scene.result.again_seconds == RECHECK_SECONDS
+    assert TOLD not in found.scene.report.problems
+
+
+def test_what_a_dead_pod_registered_is_removed(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a person asks for it, and all of the cluster says that nobody has the address."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    pods.add("b", "10.0.0.1", status={"hostIP": "192.0.2.1"})
+    assert not found.passes()
+    assert {"/api/v1/pods", "/apis/discovery.k8s.io/v1/endpointslices"} <= set(pods.asked)
+    assert found.eureka.held.keys() == {("RATING", "b.shop.lab:rating:8080")}
+    found.scene.reconcile()
+    assert "DeadSelfRegistered" not in found.scene.report.problems
+    assert found.scene.report.self_registered == ()
+
+
+def test_a_pod_that_died_is_known_to_the_next_operator(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The syncer's status says whose it was; without, it may be a machine's."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    found.scene.may()
+    assert not found.passes()
+    found = dead(pods, monkeypatch, **OPT_IN)
+    found.scene.edited(status={})
+    assert found.passes()
+    assert "DeadSelfRegistered" not in found.scene.report.problems
+
+
+@pytest.mark.parametrize("status_code", [0, 403, None], ids=["answers", "refuses", "no answer"])
+def test_no_event_asks_again(status_code: int | None, pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead pod costs requests once in a while, to neither server at each pod that becomes ready."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    pods.fails, pods.status_code = "" if status_code == 0 else "pods", status_code
+    pods.asked.clear()
+    found.scene.reconcile()
+    told, asked = found.told, list(pods.asked)
+    assert len(asked) == 1
+    read = list[str]()
+    usual = found.eureka.read
+
+    def reads(application: str, instance_id: str) -> Instance | None:
+        read.append(instance_id)
+        return usual(application, instance_id)
+
+    monkeypatch.setattr(found.eureka, "read", reads)
+    found.scene.endpoints(WEB, d=READY)
+    found.now += RECHECK_SECONDS - 1
+    assert Action.REGISTER in {one.action for one in found.scene.reconcile()}
+    assert (found.told, pods.asked, "own" in read) == (told, asked, False)
+    found.now += 1
+    found.scene.reconcile()
+    assert (len(pods.asked), "own" in read) == (2, True)
+
+
+def test_who_gave_no_answer_is_not_asked_about_other_pods(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request would hold up a syncer's changes for 15 seconds."""
+    found = dead(pods, monkeypatch)
+    pods.fails, pods.status_code = "pods", None
+    found.scene.reconcile()
+    asked = list(pods.asked)
+    found.scene.told.registry.table.registered(replace(itself("10.0.0.1"), instance_id="other"))
+    found.scene.reconcile()
+    assert pods.asked == asked
+    assert "could not be asked for: forbidden" in found.told
+
+
+DOUBTS = {
+    "a pod has the address": "a pod or an EndpointSlice has its address",
+    "a pod has it as its second": "a pod or an EndpointSlice has its address",
+    "it is a node's": "a pod or an EndpointSlice has its address",
+    "an EndpointSlice has it": "a pod or an EndpointSlice has its address",
+    "the pods cannot be read": "could not be read: forbidden",
+    "the EndpointSlices cannot be read": "could not be read: forbidden",
+    "it was renewed": "once nobody has renewed it for a while",
+    "it was registered anew": "once nobody has renewed it for a while",
+    "nobody says until when it lives": "once nobody has renewed it for a while",
+    "no request can name it": "its id has a slash",
+}
+
+
+@pytest.mark.parametrize("doubt", DOUBTS)
+def test_in_doubt_nothing_of_others_is_removed(
+    doubt: str, pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, with the reason."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    slices = {"endpoints": [{"addresses": ["10.0.0.2"]}], "metadata": {"name": "s", "namespace": "other"}}
+    if doubt == "a pod has the address":
+        pods.add("c", "10.0.0.2")
+    elif doubt == "a pod has it as its second":
+        pods.add("c", "fd00::1", "10.0.0.2")
+    elif doubt == "it is a node's":
+        pods.add("c", "10.0.0.7", status={"hostIP": "10.0.0.2"})
+    elif doubt == "an EndpointSlice has it":
+        pods.slices = [slices]
+    elif doubt == "the pods cannot be read":
+        pods.fails = "/api/v1/pods"
+    elif doubt == "the EndpointSlices cannot be read":
+        pods.fails = "endpointslices"
+    elif doubt == "no request can name it":
+        odd = replace(found.own, unreadable="its id has a slash")
+        found.scene.told.registry.table.found(odd)
+    elif doubt == "nobody says until when it lives":
+        found.eureka.held[found.own.key] = replace(found.own, lease_ends_ms=None)
+    found.scene.reconcile()
+    if doubt == "it was renewed":
+        found.eureka.held[found.own.key] = replace(found.own, lease_ends_ms=130_000)
+    elif doubt == "it was registered anew":
+        found.eureka.held[found.own.key] = replace(found.own, last_dirty_timestamp_ms=2)
+    found.now += UNRENEWED_SECONDS
+    found.scene.reconcile()
+    assert found.own.key in found.eureka.held
+    assert DOUBTS[doubt] in found.told
+
+
+def test_what_a_mirror_shows_proves_nothing(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its endpoints came out of Eureka."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    labels = {MANAGED_BY_LABEL: MIRROR_MANAGER}
+    metadata = {"name": "s", "namespace": "other", "labels": labels}
+    pods.slices = [{"endpoints": [{"addresses": ["10.0.0.2"]}], "metadata": metadata}]
+    assert not found.passes()
+
+
+def test_what_is_renewed_at_the_last_moment_stays(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every server is read before the removal; that somebody has it after all is no conflict."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    found.scene.reconcile()
+    found.now += UNRENEWED_SECONDS
+    alive = replace(found.own, lease_ends_ms=190_000)
+    found.eureka.fails["read"] = [lambda usual: usual(), lambda _: alive]
+    found.scene.reconcile()
+    assert found.own.key in found.eureka.held
+    assert "Conflict" not in found.scene.report.problems
+
+
+def test_a_client_with_a_long_interval_has_its_time(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It renews every two minutes, as it said when it registered."""
+    own = itself("10.0.0.2", 8080)
+    own = replace(own, lease=replace(own.lease, renewal_interval_seconds=120))
+    found = dead(pods, monkeypatch, own, **OPT_IN)
+    assert found.passes(159.0)
+    assert not found.passes(22.0)
+
+
+@pytest.mark.parametrize("spec", [{"paused": True}, {"policy": "UpsertOnly"}, {"port": "none"}])
+def test_who_removes_nothing_removes_nothing_of_others(
+    spec: dict[str, Any], pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A syncer that is paused, in doubt, or removes nothing."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    found.scene.edited(**spec, status=found.scene.syncer["status"])
+    assert found.passes()
+
+
+def test_a_pod_that_lives_on_unselected_is_not_dead(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label was taken off: the pod is no endpoint any more, and runs."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    pods.add("a", "10.0.0.2")
+    assert found.passes()
+    assert "DeadSelfRegistered" not in found.scene.report.problems
+
+
+def test_a_pod_that_cannot_be_asked_for_is_told_as_such(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no endpoint any more, and may live; what it registered is named, with the reason, and left."""
+    found = dead(pods, monkeypatch)
+    pods.fails = "pods?a"
+    found.scene.reconcile()
+    assert "whether the pod lives could not be asked for: forbidden" in found.told
+    assert found.own.key in found.eureka.held
+
+
+def test_what_a_machine_registered_is_never_a_dead_pods(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pod has its address either, and nobody renews it."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    machine = stranger(lease_ends_ms=100_000)
+    found.scene.told.registry.table.registered(machine)
+    found.eureka.held[machine.key] = machine
+    assert not found.passes()
+    assert machine.key in found.eureka.held
+
+
+def test_what_is_known_of_pods_goes_with_their_syncer(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is kept of one that is gone: its successor begins anew."""
+    found = dead(pods, monkeypatch, **OPT_IN)
+    found.scene.reconcile()
+    found.now += UNRENEWED_SECONDS
+    item = found.scene.syncer
+    found.scene.told.removed(KEY)
+    found.scene.reconcile()
+    (syncers,) = found.scene.told.sources.syncers.reflectors
+    syncers.take("ADDED", item)
+    found.scene.reconcile()
+    assert found.own.key in found.eureka.held

@@ -1,0 +1,147 @@
+"""The conditions for tools that know no others: since when it is waited, and from when on no more."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshReason
+from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService, MirrorReport
+from eurekube_provider.core.objects import conditions_of
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.mirror.mirror_status import mirror_status
+from eurekube_provider.operator.progress import SETTLED, STALLED_SECONDS, STUCK
+from eurekube_provider.operator.status import status_of
+from eurekube_provider.operator.triggers import trigger_state
+from eurekube_provider.operator.triggers.trigger_state import TriggerState
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+Object = dict[str, Any]
+
+
+def report(reason: str = "", *others: str) -> Report:
+    """Return a reconcile's report, with one instance UP: all well, or not for a reason."""
+    well = Problem("Synced", "all well")
+    problems = {one: Problem(one, f"{one} it is") for one in (reason, *others) if one}
+    return Report(True, well, not reason, problems.get(reason, well), problems=problems)
+
+
+def said(item: Object) -> dict[str, str]:
+    """Those of the two that hold, with their reasons."""
+    found = conditions_of(item)
+    return {
+        kind: found[kind]["reason"]
+        for kind in ("Reconciling", "Stalled")
+        if found.get(kind, {}).get("status") == "True"
+    }
+
+
+def after(item: Object, found: Report, seconds: float) -> Object:
+    """The syncer with the status that is written so long after the start."""
+    return {**item, "status": status_of(item, found, NOW + timedelta(seconds=seconds))}
+
+
+SYNCER: Object = {"metadata": {"namespace": "shop", "name": "rating", "generation": 1}}
+
+
+@pytest.mark.parametrize("reason", sorted(STUCK))
+def test_what_only_a_person_can_change_is_stalled_after_two_minutes(reason: str) -> None:
+    """Not before, and no more as soon as it is well."""
+    item = after(SYNCER, report(reason), 0)
+    item = after(item, report(reason), STALLED_SECONDS - 1)
+    assert said(item) == {"Reconciling": reason}
+    item = after(item, report(reason), STALLED_SECONDS)
+    assert said(item) == {"Stalled": reason}
+    assert said(after(item, report(reason), 999)) == {"Stalled": reason}
+    assert said(after(item, report(), 999)) == {}
+
+
+def test_another_reason_begins_anew() -> None:
+    """Two minutes without Eureka are no two minutes with a Service that is not there."""
+    item = after(SYNCER, report(Reason.EUREKA_UNREACHABLE), 0)
+    item = after(item, report(ConditionType.NO_PORT), 500)
+    assert said(item) == {"Reconciling": "NoPort"}
+    item = after(item, report(ConditionType.NO_PORT), 499 + STALLED_SECONDS)
+    assert said(item) == {"Reconciling": "NoPort"}
+    assert said(after(item, report(ConditionType.NO_PORT), 500 + STALLED_SECONDS)) == {"Stalled": "NoPort"}
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [Reason.EUREKA_UNREACHABLE, ConditionType.BRAKED, Reason.NODES_NOT_READ, Reason.FAILED, "Unheard"],
+)
+def test_what_may_pass_by_itself_is_never_stalled(reason: str) -> None:
+    """Nor is a reason that is not known here taken for well."""
+    item = after(after(SYNCER, report(reason), 0), report(reason), 99_999)
+    assert said(item) == {"Reconciling": reason}
+
+
+@pytest.mark.parametrize("reason", sorted(SETTLED))
+def test_what_a_person_wants_is_not_waited_for(reason: str) -> None:
+    """Neither a pause, whatever else is wrong, nor pods that register themselves."""
+    assert said(after(SYNCER, report(reason), 0)) == {}
+    assert said(after(SYNCER, report(ConditionType.NO_PORT, ConditionType.PAUSED), 0)) == {}
+
+
+def test_a_note_is_not_waited_for() -> None:
+    """Drains that are too short leave a syncer well."""
+    noted = Report(
+        True, Problem("Synced", ""), True, Problem("Synced", ""), problems={"DrainTooShort": Problem("", "")}
+    )
+    assert said(after(SYNCER, noted, 0)) == {}
+
+
+def test_mirrors_and_stack_refreshes_say_the_same() -> None:
+    """Each by reasons of its own: what only a person can change is stalled, the rest is waited for."""
+    services = (MirroredService("REVIEW", "review", 1, 1),)
+
+    def mirror(item: Object, kind: str, seconds: float) -> Object:
+        found = MirrorReport(services, {kind: Problem(kind, "so")})
+        return {**item, "status": mirror_status(item, found, NOW + timedelta(seconds=seconds))}
+
+    for kind, first, later in (
+        (MirrorCondition.NAME_TAKEN, {"Reconciling": "NameTaken"}, {"Stalled": "NameTaken"}),
+        (MirrorCondition.BRAKED, {"Reconciling": "Braked"}, {"Reconciling": "Braked"}),
+        (MirrorCondition.ADDRESS_REFUSED, {}, {}),
+    ):
+        item = mirror(SYNCER, kind, 0)
+        assert said(item) == first
+        assert said(mirror(item, kind, STALLED_SECONDS)) == later
+
+    def refresh(item: Object, state: TriggerState, seconds: float) -> Object:
+        return {**item, "status": trigger_state.status_of(item, state, NOW + timedelta(seconds=seconds))}
+
+    refused = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "no such target")
+    item = refresh(SYNCER, refused, 0)
+    assert said(item) == {"Reconciling": "UnknownTarget"}
+    assert said(refresh(item, refused, STALLED_SECONDS)) == {"Stalled": "UnknownTarget"}
+    waiting = refresh(SYNCER, TriggerState(), 0)
+    assert said(refresh(waiting, TriggerState(), 999)) == said(waiting) != {}
+
+
+def test_what_the_crd_has_put_there_is_nobodys_word() -> None:
+    """The API server gives Ready to what no operator has seen, with a time that means nothing."""
+    given = {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "AwaitingOperator",
+        "message": "no operator has looked at it yet",
+        "lastTransitionTime": "1970-01-01T00:00:00Z",
+    }
+    item = {**SYNCER, "status": {"conditions": [given]}}
+    assert conditions_of(item) == {}
+    braked = Report(None, Problem("Braked", ""), False, Problem("Braked", ""))
+    assert conditions_of(after(item, braked, 0))["Ready"]["lastTransitionTime"] == "2026-01-02T03:04:05Z"
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-01-02T03:04:05", None])
+def test_a_time_that_somebody_wrote_is_waited_from_anew(time: str | None) -> None:
+    """It stops no status: the syncer goes on to be waited for."""
+    reason = min(STUCK)
+    item = after(SYNCER, report(reason), 0)
+    waits = next(one for one in item["status"]["conditions"] if one["type"] == "Reconciling")
+    waits["lastTransitionTime"] = time
+    assert said(after(item, report(reason), 999)) == {"Reconciling": reason}

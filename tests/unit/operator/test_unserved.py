@@ -1,0 +1,157 @@
+"""Syncers of namespaces that an operator does not watch, at a registry in memory and a played API."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.operator.unserved import UnservedSyncers
+from tests.registries.memory import MemoryConnection, MemoryRegistry
+from tests.unit.core.test_served import syncer
+
+NOW = 1_800_000_000.0
+KEY = ("pay", "billing")
+
+
+class Api:
+    """Holds syncers, and takes what is written to their statuses."""
+
+    def __init__(self, *items: dict[str, Any]) -> None:
+        self.items = {one["metadata"]["namespace"]: one for one in items}
+        self.patched: list[str] = []
+
+    def pages(self, path: str) -> Iterator[dict[str, Any]]:
+        """All syncers."""
+        assert path == "/apis/eurekube.io/v1alpha1/eurekasyncers"
+        yield {"items": list(self.items.values())}
+
+    def request(self, method: str, path: str, body: dict[str, Any], content_type: str) -> dict[str, Any]:
+        """Write a status."""
+        assert (method, content_type) == ("PATCH", "application/merge-patch+json")
+        namespace = path.split("/")[5]
+        self.patched.append(namespace)
+        item = self.items[namespace]
+        assert body["metadata"]["resourceVersion"] == item["metadata"]["resourceVersion"]
+        self.items[namespace] = {**item, "status": {**item["status"], **body["status"]}}
+        return self.items[namespace]
+
+
+class Events:
+    """Takes Events."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def record(self, regarding: dict[str, Any], _kind: object, reason: str, _note: str) -> None:
+        """Note it."""
+        self.told.append((regarding["metadata"]["namespace"], reason))
+
+
+class Scene:
+    """An operator of the namespace ``shop`` that looks when it is told to."""
+
+    def __init__(self, *dropped: str, namespaces: tuple[str, ...] = ("shop",)) -> None:
+        self.api = Api(syncer("shop", resourceVersion="1"), syncer("pay", resourceVersion="1"))
+        self.events, self.connection = Events(), MemoryConnection()
+        registry = MemoryRegistry.connected(self.connection, Cluster("east", "uid-1"), "", 15.0)
+        registry.start()
+        access: Any = self.api
+        events: Any = self.events
+        self.unserved = UnservedSyncers(
+            namespaces,
+            Cluster("east", "uid-1"),
+            access,
+            {"default": registry},
+            events,
+            lambda: dropped,
+            lambda: True,
+        )
+
+    def renewed(self, at: float) -> None:
+        """Somebody renewed what the syncer has then."""
+        metadata = {OWNER_KEY: "cluster/east/pay/billing", CLUSTER_UID_KEY: "uid-1"}
+        id_ = "a.pay.east:billing:80"
+        made = Instance("billing", id_, "10.0.0.1", "10.0.0.1", Port(80), metadata=metadata)
+        self.connection.put(replace(made, lease_ends_ms=int((at + 90) * 1000)))
+
+
+def test_what_somebody_renews_is_served() -> None:
+    """Another operator of the same cluster serves that namespace."""
+    scene = Scene("pay")
+    for seconds in (0, 30, 60, 90, 120):
+        scene.renewed(NOW + seconds - 20)
+        assert scene.unserved.look(NOW + seconds) == {}
+    assert (scene.api.patched, scene.unserved.count) == ([], 0)
+
+
+def test_what_nobody_renews_is_said_and_its_status_is_not_known_any_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """At once in the log; after a lease on the syncer, also when its instances have lapsed meanwhile."""
+    scene = Scene()
+    scene.renewed(NOW - 100)
+    with caplog.at_level(logging.WARNING):
+        assert list(scene.unserved.look(NOW)) == [KEY]
+    assert [one.message for one in caplog.records] == ["no operator serves a syncer of this cluster"]
+    assert (scene.api.patched, scene.unserved.count) == ([], 1)
+    scene.connection.held.clear()
+    assert list(scene.unserved.look(NOW + 60)) == [KEY]
+    assert scene.api.patched == []
+    for seconds in (90, 120):
+        assert list(scene.unserved.look(NOW + seconds)) == [KEY]
+    assert scene.api.patched == ["pay"]
+    assert scene.events.told == [("pay", "NotServed")]
+
+
+def test_who_is_served_elsewhere_is_left_alone() -> None:
+    """Another operator registers it at another Eureka, and has written its status anew."""
+    scene = Scene("pay")
+    healthy = scene.api.items["pay"]
+    scene.unserved.look(NOW)
+    scene.unserved.look(NOW + 90)
+    assert scene.api.patched == ["pay"]
+    scene.api.items["pay"] = healthy
+    for seconds in (120, 150, 300):
+        assert scene.unserved.look(NOW + seconds) == {}
+    assert scene.api.patched == ["pay"]
+
+
+def test_what_this_operator_never_had_is_not_missed() -> None:
+    """It may be registered at an Eureka that this one does not know."""
+    scene = Scene()
+    for seconds in (0, 90, 180):
+        assert scene.unserved.look(NOW + seconds) == {}
+    assert scene.api.patched == []
+
+
+def test_a_namespace_that_was_watched_before_is_said_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, with its syncers."""
+    scene = Scene("pay", "empty")
+    scene.renewed(NOW - 5)
+    with caplog.at_level(logging.WARNING):
+        scene.unserved.look(NOW)
+        scene.unserved.look(NOW + 30)
+    (told,) = caplog.records
+    assert (vars(told)["namespace"], vars(told)["syncers"]) == ("pay", "billing")
+
+
+def test_a_namespace_that_may_be_misspelt_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """It has no syncer, and one that is not watched has; once, with the name that may be meant."""
+    scene = Scene(namespaces=("shop", "pey"))
+    with caplog.at_level(logging.WARNING):
+        scene.unserved.look(NOW)
+        scene.unserved.look(NOW + 30)
+    (told,) = caplog.records
+    assert vars(told)["namespace"] == "pey"
+    assert vars(told)["hint"] == "--watch-namespace pay"
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        Scene(namespaces=("shop", "empty")).unserved.look(NOW)
+        Scene(namespaces=("shop", "pay", "pey")).unserved.look(NOW)
+    assert caplog.records == []

@@ -1,0 +1,269 @@
+"""Answers that never end, come byte by byte, or are larger than any that is meant."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+import urllib3
+
+from eurekube_provider.core.errors import KubernetesError, RegistryRejected, RegistryUnreachable
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.transport import EurekaResponse, TooLarge
+from eurekube_provider.kube.access import KubeAccess
+from eurekube_provider.runtime import bounded_http
+from eurekube_provider.runtime.bounded_http import LargeAnswer, SlowAnswer, bounded_pools
+
+SECONDS = 0.3
+"""The time-out of the requests; a byte comes in a tenth of it."""
+
+Serve = Callable[[socket.socket, threading.Event], None]
+
+
+@contextmanager
+def hostile(serve: Serve) -> Iterator[str]:
+    """A server that has each request answered by ``serve``; its address."""
+    ended = threading.Event()
+
+    def attend(connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while connection.recv(65536):
+                serve(connection, ended)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                threading.Thread(target=attend, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        ended.set()
+
+
+def dripping(text: bytes) -> Serve:
+    """Sends one byte after the other, each long before the time-out."""
+
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        for number in range(len(text)):
+            connection.sendall(text[number : number + 1])
+            if ended.wait(SECONDS / 10):
+                return
+
+    return serve
+
+
+def at_once(*pieces: bytes) -> Serve:
+    """Sends these, and nothing more."""
+
+    def serve(connection: socket.socket, _: threading.Event) -> None:
+        for piece in pieces:
+            connection.sendall(piece)
+
+    return serve
+
+
+def endless(head: bytes, piece: bytes) -> Serve:
+    """Sends a piece again and again."""
+
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        connection.sendall(head)
+        while not ended.is_set():
+            connection.sendall(piece)
+
+    return serve
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+
+
+def answered(text: bytes, encoding: str = "") -> bytes:
+    """A whole answer."""
+    more = f"Content-Encoding: {encoding}\r\n" if encoding else ""
+    return f"HTTP/1.1 200 OK\r\n{more}Content-Length: {len(text)}\r\n\r\n".encode() + text
+
+
+@contextmanager
+def peer_of(serve: Serve, *, is_proxy: bool = False, max_answer_mib: int = 1) -> Iterator[Peer]:
+    """A client of a hostile server, or of one behind a hostile proxy."""
+    with hostile(serve) as address:
+        url = "http://eureka.example/eureka" if is_proxy else f"http://{address}/eureka"
+        proxy = f"http://{address}" if is_proxy else None
+        peer = Peer(
+            url,
+            Connection(
+                (url,),
+                proxy=proxy,
+                connect_timeout_seconds=SECONDS,
+                read_timeout_seconds=SECONDS,
+                max_answer_mib=max_answer_mib,
+            ),
+        )
+        yield peer
+        peer.close()
+
+
+ASKED: dict[str, Callable[[Peer], object]] = {
+    "status": lambda peer: peer.status(),
+    "instance": lambda peer: peer.read("RATING", "a"),
+    "list": lambda peer: peer.list_instances(),
+    "delta": lambda peer: peer.changes_unless(b""),
+    "removal": lambda peer: peer.deregister("RATING", "a"),
+    "batch": lambda peer: peer.batch([]),
+}
+"""Requests of every kind, by their names."""
+
+
+@pytest.mark.parametrize("asks", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("text", [HEAD, HEAD + b" " * 5000, CHUNKED + b"1\r\n \r\n" * 1000], ids=len)
+def test_a_server_that_drips_is_given_up_in_time(asks: Callable[[Peer], object], text: bytes) -> None:
+    """In the head, the body or a chunk: a byte that comes begins no new time-out; and the server fails."""
+    with peer_of(dripping(text)) as peer:
+        began = time.monotonic()
+        with pytest.raises(RegistryUnreachable, match="began to answer, and had not ended after 0"):
+            asks(peer)
+        assert time.monotonic() - began < 10 * SECONDS
+        state = peer.traffic.state
+        assert state is not None
+        assert not state.is_up
+        assert "had not ended" in state.error
+
+
+@pytest.mark.parametrize("asks", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(
+    "serve",
+    [
+        endless(CHUNKED, b"8000\r\n" + b" " * 0x8000 + b"\r\n"),
+        endless(UNTIL_CLOSED, b" " * 65536),
+        at_once(b"HTTP/1.1 200 OK\r\nContent-Length: 999999999999999\r\n\r\n"),
+        endless(CHUNKED + b"7fffffffffffffff\r\n", b" " * 65536),
+    ],
+    ids=["chunks", "until it is closed", "said in its head", "one chunk"],
+)
+def test_an_answer_without_end_is_given_up_in_its_middle(
+    asks: Callable[[Peer], object], serve: Serve
+) -> None:
+    """It counts as a failure of the server, with that reason and the setting."""
+    with peer_of(serve) as peer:
+        with pytest.raises(RegistryUnreachable, match=r"answers with more than 1 MiB.*max-answer-mib"):
+            asks(peer)
+        state = peer.traffic.state
+        assert state is not None
+        assert not state.is_up
+
+
+def test_a_proxys_drip_is_given_up_as_well() -> None:
+    """The way to the server is part of the answer."""
+    with (
+        peer_of(dripping(HEAD), is_proxy=True) as peer,
+        pytest.raises(RegistryUnreachable, match="had not ended"),
+    ):
+        peer.status()
+
+
+def test_the_tunnel_of_a_proxy_that_drips_is_given_up() -> None:
+    """Its answer to CONNECT comes before any TLS."""
+    with hostile(dripping(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000)) as address:
+        url = "https://eureka.example/eureka"
+        connection = Connection((url,), proxy=f"http://{address}", connect_timeout_seconds=SECONDS)
+        began = time.monotonic()
+        with pytest.raises(RegistryUnreachable):
+            Peer(url, connection).status()
+        assert time.monotonic() - began < 10 * SECONDS
+
+
+@pytest.mark.parametrize("name", ["instance", "list", "status", "batch"])
+def test_an_answer_that_decompresses_without_end_is_given_up(name: str) -> None:
+    """Some kilobytes become many megabytes, of which no more than what is read is made."""
+    with peer_of(at_once(answered(gzip.compress(b" " * 20 * 2**20), "gzip"))) as peer:
+        tracemalloc.start()
+        with pytest.raises(RegistryUnreachable, match="answers with more than 1 MiB"):
+            ASKED[name](peer)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 10 * 2**20
+        state = peer.traffic.state
+        assert state is not None
+        assert not state.is_up
+
+
+def test_an_answer_that_is_no_list_is_small() -> None:
+    """However large a registry may be, one instance of it is not."""
+    with peer_of(at_once(answered(b" " * 5 * 2**20)), max_answer_mib=64) as peer:
+        with pytest.raises(RegistryUnreachable, match="answers with more than 4 MiB"):
+            peer.read("RATING", "a")
+        with pytest.raises(RegistryUnreachable, match="answers with more than 4 MiB"):
+            peer.status()
+
+
+def test_json_that_is_nested_without_end_is_no_answer() -> None:
+    """Python gives up in its middle; that is the server's fault."""
+    nested = at_once(answered(b"[" * 100_000))
+    with peer_of(nested) as peer, pytest.raises(RegistryRejected, match="JSON that cannot be read"):
+        peer.read("RATING", "a")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_several_pieces_of_gzip_hold_is_read_to_its_end(count: int) -> None:
+    """As gzip has it; a piece that is cut off is none."""
+    raw = gzip.compress(b"abc") * count
+    answer = EurekaResponse(200, {"Content-Encoding": "gzip"}, raw)
+    assert answer.content == b"abc" * count
+    with pytest.raises(ValueError, match="not gzip"):
+        EurekaResponse(200, {"Content-Encoding": "gzip"}, raw[:-1]).body()
+    with pytest.raises(TooLarge):
+        answer.body(3 * count - 1)
+
+
+def test_a_large_answer_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much again for each piece that comes, up to a bound: a slow network is no dripping server."""
+    monkeypatch.setattr(bounded_http, "PIECE_BYTES", 1000)
+
+    def serve(connection: socket.socket, ended: threading.Event) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n")
+        for _ in range(10):
+            if ended.wait(SECONDS / 4):
+                return
+            connection.sendall(b" " * 1000)
+
+    def read(pool: urllib3.HTTPConnectionPool) -> int:
+        return len(pool.urlopen("GET", "/", retries=False, timeout=SECONDS).data)
+
+    with hostile(serve) as address:
+        host, _, port = address.partition(":")
+        made = bounded_pools(1_000_000)["http"]
+        with made(host, int(port)) as pool:
+            assert read(pool) == 10_000
+            monkeypatch.setattr(bounded_http, "MOST_TIMEOUTS", 2)
+            with pytest.raises(SlowAnswer):
+                read(pool)
+        with bounded_pools(1000)["http"](host, int(port)) as pool, pytest.raises(LargeAnswer):
+            read(pool)
+
+
+def test_a_kubernetes_api_that_drips_is_given_up_but_not_a_watch() -> None:
+    """A watch lasts for minutes on purpose; every other request is to end."""
+    drip = dripping(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n" + b'{"a":1}\n\n')
+    with hostile(drip) as address:
+        access = KubeAccess.load(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+                "clusters": [{"name": "k", "cluster": {"server": f"http://{address}"}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+        for method in ("GET", "PATCH"):
+            with pytest.raises(KubernetesError, match="began to answer, and did not end in time"):
+                access.request(method, "/api/v1/pods", timeout_seconds=SECONDS)
+        assert list(access.watch("/api/v1/pods", {}, SECONDS)) == [{"a": 1}]
