@@ -15,6 +15,7 @@ COMMANDS = {
     "doctor": "find what would cost callers an answer, and how it is mended",
     "drain": "put an application or an instance out of service, and say when nobody calls it",
     "undrain": "put it back",
+    "gate": "open the readiness gate of a workload's pods by hand",
     "render": "print what a stack's program makes",
     "apply": "make cluster and Eureka as a stack's program says, without Pulumi",
     "remove": "remove what eurekube apply made",

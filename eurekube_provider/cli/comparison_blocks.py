@@ -11,6 +11,11 @@ from eurekube_provider.cli.output import Block, Cell, Line, Table, Tone
 from eurekube_provider.comparison.comparing import Comparison, compare
 from eurekube_provider.comparison.discrepancy import DifferenceGroup, grouped
 from eurekube_provider.comparison.mirror_state import MirrorState, mirror_states
+from eurekube_provider.comparison.operators import (
+    operator_lines,
+    operators_to_dict,
+    troubles_of_operators,
+)
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.troubles import (
     Severity,
@@ -35,7 +40,7 @@ _TROUBLE_TONES = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.MID, Severity
 
 @dataclass(frozen=True, slots=True)
 class WorldsStatus:
-    """What `status` shows.
+    """The contents of `status`.
 
     :ivar shown: the comparisons that were asked for, worst first; ``mirrors`` the mirrors.
     :ivar now_seconds: Unix time of the look.
@@ -49,7 +54,7 @@ class WorldsStatus:
 
     @property
     def differs(self) -> bool:
-        """Whether a person should look at something."""
+        """Return whether a person should look at something."""
         return any(one.severity is not Severity.NOTE for one in self.troubles)
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,6 +63,9 @@ class WorldsStatus:
         return {
             "headline": headline(self.shown, self.mirrors),
             "cluster": kubernetes.cluster.name if kubernetes else None,
+            "operators": operators_to_dict(self.worlds.operators, self.now_seconds)
+            if self.worlds.operators
+            else [],
             "eurekas": [
                 {
                     "name": name,
@@ -93,6 +101,9 @@ def status_of(
         for trouble in eureka_troubles(name, error=read.error, away=read.failures.items(), endangered=())
     ]
     now = time.time()
+    if worlds.operators is not None and worlds.kubernetes is not None:
+        objects = [*worlds.kubernetes.syncers, *worlds.mirrors.items]
+        others += troubles_of_operators(worlds.operators, objects, now)
     mirrors = [
         one
         for one in mirror_states(worlds.mirrors.items, now)
@@ -108,6 +119,8 @@ def status_of(
 def blocks_of(status: WorldsStatus) -> Iterable[Block]:
     """Write it for a person: the sum, what is wrong, everything side by side, what differs."""
     worlds = status.worlds
+    for line in operator_lines(worlds.operators, status.now_seconds) if worlds.operators else ():
+        yield Line.of(line, Tone.DIM)
     worst = status.troubles[0].severity if status.troubles else None
     tone = _TROUBLE_TONES[worst] if worst else Tone.GOOD
     yield Line(
@@ -115,19 +128,20 @@ def blocks_of(status: WorldsStatus) -> Iterable[Block]:
     )
     for trouble in status.troubles:
         yield from _trouble(trouble)
+    told = [one.problem for one in status.troubles]
     if status.shown:
         yield Line.of("")
-        yield table_of(status.shown, has_several=len(worlds.eurekas) > 1)
+        yield table_of(status.shown, has_several=len(worlds.eurekas) > 1, told=told)
         yield Line.of(
             "KUBERNETES: endpoints, ready/all; EUREKA: instances, UP/all, by its list, which may be 30 s old",
             Tone.DIM,
         )
     if status.mirrors:
         yield Line.of("")
-        yield mirror_table(status.mirrors, status.now_seconds)
+        yield mirror_table(status.mirrors, status.now_seconds, told)
         yield Line.of("ENDPOINTS: ready/all; EUREKA READ: how old what the Service shows is", Tone.DIM)
     for one in status.shown:
-        yield from _differences(one)
+        yield from _differences(one, told)
 
 
 def _looked_at(worlds: Worlds) -> str:
@@ -153,10 +167,13 @@ def remedy_line(problem: Problem | None, indent: int) -> Iterable[Block]:
         yield Line.of(f"to mend it: {problem.remedy}", indent=indent)
 
 
-def table_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Table:
+def table_of(
+    shown: Sequence[Comparison], *, has_several: bool = False, told: Collection[Problem] = ()
+) -> Table:
     """Everything side by side, worst first.
 
     :param has_several: whether there are several Eurekas, so that each row names its own.
+    :param told: what was told above: a row with the same problem names its reason alone.
     """
     at = ("AT",) if has_several else ()
     rows = [
@@ -167,7 +184,7 @@ def table_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Table
             Cell(str(one.kubernetes) if one.kubernetes else "-"),
             Cell(str(one.eureka) if one.eureka else "-"),
             Cell(str(one.state), _TONES[one.state]),
-            Cell(str(one.problem or "")),
+            _why(one.problem, told),
         )
         for one in shown
     ]
@@ -175,10 +192,15 @@ def table_of(shown: Sequence[Comparison], *, has_several: bool = False) -> Table
     return Table(columns, rows, last_is_cut=True)
 
 
-def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float) -> Table:
+def _why(problem: Problem | None, told: Collection[Problem]) -> Cell:
+    return Cell(problem.reason if problem and problem in told else str(problem or ""))
+
+
+def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, told: Collection[Problem]) -> Table:
     """The mirrors, worst first.
 
     :param now_seconds: Unix time.
+    :param told: as for :func:`table_of`.
     """
     rows = [
         (
@@ -188,7 +210,7 @@ def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float) -> Table:
             Cell(f"{one.ready}/{one.endpoints}"),
             Cell(_age(one, now_seconds)),
             Cell(str(one.state), _TONES[one.state]),
-            Cell(one.why),
+            _why(one.problem, told),
         )
         for one in mirrors
     ]
@@ -203,17 +225,19 @@ def _age(mirror: MirrorState, now_seconds: float) -> str:
     return f"{max(0.0, age):.0f} s ago" if age < 120 else f"{age / 60:.0f} min ago"
 
 
-def _differences(comparison: Comparison) -> Iterable[Block]:
-    groups = grouped(comparison.differences)
+def _differences(comparison: Comparison, told: Collection[Problem]) -> Iterable[Block]:
+    groups, problem = grouped(comparison.differences), comparison.problem
     if groups:
         yield Line.of("")
         yield Line.of(f"{comparison.application}, {comparison.keeper}", Tone.STRONG)
     for group in groups:
-        yield from _group(group)
+        # Of a single cause it stands above already.
+        if len(groups) > 1 or problem not in told or problem is None or group.told not in problem.message:
+            yield Line.of(group.told, indent=2)
+        yield from _instances(group)
 
 
-def _group(group: DifferenceGroup) -> Iterable[Block]:
-    yield Line.of(group.told, indent=2)
+def _instances(group: DifferenceGroup) -> Iterable[Block]:
     for one in group.shown:
         there = f"{one.kubernetes or 'not there'} in Kubernetes, {one.eureka or 'not there'} in Eureka"
         yield Line((Cell(f"{one.instance_id}  "), Cell(there, Tone.DIM)), 4)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
 from eurekube_provider.cli.terminal import complain, put
-from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS
+from eurekube_provider.comparison.operators import operator_lines, operators_to_dict
+from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, QUICK, Drain
 from eurekube_provider.core.errors import ConfigurationError, EurekubeError
 from eurekube_provider.core.quoting import printable
 from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.checks import Requirements, findings_of
-from eurekube_provider.doctor.finding import Fault, Finding, combined
+from eurekube_provider.doctor.finding import Fault, Finding, Severity, combined
 from eurekube_provider.doctor.reader import Snapshot, read_snapshot
 from eurekube_provider.operator.settings import add_settings, settings_from
 
@@ -31,8 +33,8 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "Look at the cluster, the syncers, the workloads behind them, the mirrors and Eureka, and say what"
         " would cost callers an answer, with the exact change that mends it. Changes nothing. Whatever else"
         " the operator knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...) is read from the"
-        " environment here, too. Exit code: 0 all is well, 1 something was found, 2 something could not be"
-        " looked at."
+        " environment here, too. Exit code: 0 all is well, 1 something was found, be it an error or a"
+        " warning, 2 something could not be looked at."
     )
     parser.add_argument("--namespace", "-n", metavar="NAME[,NAME...]", help="the namespaces to look at [all]")
     add_settings(parser, _SETTINGS)
@@ -50,6 +52,11 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fix", action="store_true", help="print the kubectl commands that mend what they can"
     )
+    parser.add_argument(
+        "--readiness-gate",
+        action="store_true",
+        help="mend a short minReadySeconds by the readiness gate eurekube.io/callers-know",
+    )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="[text]")
 
 
@@ -57,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, check and print; return the exit code."""
     try:
         ignored = _ignored(options.ignore)
-        requirements = Requirements(drain_of(options), options.shutdown_seconds)
+        requirements = Requirements(drain_of(options), options.shutdown_seconds, options.readiness_gate)
         requirements.drain.grace_period_seconds(options.shutdown_seconds)
         said = {key: value for key, value in vars(options).items() if value is None or isinstance(value, str)}
         settings = settings_from({**said, "watch_namespace": options.namespace})
@@ -66,11 +73,12 @@ def run(options: argparse.Namespace) -> int:
         complain(f"eurekube doctor: could not look: {error}")
         return COULD_NOT_READ
     everything = findings_of(snapshot, requirements, time.time(), settings.watch_namespaces)
-    findings = [one for one in everything if one.fault not in ignored]
+    found = (one for one in everything if one.fault not in ignored)
+    findings = sorted(found, key=lambda one: list(Severity).index(one.severity))
     if options.output == "json":
         put(json.dumps(document(snapshot, findings), indent=2) + "\n")
     else:
-        put(commands(findings) if options.fix else text(snapshot, findings))
+        put(commands(findings) if options.fix else text(snapshot, findings, advice(requirements.drain)))
     for sentence in snapshot.unseen:
         complain(f"eurekube doctor: could not look at {sentence}")
     return COULD_NOT_READ if snapshot.unseen else FINDINGS if findings else WELL
@@ -86,19 +94,60 @@ def _ignored(text: str) -> set[Fault]:
     return {Fault(name) for name in names}
 
 
-def text(snapshot: Snapshot, findings: Sequence[Finding]) -> str:
-    """Write the findings for a person."""
-    lines = []
+def text(snapshot: Snapshot, findings: Sequence[Finding], more: str = "") -> str:
+    """Write the findings for a person.
+
+    :param more: what is to be said beside them; empty for nothing.
+    """
+    operators = snapshot.operators
+    lines = list(map(printable, operator_lines(operators, time.time()))) if operators else []
+    if lines:
+        lines.append("")
     for one in findings:
-        said = (f"{one.fault}  {one.subject}", f"    {one.problem}", f"    mend: {one.remedy}")
+        said = (
+            f"{one.severity}: {one.fault}  {one.subject}",
+            f"    {one.problem}",
+            f"    mend: {one.remedy}",
+        )
         lines += [*(printable(line) for line in said), ""]
-    seen = ", ".join(f"{count} {what}" for what, count in looked(snapshot).items())
-    if not findings:
-        return f"looked at {seen}: {'no faults there' if snapshot.unseen else 'all is well'}\n"
-    faults = counted(len(findings), "fault")
+    if more:
+        lines += [more, ""]
+    looked = [counted(count, kind.removesuffix("s")) for kind, count in snapshot.looked.items()]
+    counts = ", ".join(counted(count, severity) for severity, count in counts_of(findings).items())
+    found = counts if findings or snapshot.unseen else "all is well"
     some = any(one.patch for one in findings)
     hint = "; --fix prints the kubectl commands that mend them" if some else ""
-    return "\n".join([*lines, f"looked at {seen}: {faults}{hint}"]) + "\n"
+    return "\n".join([*lines, f"{found} in {', '.join(looked) or 'nothing'} read{hint}"]) + "\n"
+
+
+def advice(drain: Drain) -> str:
+    """Say which settings have callers learn of changes sooner, and their price; nothing where they do."""
+    before, after = drain.caches_seconds, QUICK.caches_seconds
+    if before <= 2 * after:
+        return ""
+    server, fetch = QUICK.server_cache_seconds, QUICK.client_fetch_seconds
+    costs = [
+        f"{drain.client_fetch_seconds / fetch:g} times the fetches of each caller"
+        if drain.client_fetch_seconds > fetch
+        else "",
+        f"{drain.server_cache_seconds / server:g} times the renderings of a list"
+        if drain.server_cache_seconds > server
+        else "",
+    ]
+    return (
+        f"callers learn of a pod up to {before:g} s after Eureka shows it. It is {after:g} s with"
+        f" eureka.server.response-cache-update-interval-ms={server * 1000:g} in Eureka, and"
+        f" eureka.client.registry-fetch-interval-seconds={fetch:g} and"
+        f" spring.cloud.loadbalancer.cache.ttl={QUICK.load_balancer_cache_seconds:g}s in the callers; that"
+        f" costs Eureka {' and '.join(filter(None, costs)) or 'nothing'}. Give drains and operator the same"
+        " times then"
+    )
+
+
+def counts_of(findings: Sequence[Finding]) -> dict[str, int]:
+    """Count the findings by their severity."""
+    counts = Counter(one.severity for one in findings)
+    return {str(severity): counts[severity] for severity in Severity}
 
 
 def commands(findings: Sequence[Finding]) -> str:
@@ -111,22 +160,12 @@ def commands(findings: Sequence[Finding]) -> str:
 
 
 def document(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return findings and counts as plain JSON values."""
+    """Return findings, and how many there are of each severity, as plain JSON values."""
     return {
-        "looked": looked(snapshot),
+        "operators": operators_to_dict(snapshot.operators, time.time()) if snapshot.operators else [],
+        "looked": snapshot.looked,
+        "counts": counts_of(findings),
         "findings": [one.to_dict() for one in findings],
         "patches": [{**patch.to_dict(), "command": patch.command} for patch in combined(findings)],
         "unseen": list(snapshot.unseen),
-    }
-
-
-def looked(snapshot: Snapshot) -> dict[str, int]:
-    """Count what was read."""
-    return {
-        "syncers": len(snapshot.syncers),
-        **({"mirrors": len(snapshot.mirrors)} if snapshot.mirrors else {}),
-        "services": len(snapshot.services),
-        "workloads": len(snapshot.workloads),
-        "instances": sum(len(one.instances) for one in snapshot.eurekas.values()),
-        "Eureka servers": sum(one.servers for one in snapshot.eurekas.values()),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 
 from eurekube_provider.cli.caches import add_cache_options, drain_of
@@ -16,16 +16,21 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.core.wording import counted
 from eurekube_provider.eureka.overrides import (
+    Named,
     StatusByServer,
     another_is_up,
-    can_be_asked_for,
     instances_named,
     out_since,
+    read_named,
     read_statuses,
+    still_listed,
     take_out,
 )
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.settings import add_settings, settings_from
+
+_CACHES_OF_A_SERVER = 2
+"""A server renders a list out of one cache into another; each may be so old as the read-only one."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -34,8 +39,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "Set OUT_OF_SERVICE over what an application, or one instance of any, says of itself, on every"
         " Eureka server, and wait until the callers' caches have forgotten it: it may be stopped then. It"
         " goes on running and renewing, and the operator keeps what is set here until `eurekube undrain`"
-        " clears it. An application means the instances that it has now. Whatever else the operator knows"
-        " about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...) is read from the environment."
+        " clears it. An application means the instances that it has now. What no request can reach, and what"
+        " Eureka goes on to list although no server holds it, is named as not safe, with the exit code 1."
+        " Whatever else the operator knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...)"
+        " is read from the environment."
     )
     add_target(parser)
     add_cache_options(parser, leave_out=("take_over_seconds",))
@@ -74,7 +81,7 @@ def peers_of(options: argparse.Namespace) -> Peers:
     return Peers(connections[options.connection])
 
 
-def chosen(peers: Peers, options: argparse.Namespace) -> list[Instance]:
+def chosen(peers: Peers, options: argparse.Namespace) -> Named:
     """List the instances that the options name.
 
     :raises RegistryRejected: there is none.
@@ -82,9 +89,10 @@ def chosen(peers: Peers, options: argparse.Namespace) -> list[Instance]:
     found = instances_named(peers, options.target)
     if not options.self_registered:
         return found
-    own = [one for one in found if parse_owner(one.owner) is None]
+    own = found.only(lambda one: parse_owner(one.owner) is None)
     if not own:
-        raise RegistryRejected(f"nothing of {options.target} registered itself: {len(found)} by Eurekube")
+        count = len(list(found))
+        raise RegistryRejected(f"nothing of {options.target} registered itself: {count} by Eurekube")
     return own
 
 
@@ -94,10 +102,9 @@ def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
     :param status: what it is not, for that.
     """
     return [
-        f"{one.application} {one.instance_id!r} is not {status}: it registered under an id that no request"
-        " can name; it leaves Eureka 90 s after its process ended"
+        f"{one.application} {one.instance_id!r} is {one.status} and not {status}: {one.unreadable}; end its"
+        " process, and Eureka forgets it once its Eureka lease has lapsed"
         for one in instances
-        if not can_be_asked_for(one)
     ]
 
 
@@ -111,34 +118,77 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     drain = drain_of(options)
     total = math.ceil(drain.forgotten_after_seconds + drain.margin_seconds)
     began = time.time()
-    found = chosen(peers, options)
-    unreached = beyond_reach(found, "drained")
-    instances = [one for one in found if can_be_asked_for(one)]
-    since = out_since(peers, instances)
+    named = chosen(peers, options)
+    asked_at = time.monotonic()
+    unreached = beyond_reach(named.beyond, "drained")
+    instances = list(named.held)
+    since = out_since(peers, instances) if instances else 0.0
     results = take_out(peers, instances)
+    same = servers_named_twice(peers)
     for one in results:
-        say(describe(one))
+        say(describe(one, same))
+    for each in named.unseen:
+        say(f"{each.application} {each.instance_id}: listed as {each.status}, and 404 when it is asked for")
     _warn_of_the_last(peers, results)
     complaints = [*unreached, *unfinished(results)]
     left = total if since is None else max(0, math.ceil(total - (time.time() - since)))
     if options.no_wait:
-        say(f"callers may call them for {left} s more; then they may be stopped")
-        return _complain_of(complaints)
+        if instances:
+            say(f"callers may call them for {left} s more; then they may be stopped")
+        return _complain_of([*complaints, *unsettled(named.unseen, "this list may be older than that")])
+    if named.unseen:
+        younger_at = asked_at + _CACHES_OF_A_SERVER * drain.server_cache_seconds
+        left = max(left, math.ceil(younger_at - time.monotonic()))
     if left:
         say(f"callers may call them for {left} s more: waiting")
-        wait(left, total, "caches may still be warm")
+        wait(left, max(total, left), "caches may still be warm")
         complaints = [*unreached, *unfinished(read_statuses(peers, instances))]
-        complaints += left_out(peers, options, instances, began)
-    if not complaints:
+        complaints += left_out(peers, options, named, began)
+    if named.unseen:
+        again = read_named(peers, still_listed(peers, named.unseen))
+        complaints += unsettled(again.unseen, "this list is younger than that")
+        complaints += [
+            f"{one.application} {one.instance_id} is {one.status} and was not drained, since no server held"
+            " it when it was asked for: drain once more"
+            for one in again.held
+        ]
+    if not complaints and instances:
         say(f"safe: they were out of service for {total} s, and no caller knows them any more")
+    elif not complaints:
+        say("safe: Eureka lists them no more")
     return _complain_of(complaints)
 
 
-def describe(result: StatusByServer) -> str:
-    """Describe an instance, and what each server holds of it, in one line."""
+def servers_named_twice(peers: Peers) -> dict[str, str]:
+    """Return, and say, which URLs lead to a server that another one leads to already."""
+    same = peers.named_twice()
+    for url, other in same.items():
+        complain(
+            f"{url} and {other} lead to one Eureka server, which counts as one: keep one of the two URLs"
+        )
+    return same
+
+
+def unsettled(instances: Sequence[Instance], why: str) -> list[str]:
+    """Report instances that a list shows as UP, and that no server holds by the read of each.
+
+    :param why: what that says of the list.
+    """
+    return [
+        f"{one.application} {one.instance_id} is not drained: Eureka lists it as {one.status}, and answers"
+        f" 404 when it is asked for ({why}): its Eureka lease has lapsed, or it stands under another id"
+        for one in instances
+    ]
+
+
+def describe(result: StatusByServer, same: Mapping[str, str]) -> str:
+    """Describe an instance, and what each server holds of it, in one line.
+
+    :param same: the URLs that lead to a server which another one names already.
+    """
     instance = result.instance
     statuses = dict.fromkeys(str(status or "not there") for status in result.statuses.values())
-    servers = counted(len(result.statuses), "server")
+    servers = counted(len(result.statuses.keys() - same.keys()), "server")
     shown = " and ".join(statuses) or "unknown"
     return f"{instance.application} {instance.instance_id}: {shown} on {servers}"
 
@@ -156,7 +206,7 @@ def _warn_of_the_last(peers: Peers, results: Sequence[StatusByServer]) -> None:
 
 
 def left_out(
-    peers: Peers, options: argparse.Namespace, drained: Sequence[Instance], began: float
+    peers: Peers, options: argparse.Namespace, drained: Iterable[Instance], began: float
 ) -> list[str]:
     """List instances that were UP when the drain began but in no list yet; those that came since stay."""
     try:
@@ -164,14 +214,17 @@ def left_out(
     except RegistryError:
         return []  # nothing is left of it; or nobody answers, which is said already
     keys = {one.key for one in drained}
+    came = now.only(
+        lambda one: one.key not in keys and one.status is Status.UP and one.written_at_ms <= began * 1000
+    )
     return [
-        f"{one.application} {one.instance_id} is UP and was not drained, since it was registered shortly"
-        " before and not listed yet: drain once more"
-        for one in now
-        if one.key not in keys
-        and can_be_asked_for(one)
-        and one.status is Status.UP
-        and one.written_at_ms <= began * 1000
+        *(
+            f"{one.application} {one.instance_id} is UP and was not drained, since it was registered shortly"
+            " before and not listed yet: drain once more"
+            for one in came.held
+        ),
+        *beyond_reach(came.beyond, "drained"),
+        *unsettled(came.unseen, "this list may be older than that"),
     ]
 
 

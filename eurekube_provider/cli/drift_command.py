@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import sys
 
 from eurekube_provider.automation.markdown import drift_report
 from eurekube_provider.automation.stack import StackRunner, StackTarget
@@ -31,7 +32,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--stack", required=True, metavar="NAME", help="the stack")
     add_project_option(parser)
-    parser.add_argument("--format", choices=("markdown", "json"), default="json", help="[json]")
+    parser.add_argument(
+        "--format", choices=("markdown", "json"), help="[markdown on a terminal, json elsewhere]"
+    )
     parser.add_argument("--timeout-seconds", type=float, default=600.0, metavar="SECONDS", help="[600]")
 
 
@@ -49,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
     if result.outcome not in (RunOutcome.CHANGED, RunOutcome.UNCHANGED):
         raise DriftUnknown(result.message)
     found = summarise_drift(runner.log)
-    drifted = result.outcome is RunOutcome.CHANGED
+    drifted = result.outcome is RunOutcome.CHANGED or bool(found.applications)
     told = {"drifted": drifted, **result.to_json(), **found.to_json()}
-    put(drift_report(found) if options.format == "markdown" else f"{json.dumps(told, indent=2)}\n")
+    written = options.format or ("markdown" if sys.stdout.isatty() else "json")
+    put(drift_report(found) if written == "markdown" else f"{json.dumps(told, indent=2)}\n")
     return DRIFTED if drifted else 0

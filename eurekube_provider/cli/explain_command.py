@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from eurekube_provider.cli.comparison_blocks import remedy_line
@@ -20,8 +21,13 @@ from eurekube_provider.cli.world_options import (
 from eurekube_provider.comparison.comparing import Comparison, compare
 from eurekube_provider.comparison.explaining import Explanation, Observation, explain
 from eurekube_provider.comparison.keeper import KeeperKind
-from eurekube_provider.comparison.mirror_explaining import MirrorExplanation, Shown, explain_mirrors
-from eurekube_provider.core.errors import KubernetesError, RegistryError
+from eurekube_provider.comparison.mirror_explaining import (
+    MirrorExplanation,
+    Shown,
+    applications_shown_for,
+    explain_mirrors,
+)
+from eurekube_provider.core.errors import KubernetesError, RegistryError, RegistryRejected
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
@@ -30,7 +36,7 @@ from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.worlds_reader import NO_EUREKA, Worlds, WorldsReader, asked, endpoint_at
 from eurekube_provider.eureka.overrides import can_be_asked_for, instances_named
 from eurekube_provider.eureka.peers import Peers
-from eurekube_provider.eureka.uncached_reads import UncachedReads, read_everywhere
+from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_everywhere
 from eurekube_provider.kube.access import PODS, KubeAccess
 
 MOST_EXPLAINED = 20
@@ -50,7 +56,8 @@ It reads each of these instances by itself, past the servers' caches, and change
 shown where a cluster is at hand.
 
   Exit code: 0 explained
-             1 Eureka holds neither an application nor an instance of that name
+             1 Eureka holds neither an application nor an instance of that name; what mirrors go on to
+               call by it is explained
              2 Eureka is missing or could not be read, or wrong usage
 """
 
@@ -58,7 +65,9 @@ shown where a cluster is at hand.
 def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = DESCRIPTION
-    parser.add_argument("target", metavar="APPLICATION|INSTANCE", help="A name, or an id.")
+    parser.add_argument(
+        "target", metavar="APPLICATION|INSTANCE|SYNCER", help="A name, an id, or NAMESPACE/NAME of a syncer."
+    )
     parser.add_argument(
         "--connection", default="default", metavar="NAME", help="Which Eureka of the configuration. [default]"
     )
@@ -84,19 +93,28 @@ def run(options: argparse.Namespace) -> int:
             return COULD_NOT_READ
         if connection not in worlds.instances:
             return COULD_NOT_READ  # which was said
+        target = _application_of_syncer(comparisons, target)
         wanted = [one for one in comparisons if one.application == target.upper()]
         try:
-            found = instances_named(peers, target)
+            found = list(instances_named(peers, target))
         except RegistryError as error:
-            complain(f"eurekube explain: {error}")
+            shown = applications_shown_for(worlds.mirrors, target) or {target.upper()}
+            mirrored = _mirrored(worlds, connection, shown)
+            if target.upper() not in shown:
+                mirrored = [one.of_instances([target]) for one in mirrored]
+            is_called = isinstance(error, RegistryRejected) and any(one.instances for one in mirrored)
+            held = f"Eureka holds no instance of {target}, and mirrors show what it held before"
+            complain(f"eurekube explain: {held if is_called else error}")
             for one in wanted:
-                told = f"{one.keeper} wants {one.kubernetes or 'none'} there: {one.problem or ''}"
-                complain(f"eurekube explain: {told}")
+                problem = f": {one.problem}" if one.problem else ""
+                complain(f"eurekube explain: {one.keeper} wants {one.kubernetes or 'none'} there{problem}")
                 if one.problem and one.problem.remedy:
                     complain(f"eurekube explain: to mend it: {one.problem.remedy}")
-            for mirror in _mirrored(worlds, connection, {target.upper()}):
+            for mirror in mirrored:
                 told = f"{mirror.mirror_state.subject} shows it as the Service {mirror.service or '-'}"
                 complain(f"eurekube explain: {told}; {_counted(mirror)}")
+            if is_called:
+                _emit(options, wanted, [], 0, mirrored)
             return NOT_FOUND
         chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MOST_EXPLAINED]
         with shown_progress() as progress:
@@ -105,19 +123,37 @@ def run(options: argparse.Namespace) -> int:
     mirrored = _mirrored(worlds, connection, {one.application for one in found})
     if target.upper() not in {one.application for one in found}:
         mirrored = [one.of_instances(each.instance_id for each in found) for one in mirrored]
-    document = {
-        "applications": [one.to_dict() for one in wanted],
-        "instances": [one.to_dict() for one in explained],
-        "more": len(found) - len(chosen),
-        "mirrors": [one.to_dict() for one in mirrored],
-    }
-    blocks = [*_blocks(wanted, explained, len(found) - len(chosen)), *_mirror_blocks(mirrored)]
-    emit(OutputFormat(options.output), document, blocks)
+    _emit(options, wanted, explained, len(found) - len(chosen), mirrored)
     return WELL
 
 
+def _emit(
+    options: argparse.Namespace,
+    wanted: Sequence[Comparison],
+    explained: Sequence[Explanation],
+    more: int,
+    mirrored: Sequence[MirrorExplanation],
+) -> None:
+    document = {
+        "applications": [one.to_dict() for one in wanted],
+        "instances": [one.to_dict() for one in explained],
+        "more": more,
+        "mirrors": [one.to_dict() for one in mirrored],
+    }
+    blocks = [*_blocks(wanted, explained, more), *_mirror_blocks(mirrored)]
+    emit(OutputFormat(options.output), document, blocks)
+
+
+def _application_of_syncer(comparisons: Sequence[Comparison], target: str) -> str:
+    """Return the application of the syncer `target`, its namespace given or not; without one `target`."""
+    if any(one.application == target.upper() for one in comparisons):
+        return target
+    named = [one for one in comparisons if target in (one.keeper.name, one.keeper.name.partition("/")[2])]
+    return named[0].application if len({one.application for one in named}) == 1 else target
+
+
 def _mirrored(worlds: Worlds, connection: str, applications: Iterable[str]) -> list[MirrorExplanation]:
-    """What the cluster's mirrors of one Eureka make of applications."""
+    """Return applications as the cluster's mirrors of one Eureka show them."""
     if worlds.kubernetes is None:
         return []
     listed = worlds.instances.get(connection, ())
@@ -149,7 +185,7 @@ def _explained(
     :param said: the comparisons that are shown whole; of the others, each instance says what mends them.
     """
     keys = [one.key for one in chosen if can_be_asked_for(one)]
-    reads = read_everywhere(peers, keys) if keys else UncachedReads({}, {})
+    reads = read_everywhere(peers, keys, Refused()) if keys else UncachedReads({}, {})
     syncers = {}
     if worlds.kubernetes:
         syncers = {f"{one.namespace}/{one.name}": one for one in map(asked, worlds.kubernetes.syncers) if one}
@@ -168,7 +204,7 @@ def _explained(
         observed = Observation(
             instance,
             keeper,
-            {url: held.get(listed.key) for url, held in reads.by_url.items()},
+            reads.of(listed.key) if can_be_asked_for(listed) else {},
             {url: str(error) for url, error in reads.failures.items()},
             worlds.kubernetes is not None,
             syncer,
@@ -200,17 +236,43 @@ def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more
             yield Line.of(str(row.problem), Tone.MID, 2)
         yield from remedy_line(row.problem, indent=2)
         yield Line.of("")
+    alike: dict[tuple[object, ...], list[Explanation]] = defaultdict(list)
     for one in explained:
-        tone = Tone.GOOD if one.status == Status.UP else Tone.BAD
-        yield Line((Cell(f"{one.application} {one.instance_id}  ", Tone.STRONG), Cell(one.status, tone)))
-        for topic, sentence in one.facts:
-            yield Line((Cell(f"{topic}: ", Tone.DIM), Cell(sentence)), 2)
-        yield Line.of("what would happen if", Tone.DIM, 2)
-        for event, outcome in one.consequences:
-            yield Line((Cell(f"{event}: ", Tone.DIM), Cell(outcome)), 4)
-        yield Line.of("")
+        alike[one.application, dict(one.facts).get("kept by"), one.consequences].append(one)
+    for group in alike.values():
+        yield from _group_blocks(group)
     if more:
         yield Line.of(f"and {more} more: name one of them", Tone.DIM)
+
+
+def _group_blocks(group: Sequence[Explanation]) -> Iterable[Block]:
+    """Explain instances of one application and one keeper; what is true of all of them is said once."""
+    first, indent = group[0], 2
+    common = [fact for fact in first.facts if all(fact in one.facts for one in group)]
+    if len(group) > 1:
+        indent = 4
+        yield Line.of(f"{counted(len(group))} of {first.application}", Tone.STRONG)
+        yield from _facts(common, 2)
+        yield from _consequences(first)
+    for one in group:
+        tone = Tone.GOOD if one.status == Status.UP else Tone.BAD
+        name = f"{one.application} {one.instance_id}" if len(group) == 1 else one.instance_id
+        yield Line((Cell(f"{name}  ", Tone.STRONG), Cell(one.status, tone)), indent - 2)
+        yield from _facts([fact for fact in one.facts if len(group) == 1 or fact not in common], indent)
+    if len(group) == 1:
+        yield from _consequences(first)
+    yield Line.of("")
+
+
+def _facts(facts: Iterable[tuple[str, str]], indent: int) -> Iterable[Block]:
+    for topic, sentence in facts:
+        yield Line((Cell(f"{topic}: ", Tone.DIM), Cell(sentence)), indent)
+
+
+def _consequences(explanation: Explanation) -> Iterable[Block]:
+    yield Line.of("what would happen if", Tone.DIM, 2)
+    for event, outcome in explanation.consequences:
+        yield Line((Cell(f"{event}: ", Tone.DIM), Cell(outcome)), 4)
 
 
 _SHOWN_TONES = {Shown.LEFT_OUT: Tone.BAD, Shown.NOT_CALLED: Tone.MID, Shown.HELD: Tone.MID}

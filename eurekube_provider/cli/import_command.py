@@ -21,6 +21,7 @@ from eurekube_provider.core.errors import ConfigurationError, RegistryRejected
 from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owner
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.wording import listed
+from eurekube_provider.eureka.overrides import read_named
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.registrations.connections import configured_connection
 from eurekube_provider.registrations.importing import imported_application, imported_instance
@@ -147,7 +148,7 @@ def _resource(kind: str, name: str, id_: str, found: Found) -> ProgramResource:
 
 
 def _free(peers: Peers, application: str) -> list[Instance]:
-    """What no Eurekube owns; the rest is said.
+    """Return the instances that no Eurekube owns, and name the others.
 
     :raises RegistryRejected: there is nothing.
     """
@@ -167,7 +168,17 @@ def _free(peers: Peers, application: str) -> list[Instance]:
         complain(f"eurekube import: left out {'/'.join(one.key)}, which belongs to {_whose(one)}")
     if len(others) > _FIRST:
         complain(f"eurekube import: left out {len(others) - _FIRST} more that belong to others")
-    free = [one for one in there if not one.owner]
+    named = read_named(peers, [one for one in there if not one.owner])
+    for one in (*named.beyond, *(one for one in named.held if one.unreadable)):
+        complain(f"eurekube import: left out {one.application} {one.instance_id!r}: {one.unreadable}")
+    for one in named.unseen:
+        complain(
+            f"eurekube import: left out {'/'.join(one.key)}, which Eureka lists and no server holds: the list"
+            " may be a minute older than that"
+        )
+    free = [one for one in named.held if not one.unreadable]
+    if not free and not others:
+        raise RegistryRejected(f"nothing of {application!r} can be imported: see what was left out")
     if not free:
         owners = sorted({_whose(one) for one in others})
         raise RegistryRejected(

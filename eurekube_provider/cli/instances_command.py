@@ -12,6 +12,7 @@ from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import COULD_NOT_READ, WELL, add_world_options, read_once
 from eurekube_provider.comparison.keeper import Keeper, KeeperKind
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.wording import counted
 
 NONE_FOUND = 1
 """The exit code where nothing fits the filters."""
@@ -113,6 +114,7 @@ def _document(eureka: str, instance: Instance, keeper: Keeper) -> dict[str, Any]
         "renewer": instance.renewer,
         "zone": instance.zone,
         "metadata": dict(instance.metadata),
+        "unreadable": instance.unreadable or None,
     }
 
 
@@ -125,7 +127,7 @@ def _blocks(
             Cell(one.application),
             Cell(one.instance_id),
             Cell(str(one.status), _TONES.get(one.status, Tone.BAD)),
-            Cell(f"{one.ip_address}:{one.port.number if one.port.enabled else one.secure_port.number}"),
+            Cell(one.address),
             *([Cell(name)] if has_several else ()),
             Cell(str(keeper), Tone.DIM),
         )
@@ -134,5 +136,12 @@ def _blocks(
     at = ("AT",) if has_several else ()
     if rows:
         yield Table(("APPLICATION", "INSTANCE", "STATUS", "ADDRESS", *at, "KEPT BY"), rows)
+    odd = [one for _, one, _ in found if one.unreadable]
+    if odd:
+        yield Line.of(
+            f"not safe: {counted(len(odd))} cannot be asked for, or not be read for certain:", Tone.BAD
+        )
+    for one in odd:
+        yield Line.of(f"{one.application} {one.instance_id}: {one.unreadable}", Tone.MID, 2)
     every = sum(map(len, eurekas.values()))
     yield Line.of(f"{len(found)} of {every} instances", Tone.DIM)

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import argparse
 import logging
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
 
+from eurekube_provider.cli.terminal import put
+from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.core.model import Instance
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION
+from eurekube_provider.core.wording import counted
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.settings import settings_from
 from eurekube_provider.runtime import logs
 from eurekube_provider.runtime.signals import stopping
 
+if TYPE_CHECKING:
+    from eurekube_provider.zookeeper.servers import ZooKeeperServers
+
 _log = logging.getLogger("eurekube_provider.keepalive")
+
+PROBE_SECONDS = 1.0
+
+LOOK_SECONDS, LOOKS = 5.0, 2
+"""How often it is looked whether anything is renewed; so many looks on end that find nothing are told."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +46,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         ("log-format", "json|text", "[text]"),
     ):
         parser.add_argument(f"--{flag}", metavar=metavar, help=text)
+    parser.add_argument(
+        "--zookeeper",
+        action="store_true",
+        help="renew nothing: list what an operator that ended left in the ZooKeeper of --eureka-url",
+    )
+    parser.add_argument(
+        "--remove", action="store_true", help="with --zookeeper: remove it, where nothing answers at its port"
+    )
+    parser.add_argument(
+        "--cluster-name", metavar="NAME", help="with --zookeeper: of which cluster; needed to remove"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -36,10 +64,22 @@ def run(options: argparse.Namespace) -> None:
 
     :raises ConfigurationError: no URL, or a setting that cannot be used.
     """
+    if (options.remove or options.cluster_name) and not options.zookeeper:
+        raise ConfigurationError("--remove and --cluster-name are for --zookeeper: Eureka forgets by itself")
+    if options.remove and not options.cluster_name:
+        raise ConfigurationError("--remove needs --cluster-name: list first, without --remove")
     settings = settings_from({**vars(options), "log_format": options.log_format or "text"})
     logs.set_up(settings.log_format, settings.log_level)
     stop = stopping()
     connection = settings.connections[DEFAULT_CONNECTION]
+    if options.zookeeper:
+        if connection.capabilities.renewals:
+            raise ConfigurationError(
+                "--zookeeper is for a zookeeper:// URL: what Eureka holds lapses by itself"
+            )
+        with closing(zookeeper_servers(connection)) as servers:
+            clear(servers, options.cluster_name, removes=options.remove)
+        return
     registry = EurekaRegistry.connected(
         connection,
         Cluster("", uid=""),  # none: no cluster's instances are looked after
@@ -54,6 +94,68 @@ def run(options: argparse.Namespace) -> None:
     registry.start()
     # One server may have been restarted together with this: what it has forgotten stands on the others.
     registry.take_over(0)
-    stop.wait()
+    tell_when_idle(registry, stop.wait, settings.operator_name)
     _log.info("keepalive stops; nothing is removed", extra={"renewed": registry.figures().held})
     registry.stop()
+
+
+def clear(servers: ZooKeeperServers, cluster: str | None, *, removes: bool) -> None:
+    """List what operators that ended left behind, and remove what nothing answers at.
+
+    :param cluster: the name of the one that is meant; None for all.
+    :raises RegistryError: the ZooKeeper cannot be read.
+    """
+    left = servers.left_behind()
+    for name in [one for one in left if cluster in (None, one)]:
+        marker = servers.marker(name)
+        said = f"operator {marker.operator}" if marker.operator else "an operator"
+        put(f"cluster {name}: {said} has not written for minutes; {counted(len(left[name]))} left:\n")
+        for node in left[name]:
+            answers = answers_at(node.instance)
+            state = "something answers there, kept" if answers else "nothing answers there"
+            if removes and not answers:
+                error = servers.remove(node)
+                state = f"not removed: {error}" if error else "removed"
+            put(f"  {node.path} {node.instance.address}: {state}\n")
+    if not any(cluster in (None, one) for one in left):
+        put("nothing is left behind: each cluster that has instances has an operator that writes\n")
+
+
+def answers_at(instance: Instance) -> bool:
+    """Return whether a connection can be made to where callers would call an instance."""
+    port = instance.port if instance.port.enabled else instance.secure_port
+    try:
+        with socket.create_connection((instance.ip_address, port.number), PROBE_SECONDS):
+            return True
+    except (OSError, ValueError, OverflowError):  # an address that none can be
+        return False
+
+
+def tell_when_idle(
+    registry: EurekaRegistry, wait: Callable[[float], bool], renewer: str, look_seconds: float = LOOK_SECONDS
+) -> None:
+    """Warn where Eureka was read and nothing in it names this renewer, or nothing does any more.
+
+    That may be another Eureka than before: what stacks registered at the former one lapses there.
+
+    :param wait: waits so many seconds; returns whether to end.
+    """
+    renewed, is_told, looks = 0, False, 0
+    while not wait(look_seconds):
+        figures = registry.figures()
+        if figures.held:
+            renewed, is_told, looks = figures.held, False, 0
+            continue
+        looks += figures.read_at is not None
+        if looks >= LOOKS and not is_told:
+            is_told = True
+            _log.warning(
+                "nothing is renewed: no registration in Eureka names this renewer",
+                extra={
+                    "renewer": renewer,
+                    "renewed_before": renewed,
+                    "eureka": ",".join(one.url for one in figures.servers),
+                    "hint": "if another Eureka answers there than before, what stacks registered at the"
+                    " former one lapses; run the stacks again, or correct --eureka-url and --operator-name",
+                },
+            )

@@ -1,4 +1,4 @@
-"""What a command shows, as a table for people, or as JSON, YAML or Markdown.
+"""Output of a command as a table, JSON, YAML or Markdown.
 
 A command says what it has to show as blocks, and as one document of plain values; ``--output`` chooses.
 """
@@ -43,7 +43,7 @@ class OutputFormat(StrEnum):
 
 
 class Tone(StrEnum):
-    """What a text is about, which is its colour on a terminal."""
+    """The subject of a text, which gives its colour on a terminal."""
 
     PLAIN = ""
     BAD = "bold red"

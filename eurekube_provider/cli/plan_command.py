@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.cli.world_options import COULD_NOT_READ, add_world_options, exit_code, read_once
-from eurekube_provider.comparison.comparing import SyncerPlan, plans_of
+from eurekube_provider.comparison.cluster_names import SyncerName
+from eurekube_provider.comparison.comparing import KubernetesWorld, SyncerPlan, plans_of
+from eurekube_provider.core.syncer import connection_of
 from eurekube_provider.core.wording import counted
 
 _TONES = {"+": Tone.GOOD, "-": Tone.BAD, "~": Tone.MID, "!": Tone.MID}
@@ -24,8 +26,8 @@ Eureka's list may be 30 s old: what changed within the last half a minute may be
 `eurekube operator --once --dry-run` reads each instance, and applies the operator's whole configuration.
 
   Exit code: 0 there is nothing to do
-             1 something would be done, or is refused
-             2 a world is missing or could not be read, or wrong usage
+             1 something would be done, is refused, or is wrong with a syncer
+             2 a world is missing or could not be read, a syncer could not be planned, or wrong usage
 """
 
 
@@ -45,12 +47,40 @@ def run(options: argparse.Namespace) -> int:
         return COULD_NOT_READ
     planned = plans_of(worlds.kubernetes, worlds.instances)
     chosen = [one for key, one in sorted(planned.items()) if not syncers or "/".join(key) in syncers]
-    unknown = set(syncers) - {"/".join(one.key) for one in chosen}
+    unplanned = {
+        name: reason
+        for name, reason in sorted(_unplanned(worlds.kubernetes, worlds.instances, planned).items())
+        if not syncers or name in syncers
+    }
+    unknown = set(syncers) - {"/".join(one.key) for one in chosen} - unplanned.keys()
     for name in sorted(unknown):
-        complain(f"eurekube plan: there is no syncer {name}, or it could not be planned")
-    emit(OutputFormat(options.output), {"syncers": list(map(_document, chosen))}, _blocks(chosen))
-    code = exit_code(worlds, differs=any(one.steps or one.steps.refusals for one in chosen))
-    return COULD_NOT_READ if unknown else code
+        complain(f"eurekube plan: there is no syncer {name}")
+    for name, reason in unplanned.items():
+        complain(f"eurekube plan: syncer {name} could not be planned: {reason}")
+    document = {"syncers": list(map(_document, chosen)), "notPlanned": unplanned}
+    emit(OutputFormat(options.output), document, _blocks(chosen))
+    code = exit_code(worlds, differs=any(map(_is_busy, chosen)))
+    return COULD_NOT_READ if unknown or unplanned else code
+
+
+def _unplanned(
+    kubernetes: KubernetesWorld, eurekas: Container[str], planned: Container[SyncerName]
+) -> dict[str, str]:
+    """Return the syncers without a plan, NAMESPACE/NAME, and why each has none."""
+    return {
+        "/".join(key): (
+            f"the Services and EndpointSlices of its namespace {key[0]} were not read"
+            if connection_of(item) in eurekas
+            else f"its Eureka {connection_of(item)!r} was not read: name its servers in --config"
+        )
+        for item in kubernetes.syncers
+        if (key := (item["metadata"]["namespace"], item["metadata"]["name"])) not in planned
+    }
+
+
+def _is_busy(planned: SyncerPlan) -> bool:
+    """Return whether there is something to say of a plan."""
+    return bool(planned.steps or planned.steps.refusals or planned.held or planned.problems)
 
 
 def _document(planned: SyncerPlan) -> dict[str, Any]:
@@ -59,16 +89,19 @@ def _document(planned: SyncerPlan) -> dict[str, Any]:
         "owner": planned.owner,
         "eureka": planned.eureka,
         "held": planned.held.text if planned.held else "",
+        "problems": [str(one) for one in planned.problems],
         **planned.steps.to_dict(),
     }
 
 
 def _blocks(chosen: Sequence[SyncerPlan]) -> Iterable[Block]:
-    busy = [one for one in chosen if one.steps or one.steps.refusals or one.held]
+    busy = list(filter(_is_busy, chosen))
     for one in busy:
         yield Line.of(f"syncer {'/'.join(one.key)}, at Eureka {one.eureka}", Tone.STRONG)
         if one.held:
             yield Line((Cell("held: ", Tone.MID), Cell(one.held.text)), 2)
+        for problem in one.problems:
+            yield Line((Cell(f"{problem.reason}: ", Tone.MID), Cell(problem.message)), 2)
         for line in one.steps.describe().splitlines():
             yield Line.of(line, _TONES.get(line[:1], Tone.PLAIN), 2)
     idle = len(chosen) - len(busy)

@@ -55,7 +55,7 @@ def dynamic_python(resources: Sequence[ProgramResource]) -> str:
 
 
 def native_yaml(resources: Iterable[ProgramResource]) -> str:
-    """What belongs into Pulumi.yaml below ``runtime: yaml``."""
+    """Return the resources for Pulumi.yaml below ``runtime: yaml``."""
     made = {
         each.name: {
             "type": f"eurekube:{each.kind}",
@@ -68,7 +68,7 @@ def native_yaml(resources: Iterable[ProgramResource]) -> str:
 
 
 def import_file(resources: Iterable[ProgramResource]) -> str:
-    """What ``pulumi import --file`` reads."""
+    """Return the input of ``pulumi import --file``."""
     found = [{"type": f"eurekube:index:{each.kind}", "name": each.name, "id": each.id} for each in resources]
     return json.dumps({"resources": found}, indent=2) + "\n"
 

@@ -10,10 +10,16 @@ from eurekube_provider.cli.world_options import add_world_options, exit_code, re
 
 DESCRIPTION = """\
 Show what Kubernetes has and what Eureka has of each application, side by side: what is wrong first, with one
-line of reason each. The operator's status page has the same words in the same order.
+line of reason each. The operator's status page has the same syncers and mirrors, in the same words and order;
+what others keep ("not compared") stands here alone, and counts in the sum.
 
 It changes nothing. Of Eureka it reads the list that every client gets, up to 30 s old, once from each server.
 It shows what it can with Kubernetes alone, with Eureka alone, or with both, and says what is missing.
+
+Of Kubernetes it reads syncers, mirrors, Services and EndpointSlices; of pods no more than the labels that a
+syncer's metadata take. So "synced" says that Eureka has what the EndpointSlices have. Of pods it says what
+the operator wrote into conditions: too short a drain, a registration of their own, and what is left of the
+dead. `eurekube doctor` reads pods.
 
   Exit code: 0 all that was looked at is in sync
              1 something is not

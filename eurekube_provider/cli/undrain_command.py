@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 from contextlib import closing
 
-from eurekube_provider.cli.drain_command import add_target, beyond_reach, chosen, describe, peers_of
+from eurekube_provider.cli.drain_command import (
+    add_target,
+    beyond_reach,
+    chosen,
+    describe,
+    peers_of,
+    servers_named_twice,
+)
 from eurekube_provider.cli.terminal import complain, say
 from eurekube_provider.core.model import Status
-from eurekube_provider.eureka.overrides import can_be_asked_for, put_back
+from eurekube_provider.eureka.overrides import put_back
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +23,9 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Clear the status that a person set over what an application, or one instance of any, says of"
         " itself, on every Eureka server. What says that it is DOWN stays so; the rest is UP at once, and"
-        " callers find it when their caches are renewed. Nothing is done where no status was set."
+        " callers find it when their caches are renewed. Nothing is done where no status was set. An instance"
+        " that registered itself as OUT_OF_SERVICE, which Eureka keeps whatever it says since, is put into"
+        " service where it is named by its id."
     )
     add_target(parser)
 
@@ -27,19 +36,28 @@ def run(options: argparse.Namespace) -> int:
     :returns: 1 where something is still out of service, or a server did not answer.
     """
     with closing(peers_of(options)) as peers:
-        found = chosen(peers, options)
-        results = put_back(peers, [one for one in found if can_be_asked_for(one)])
-    complaints = dict.fromkeys(beyond_reach(found, "put back"))
+        named = chosen(peers, options)
+        is_by_id = all(one.instance_id == options.target for one in named)
+        results = put_back(peers, named.held, also_registered_out=is_by_id)
+        same = servers_named_twice(peers)
+    out = [one for one in named.beyond if one.status is not Status.UP]
+    complaints = dict.fromkeys(beyond_reach(out, "put back"))
     complaints |= {
         f"{url} did not answer and may keep the status: {error}": None
         for one in results
         for url, error in one.failures.items()
     }
     for one in results:
-        say(describe(one))
+        say(describe(one, same))
         if Status.OUT_OF_SERVICE in one.statuses.values():
             name = f"{one.instance.application} {one.instance.instance_id}"
-            complaints[f"{name} is still out of service: its owner puts it there, e.g. on its way out"] = None
+            why = "its owner puts it there, e.g. on its way out"
+            if one.instance.registered_out_of_service and not is_by_id:
+                why = (
+                    "it registered itself so, and Eureka keeps that whatever it says since; to put it into"
+                    f" service, name it: eurekube undrain {one.instance.instance_id}"
+                )
+            complaints[f"{name} is still out of service: {why}"] = None
     for sentence in complaints:
         complain(f"eurekube undrain: {sentence}")
     return 1 if complaints else 0

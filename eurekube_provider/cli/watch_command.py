@@ -69,7 +69,8 @@ def run(options: argparse.Namespace) -> int:
     with reading("watch", options) as reader:
 
         def read(progress: Progress | None = None) -> WorldsStatus:
-            return status_of(reader.read(progress), options.applications, only_differing=options.differences)
+            worlds = reader.read(progress, asks_operators=True)
+            return status_of(worlds, options.applications, only_differing=options.differences)
 
         with shown_progress() as progress:
             first = read(progress)

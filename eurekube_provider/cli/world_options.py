@@ -78,7 +78,7 @@ def read_once(command: str, options: argparse.Namespace) -> Worlds:
     :raises SystemExit: neither can be read.
     """
     with reading(command, options) as reader, shown_progress() as progress:
-        worlds = reader.read(progress)
+        worlds = reader.read(progress, asks_operators=command == "status")
     require_one(command, worlds)
     return worlds
 

@@ -16,13 +16,14 @@ from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster, ClusterOwner, parse_owner
-from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.mapping import Desired, as_what_stands, under_held_ids
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Action, Plan, plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REMEDIES
-from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer
+from eurekube_provider.core.self_registered import twins_of
+from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer, connection_of
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 
 _HELD = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
@@ -90,7 +91,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class KubernetesWorld:
-    """What was read of one cluster.
+    """One cluster as it was read.
 
     :ivar syncers: the custom resources.
     :ivar desired: what each of those wants that can be mapped.
@@ -121,18 +122,19 @@ class KubernetesWorld:
         return key if owner == self.owner_of(key) else None
 
     def keeper_of(self, instance: Instance) -> Keeper:
-        """Who keeps an instance, as it is seen from here."""
+        """Return the keeper of an instance, as seen from here."""
         key = self.syncer_of(instance.owner or "")
         return keeper_of(instance, self.cluster_of(key or ("", "")).name)
 
 
 @dataclass(frozen=True, slots=True)
 class SyncerPlan:
-    """What the operator would do for one syncer now.
+    """The operator's next steps for one syncer.
 
     :ivar owner: of its instances.
     :ivar steps: what differs.
     :ivar held: why nothing of it would be done, or only a part; None where all would.
+    :ivar problems: of what is desired, where nothing is held for them.
     """
 
     key: SyncerName
@@ -140,6 +142,7 @@ class SyncerPlan:
     eureka: str
     steps: Plan
     held: Problem | None = None
+    problems: tuple[Problem, ...] = ()
 
 
 def plans_of(
@@ -171,7 +174,14 @@ def plans_of(
         desired = kubernetes.desired.get(key)
         if desired is None:
             continue
-        steps = plan_of_syncer(syncer, desired, there, named[eureka, syncer.application.upper()], owner)
+        desired = as_what_stands(desired, there)
+        desired = under_held_ids(desired, there, kubernetes.cluster_of(key).name)
+        of_application = named[eureka, syncer.application.upper()]
+        unowned = [one for one in of_application if not one.owner]
+        # Whether a pod has its address for itself is not known here: its own registration at another port
+        # is left to what the operator reports.
+        twins = twins_of(desired.instances, unowned, ())
+        steps = plan_of_syncer(syncer, desired, there, of_application, owner, twins)
         found[key] = _with_held_back(SyncerPlan(key, owner, eureka, steps), item, syncer, desired)
     for (eureka, owner), there in list(owned.items()):
         gone = kubernetes.syncer_of(owner)
@@ -184,7 +194,9 @@ def plans_of(
 
 
 def _with_held_back(planned: SyncerPlan, item: Object, syncer: Syncer, desired: Desired) -> SyncerPlan:
-    """What of a plan the operator would hold back, as far as the syncer and its status say."""
+    """Return the part of a plan that the operator would hold back, as far as the syncer and its status
+    say.
+    """
     steps, said = planned.steps, reported_state_of(item).synced
     held = None
     if said.reason in _HELD:
@@ -197,7 +209,8 @@ def _with_held_back(planned: SyncerPlan, item: Object, syncer: Syncer, desired: 
         steps = _without_removals(steps, spared=desired.terminating)
     elif said.reason == ConditionType.BRAKED:
         held = replace(said, message=f"removals are held back: {said.message}")
-    return SyncerPlan(planned.key, planned.owner, planned.eureka, steps, held)
+    problems = () if held else tuple(desired.problems)
+    return SyncerPlan(planned.key, planned.owner, planned.eureka, steps, held, problems)
 
 
 def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
@@ -228,7 +241,7 @@ def compare(
 
 
 def _is_outside(keeper: Keeper, namespaces: Collection[str]) -> bool:
-    """Whether a keeper is a syncer of the cluster in another namespace than these."""
+    """Return whether a keeper is a syncer of the cluster in another namespace than these."""
     return keeper.kind is KeeperKind.SYNCER and keeper.name.partition("/")[0] not in namespaces
 
 
@@ -237,7 +250,8 @@ def comparisons_beside(
     keeper: Callable[[Instance], Keeper],
     known: Collection[tuple[str, Keeper]] = (),
 ) -> list[Comparison]:
-    """What Eureka has beside the syncers, by application and keeper: there is nothing to compare it with.
+    """Return the instances in Eureka beside the syncers', by application and keeper: there is nothing to
+    compare it with.
 
     :param keeper: tells who keeps an instance.
     :param known: the connections and keepers that are left out.
@@ -328,7 +342,7 @@ def _application_of(spec: Object, status: Object) -> str:
 
 
 def _not_compared(eureka: str, application: str, keeper: Keeper, those: Sequence[Instance]) -> Comparison:
-    """What no syncer of the cluster keeps: there is nothing to compare it with."""
+    """Return the instances that no syncer of the cluster keeps: there is nothing to compare it with."""
     count = count_of(those)
     problem = None if count.up else seen(Seen.NONE_UP, f"none of {count.total} is UP")
     state = SyncState.NOT_READY if problem else SyncState.NOT_COMPARED
@@ -339,11 +353,6 @@ def count_of(instances: Iterable[Instance]) -> Count:
     """Count them, and those that are UP."""
     statuses = [one.status for one in instances]
     return Count(len(statuses), statuses.count(Status.UP))
-
-
-def connection_of(item: Object) -> str:
-    """The name of the connection at which a syncer registers."""
-    return str((item.get("spec") or {}).get("eureka") or DEFAULT_CONNECTION)
 
 
 def _name_of(item: Object) -> SyncerName:

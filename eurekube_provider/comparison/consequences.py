@@ -1,4 +1,4 @@
-"""What would happen to an instance if somebody went away: by whoever keeps it."""
+"""The future of an instance if its keeper or another process went away."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.identity import SELF_RENEWED
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Policy
+from eurekube_provider.core.registry import ZOOKEEPER
 from eurekube_provider.core.syncer import FAIL_OVER_SECONDS, Mode, NotReady, OnTermination, Syncer
 
 EVICTION_SECONDS = 60
@@ -17,7 +18,7 @@ EVICTION_SECONDS = 60
 
 
 class Event(StrEnum):
-    """What may happen to an instance, or to whoever keeps it."""
+    """An event that may befall an instance or its keeper."""
 
     POD_DELETED = "its pod is deleted"
     SYNCER_DELETED = "its syncer is deleted"
@@ -36,6 +37,10 @@ def consequences(instance: Instance, keeper: Keeper, syncer: Syncer | None = Non
 
 def lapse(instance: Instance) -> str:
     """When Eureka forgets an instance that nobody renews, as the end of a sentence."""
+    if instance.data_center.name == ZOOKEEPER:
+        return (
+            "stays until somebody removes it: ZooKeeper forgets nothing, but what ends with its own session"
+        )
     least = 2 * instance.lease.duration_seconds
     return (
         f"lapses: Eureka forgets it {least} to {least + EVICTION_SECONDS} s after its last renewal, later"

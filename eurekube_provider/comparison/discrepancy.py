@@ -51,7 +51,7 @@ class Difference:
 
 
 def difference_of_change(change: Change, why: str = "") -> Difference:
-    """What a change would mend.
+    """Return the difference that a change would remove.
 
     :param why: why it has not been made; empty where nothing is known to be in its way.
     """
@@ -69,7 +69,7 @@ def difference_of_change(change: Change, why: str = "") -> Difference:
 
 
 def difference_of_refusal(refusal: Refusal) -> Difference:
-    """What is left alone, since somebody else has it."""
+    """Return the difference that stays, since the instance is somebody else's."""
     cause = f"{whose(refusal.actual)} and was left as it is"
     if refusal.reason is RefusalReason.SELF_REGISTERED:
         cause = (
@@ -98,7 +98,7 @@ def differences_in(plan: Plan, why: str = "") -> list[Difference]:
 
 def status_and_address(instance: Instance) -> str:
     """E.g. ``UP 10.0.0.1:8080``."""
-    return f"{instance.status} {instance.ip_address}:{instance.port.number}"
+    return f"{instance.status} {instance.address}"
 
 
 def _plain_cause(change: Change) -> str:
@@ -115,7 +115,7 @@ def _plain_cause(change: Change) -> str:
 
 def without_names(instance: Instance, sentence: str) -> str:
     """A sentence about an instance that fits all others with the same cause, too."""
-    for word in (instance.instance_id, f"{instance.ip_address}:{instance.port.number}"):
+    for word in (instance.instance_id, instance.address):
         sentence = sentence.replace(word, "…")
     return sentence
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +41,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What there is to say of one instance.
+    """The explanation of one instance.
 
     :ivar facts: a topic and a sentence each.
     :ivar consequences: what may happen, and what would come of it.
@@ -70,6 +71,7 @@ def explain(observed: Observation, now_ms: float) -> Explanation:
     """
     instance, keeper = observed.instance, observed.keeper
     facts = [
+        ("not safe", _not_safe(observed)),
         ("kept by", _kept_by(instance, keeper)),
         ("callers", _callers(instance)),
         ("renewed by", _renewed_by(instance, keeper)),
@@ -79,10 +81,22 @@ def explain(observed: Observation, now_ms: float) -> Explanation:
         ("servers", _servers(observed)),
     ]
     if instance.status is not Status.UP:
-        facts.insert(2, ("why not UP", why_not_up(observed)))
+        facts.insert(3, ("why not UP", why_not_up(observed)))
     told = tuple((topic, sentence) for topic, sentence in facts if sentence)
     outcomes = tuple(consequences(instance, keeper, observed.syncer))
     return Explanation(*instance.key, str(instance.status), told, outcomes)
+
+
+def _not_safe(observed: Observation) -> str:
+    """Why nothing of what is said of an instance can be relied on; empty where it can."""
+    if observed.instance.unreadable:
+        return observed.instance.unreadable
+    if observed.by_server and not any(observed.by_server.values()):
+        return (
+            "a list shows it, and every server answers 404 when it is asked for; the list may be a minute"
+            " older than that. If it stays, its Eureka lease has lapsed, or it stands under another id"
+        )
+    return ""
 
 
 def _kept_by(instance: Instance, keeper: Keeper) -> str:
@@ -96,6 +110,8 @@ def _callers(instance: Instance) -> str:
         ("https", instance.secure_port) if instance.secure_port.enabled else ("http", instance.port)
     )
     place = f"{scheme}://{instance.host_name}:{port.number}"
+    if not port.enabled:
+        place = f"{instance.host_name}, and find no port there that is enabled"
     if instance.status is Status.UP:
         return f"find it under {instance.vip_address}, at {place}"
     return f"do not call it, since it is {instance.status}; they would at {place}"
@@ -118,6 +134,11 @@ def why_not_up(observed: Observation) -> str:
         return _why_not_ready(observed)
     if observed.keeper.kind is KeeperKind.STACK:
         return f"the stack registered it as {status}"
+    if instance.registered_out_of_service:
+        return (
+            "it registered itself as OUT_OF_SERVICE, and Eureka keeps that whatever it says since; to put it"
+            f" into service: eurekube undrain {shlex.quote(instance.instance_id)}"
+        )
     if observed.keeper.kind is KeeperKind.ITSELF:
         return (
             f"the application says {status} of itself: its health check, e.g. /actuator/health, may say why"
@@ -141,7 +162,7 @@ def _why_not_ready(observed: Observation) -> str:
 
 
 def _unready_parts(pod: Object) -> str:
-    """What of a pod is not ready, as its status says."""
+    """Return the parts of a pod that are not ready, as its status says."""
     status = pod.get("status") or {}
     found = []
     for one in status.get("containerStatuses") or ():
@@ -203,7 +224,7 @@ def _in_kubernetes(observed: Observation) -> str:
 
 
 def _servers(observed: Observation) -> str:
-    """What differs between the servers, and which did not answer."""
+    """Return the differences between the servers, and the servers that did not answer."""
     statuses = {url: str(one.status) if one else "not there" for url, one in observed.by_server.items()}
     told = []
     if len(set(statuses.values())) > 1:

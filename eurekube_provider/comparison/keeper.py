@@ -1,4 +1,4 @@
-"""Who keeps an instance in Eureka, read from the owner in its metadata.
+"""Keepers of instances in Eureka, read from the owner in an instance's metadata.
 
 Another kind of owner is a member of :class:`KeeperKind`, a branch of :func:`keeper_of` and an entry in
 :mod:`~eurekube_provider.comparison.consequences`; status, instances and explain then show it. Until there is
@@ -35,7 +35,7 @@ class KeeperKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Who keeps an instance.
+    """The keeper of an instance.
 
     :ivar name: ``namespace/syncer``; ``cluster/namespace/syncer``; ``organization/project/stack``; the owner
         as it is written; empty for the application itself.
@@ -59,7 +59,7 @@ class Keeper:
 
 
 def keeper_of(instance: Instance, cluster: str | None) -> Keeper:
-    """Who keeps an instance.
+    """Return the keeper of an instance.
 
     :param cluster: the name of the cluster that is looked at; None where none is.
     """

@@ -17,9 +17,9 @@ from eurekube_provider.comparison.mirror_state import (
     service_of_application,
 )
 from eurekube_provider.comparison.ranked import Ranked
+from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
-from eurekube_provider.core.mirror_addresses import AddressPolicy
 from eurekube_provider.core.mirror_conditions import MirrorCondition
 from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, is_echo, mirrored_endpoints
 from eurekube_provider.core.mirror_slices import shown_endpoints
@@ -29,14 +29,19 @@ from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of
 from eurekube_provider.core.problem import Problem
 
 _EVERYWHERE = networks_of(["0.0.0.0/0", "::/0"])
-_OF_INSTANCES = (MirrorCondition.ADDRESS_REFUSED, MirrorCondition.UNRESOLVABLE, MirrorCondition.NO_PORT)
+_OF_INSTANCES = (
+    MirrorCondition.ADDRESS_REFUSED,
+    MirrorCondition.UNRESOLVABLE,
+    MirrorCondition.NO_PORT,
+    MirrorCondition.UNREADABLE,
+)
 """Conditions whose messages name instances."""
 
 _NOT_YET = "its operator has not shown it yet: a change takes up to half a minute in Eureka's lists"
 
 
 class Shown(Ranked):
-    """What a mirrored Service does with one instance, in the order in which they are shown."""
+    """A mirrored Service's use of one instance, in the order in which they are shown."""
 
     LEFT_OUT = "left out"
     """There is no endpoint of it."""
@@ -45,14 +50,14 @@ class Shown(Ranked):
     """Its endpoint is not ready."""
 
     HELD = "held"
-    """It is called although Eureka lists it no more."""
+    """It is called although Eureka lists it no more, or never did."""
 
     CALLED = "called"
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorWorld:
-    """What was read of a cluster's mirrors.
+    """A cluster's mirrors as they were read.
 
     :ivar items: the custom resources; none where the cluster does not know the kind.
     :ivar slices: the EndpointSlices of all mirrors.
@@ -139,6 +144,16 @@ def explain_mirrors(
     return found
 
 
+def applications_shown_for(world: MirrorWorld, word: str) -> set[str]:
+    """Return the applications that mirrors show by this name, in any case, or for an instance of this id."""
+    return {
+        str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
+        for item in world.slices
+        if (item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) == word.upper()
+        or any(one.instance_id == word for one in shown_endpoints([item]))
+    }
+
+
 class _Explainer:
     """One mirror and one application, instance by instance."""
 
@@ -182,10 +197,16 @@ class _Explainer:
 
     def _unlisted(self, instance_id: str, endpoints: Sequence[MirrorEndpoint]) -> ShownInstance:
         address = ", ".join(one.address for one in endpoints)
+        if not instance_id:
+            why = "somebody wrote this endpoint by hand: the operator takes it out with its next reconcile"
+            return ShownInstance(instance_id, Shown.HELD, address, why)
         if not any(one.is_ready for one in endpoints):
             return ShownInstance(
                 instance_id, Shown.NOT_CALLED, address, "Eureka lists it no more: its endpoint goes next"
             )
+        if self._has_condition(MirrorCondition.BRAKED):
+            said = Problem.of(self._conditions[MirrorCondition.BRAKED]).text
+            return ShownInstance(instance_id, Shown.HELD, address, f"Eureka does not list it: {said}")
         most = f", for {self._mirror.hold_seconds} s at most (spec.holdSeconds)" if self._mirror else ""
         why = f"Eureka lists it no more: it is called until a server says that it left{most}"
         return ShownInstance(instance_id, Shown.HELD, address, why)
@@ -224,7 +245,7 @@ class _Explainer:
         return (self._conditions.get(kind) or {}).get("status") == "True"
 
     def _said_of(self, instance: Instance) -> str:
-        """What the operator says of an instance in a condition of the mirror."""
+        """Return the operator's word on an instance in a condition of the mirror."""
         start = f"{instance.application} {instance.instance_id} "
         for kind in _OF_INSTANCES:
             if not self._has_condition(kind):

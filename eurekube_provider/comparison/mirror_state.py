@@ -81,7 +81,7 @@ class MirrorState:
         return frozenset({self.application, *(one.application for one in self.services)})
 
     def concerns(self, application: str) -> bool:
-        """Whether an application, in upper case, is one that it shows, or would."""
+        """Return whether an application, in upper case, is one that it shows, or would."""
         return application in self.applications or (
             self.mirror is not None and self.mirror.means(application)
         )
@@ -126,7 +126,7 @@ def mirror_states(items: Iterable[Object], now_seconds: float) -> list[MirrorSta
 
 
 def mirror_of(item: Object) -> Mirror | None:
-    """What a mirror asks for; None where that cannot be read."""
+    """Return a mirror's parsed spec; None where that cannot be read."""
     try:
         return Mirror.from_object(item)
     except ConfigurationError:

@@ -29,7 +29,7 @@ class Pair:
 
     @property
     def agrees(self) -> bool:
-        """Whether callers are sent there exactly where Kubernetes says that it is ready."""
+        """Return whether callers are sent there exactly where Kubernetes says that it is ready."""
         is_right = bool(self.instance_id) and not self.keeper
         return is_right and (self.endpoint_state == "ready") == (self.status == Status.UP)
 

@@ -32,7 +32,7 @@ class SyncState(Ranked):
 
     @property
     def is_fault(self) -> bool:
-        """Whether a person should look."""
+        """Return whether a person should look."""
         return self not in (SyncState.SYNCED, SyncState.NOT_COMPARED)
 
 

@@ -1,4 +1,4 @@
-"""What mends what `status`, `explain` and the status page show beside the conditions: pure.
+"""Remedies for the faults that `status`, `explain` and the status page show beside the conditions: pure.
 
 Conditions have theirs in :mod:`eurekube_provider.core.remedies`.
 """
@@ -34,7 +34,7 @@ class Seen(StrEnum):
 
 
 class TroubleName(StrEnum):
-    """What is wrong with an Eureka, or with the operator itself."""
+    """A fault of a Eureka, or of the operator itself."""
 
     EUREKA_UNREACHABLE = "EurekaUnreachable"
     """No server of an Eureka can be read."""
@@ -53,6 +53,21 @@ class TroubleName(StrEnum):
 
     OPERATOR_NOT_READY = "OperatorNotReady"
     """The operator has not read all that it needs, and changes nothing yet."""
+
+    OPERATOR_AWAY = "OperatorAway"
+    """No operator of the cluster leads."""
+
+    OPERATOR_TWICE = "OperatorTwice"
+    """Two operators serve the same syncers."""
+
+    NOT_RENEWED = "NotRenewed"
+    """An operator leads, and nobody renews the cluster's instances."""
+
+    EUREKA_NOT_READ = "EurekaNotRead"
+    """The operator has not read an Eureka for long."""
+
+    NOT_WATCHED = "NotWatched"
+    """No operator that runs watches the namespace of a syncer or mirror."""
 
     KUBERNETES_UNREAD = "KubernetesUnread"
     """The operator cannot read a kind of object at the moment, and works with what it read before."""
@@ -95,6 +110,18 @@ TROUBLE_REMEDIES: Mapping[str, str] = {
     TroubleName.OPERATOR_STUCK: "read the operator's log, restart the operator, and report it",
     TroubleName.OPERATOR_NOT_READY: (
         "wait; if it stays, run `eurekube operator --check`, which tries each right and each Eureka"
+    ),
+    TroubleName.OPERATOR_AWAY: (
+        "start the operator, or find out why its pods do not run: describe its Deployment with kubectl, and"
+        " read its log"
+    ),
+    TroubleName.OPERATOR_TWICE: (
+        "uninstall one of the two; or give each namespaces of its own with --watch-namespace"
+    ),
+    TroubleName.NOT_RENEWED: "read the log of the operator that leads, and restart it",
+    TroubleName.EUREKA_NOT_READ: "find out why the operator does not reach it: read its log",
+    TroubleName.NOT_WATCHED: (
+        "add the namespaces to --watch-namespace of the operator, or start one that watches them"
     ),
     TroubleName.KUBERNETES_UNREAD: (
         "wait; if it stays, run `eurekube operator --check`, which names each right that is missing"

@@ -1,4 +1,4 @@
-"""What is wrong, worst first, each thing once however many it befalls."""
+"""Faults, worst first, each once however many objects it befalls."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def trouble(severity: Severity, name: TroubleName, message: str, subjects: Seque
 def eureka_troubles(
     name: str, *, error: str, away: Iterable[tuple[str, str]], endangered: Sequence[str], warning: str = ""
 ) -> list[Trouble]:
-    """What is wrong with one Eureka.
+    """Return the faults of one Eureka.
 
     :param error: why it cannot be read; empty where it can.
     :param away: the servers that do not answer, with the reason.

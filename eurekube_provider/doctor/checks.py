@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from eurekube_provider.comparison.operators import troubles_of_operators
+from eurekube_provider.comparison.troubles import Severity
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object, qualified, service_of
+from eurekube_provider.core.objects import Object, qualified
 from eurekube_provider.core.prestop import PreStopHook
+from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Mode, Syncer
 from eurekube_provider.doctor import registry_checks
 from eurekube_provider.doctor import syncer_checks as syncers
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.mirror_checks import mirror_findings
 from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
-from eurekube_provider.doctor.registry_checks import Address
-from eurekube_provider.doctor.workload_checks import Workload, drain_findings, readiness_findings
+from eurekube_provider.doctor.workload_checks import (
+    Workload,
+    drain_findings,
+    gate_findings,
+    readiness_findings,
+)
 from eurekube_provider.doctor.workload_index import WorkloadIndex
 from eurekube_provider.operator.index import Index
 
@@ -27,10 +34,12 @@ class Requirements:
     """The times that workloads must allow for.
 
     :ivar shutdown_seconds: what a process needs after SIGTERM.
+    :ivar wants_gate: whether new pods are to wait by the readiness gate, in place of ``minReadySeconds``.
     """
 
     drain: Drain = field(default_factory=Drain)
     shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
+    wants_gate: bool = False
 
 
 def findings_of(
@@ -43,6 +52,7 @@ def findings_of(
         have to do with; its servers are judged all the same.
     """
     read, found = _read_syncers(snapshot.syncers)
+    found = [*_of_operators(snapshot, now_seconds), *found]
     index = Index()
     for service in snapshot.services:
         index.service_changed(None, dict(service))
@@ -55,9 +65,16 @@ def findings_of(
     }
     served: set[str] = set()
     for item, syncer in read:
-        selected = _selected(index, workloads, syncer)
+        owner = syncer.owner(snapshot.cluster)
+        home = snapshot.eurekas.get(syncer.eureka)
+        held = [one for one in home.instances if one.owner == owner] if home else []
+        choice = choose_services(syncer, *index.selected(syncer.selector))
+        found += syncers.service_findings(syncer, choice, held)
+        selected = [
+            _SelectedService(one, choice.slices_of(one), workloads.of_service(one)) for one in choice.services
+        ]
         found += _of_syncer(snapshot, item, syncer, selected, others.get(syncer.eureka, {}))
-        found += _of_workloads(snapshot, syncer, selected, requirements)
+        found += _of_workloads(snapshot, syncer, selected, requirements, now_seconds)
         served.update(
             endpoint["addresses"][0]
             for each in selected
@@ -83,22 +100,21 @@ def findings_of(
 
 @dataclass(frozen=True, slots=True)
 class _SelectedService:
-    """A Service that a syncer selects, its EndpointSlices, and the workloads that run its pods."""
+    """A Service that a syncer means, its EndpointSlices, and the workloads that run its pods."""
 
     service: Object
     slices: Sequence[Object]
     workloads: Sequence[Workload]
 
 
-def _selected(index: Index, workloads: WorkloadIndex, syncer: Syncer) -> list[_SelectedService]:
-    services, slices = index.selected(syncer.selector)
-    by_service: dict[str | None, list[Object]] = {}
-    for one in slices:
-        by_service.setdefault(service_of(one), []).append(one)
-    return [
-        _SelectedService(each, by_service.get(each["metadata"]["name"], []), workloads.of_service(each))
-        for each in services
-    ]
+def _of_operators(snapshot: Snapshot, now_seconds: float) -> Iterator[Finding]:
+    if snapshot.operators is None:
+        return
+    objects = [*snapshot.syncers, *(snapshot.mirrors or ())]
+    for one in troubles_of_operators(snapshot.operators, objects, now_seconds):
+        if one.severity is not Severity.NOTE:
+            subject = one.told or f"the operator of cluster {snapshot.cluster.name}"
+            yield Finding(Fault(one.problem.reason), subject, one.problem.message, one.problem.remedy)
 
 
 def _read_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]], list[Finding]]:
@@ -120,7 +136,7 @@ def _of_syncer(
     item: Object,
     syncer: Syncer,
     selected: Sequence[_SelectedService],
-    others: Mapping[Address, Sequence[Instance]],
+    others: Mapping[str, Sequence[Instance]],
 ) -> Iterator[Finding]:
     yield from syncers.condition_findings(item, syncer)
     yield from syncers.lease_findings(syncer)
@@ -129,18 +145,29 @@ def _of_syncer(
         yield from syncers.secure_port_findings(syncer, one.service, one.slices, one.workloads)
     for one in selected:
         yield from registry_checks.self_registered_findings(
-            syncer, one.service, one.slices, one.workloads, others
+            syncer, one.service, one.slices, one.workloads, others, snapshot.pods
         )
 
 
 def _of_workloads(
-    snapshot: Snapshot, syncer: Syncer, selected: Sequence[_SelectedService], requirements: Requirements
+    snapshot: Snapshot,
+    syncer: Syncer,
+    selected: Sequence[_SelectedService],
+    requirements: Requirements,
+    now_seconds: float,
 ) -> Iterator[Finding]:
     hook = PreStopHook.SLEEP if snapshot.has_sleep else PreStopHook.EXEC
     for workload in (one for each in selected for one in each.workloads):
         yield from readiness_findings(workload)
+        yield from gate_findings(workload, now_seconds)
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
-            yield from drain_findings(workload, requirements.drain, hook, requirements.shutdown_seconds)
+            yield from drain_findings(
+                workload,
+                requirements.drain,
+                hook,
+                requirements.shutdown_seconds,
+                wants_gate=requirements.wants_gate,
+            )
 
 
 def _of_eureka(
@@ -163,6 +190,8 @@ def _of_eureka(
     yield from registry_checks.host_name_findings(judged, snapshot.pods, served, snapshot.cluster.domain)
     yield from registry_checks.secure_port_findings(judged)
     yield from registry_checks.vip_findings(judged, own, snapshot.cluster)
+    yield from registry_checks.unreadable_findings(eureka.name, judged)
+    yield from registry_checks.stuck_findings(judged)
     for url, figures in eureka.figures.items():
         yield from registry_checks.preservation_findings(url, figures, eureka.instances, now_seconds)
     yield from registry_checks.disagreement_findings(eureka.name, eureka.disagreements)

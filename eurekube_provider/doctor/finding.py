@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from eurekube_provider.comparison.seen_remedies import TroubleName
 from eurekube_provider.core.shortfall import ShortfallKind
 
 Body = Mapping[str, Any]
@@ -27,6 +28,9 @@ class Fault(StrEnum):
     MIN_READY_TOO_SHORT = "MinReadyTooShort"
     """A rollout takes away pods that callers know before they know the new ones."""
 
+    GATE_NOT_SERVED = "GateNotServed"
+    """A pod waits for the readiness gate, and no operator has looked at it."""
+
     NO_READINESS_PROBE = "NoReadinessProbe"
     """A pod is registered before its server answers."""
 
@@ -39,11 +43,23 @@ class Fault(StrEnum):
     MIXED_VIP_CASE = "MixedVipCase"
     """One VIP address in several spellings: servers and most clients take them for several."""
 
+    AMBIGUOUS_SERVICE = "AmbiguousService"
+    """A syncer selects several Services whose ports or pods are not those of one application."""
+
+    ENDPOINTS_LEFT_OUT = "EndpointsLeftOut"
+    """Endpoints of a syncer's Service that it does not register."""
+
     LEASE_TOO_SHORT = "LeaseTooShort"
     """Instances lapse while another operator takes over."""
 
     SELF_REGISTERED = "SelfRegistered"
     """A pod registers itself, and has a syncer as well."""
+
+    UNREADABLE_INSTANCE = "UnreadableInstance"
+    """An instance that no request can name, or that nobody reads for certain: no command can drain it."""
+
+    STUCK_OUT_OF_SERVICE = "StuckOutOfService"
+    """An application registered itself as OUT_OF_SERVICE, and Eureka keeps that whatever it says since."""
 
     SELF_PRESERVATION_NEAR = "SelfPreservationNear"
     """Eureka is about to forget nobody any more, or does so already."""
@@ -53,6 +69,21 @@ class Fault(StrEnum):
 
     SERVER_TROUBLE = "ServerTrouble"
     """An Eureka server that does not answer, refuses us, or has another time."""
+
+    OPERATOR_AWAY = TroubleName.OPERATOR_AWAY.value
+    """No operator leads: nothing is registered, renewed or removed."""
+
+    OPERATOR_TWICE = TroubleName.OPERATOR_TWICE.value
+    """Two operators serve the same syncers."""
+
+    NOT_RENEWED = TroubleName.NOT_RENEWED.value
+    """An operator leads, and the cluster's instances lapse."""
+
+    EUREKA_NOT_READ = TroubleName.EUREKA_NOT_READ.value
+    """The operator does not see what an Eureka holds."""
+
+    NOT_WATCHED = TroubleName.NOT_WATCHED.value
+    """No operator that runs watches the namespace of a syncer or mirror."""
 
     SYNCER_TROUBLE = "SyncerTrouble"
     """A syncer that the operator cannot serve, or that no operator serves."""
@@ -71,6 +102,32 @@ class Fault(StrEnum):
 
     MIRROR_LEFTOVER = "MirrorLeftover"
     """A Service or EndpointSlices of a mirror that is gone: callers are sent to what nobody looks after."""
+
+
+class Severity(StrEnum):
+    """How bad a fault is."""
+
+    ERROR = "error"
+    """Calls fail, or will at the next rollout or restart."""
+
+    WARNING = "warning"
+    """No call fails of it alone, or somebody may have meant it."""
+
+
+WARNINGS = frozenset(
+    {
+        Fault.ENDPOINTS_LEFT_OUT,
+        Fault.EUREKA_NOT_READ,
+        Fault.LEASE_TOO_SHORT,
+        Fault.OPERATOR_TWICE,
+        Fault.SELF_PRESERVATION_NEAR,
+        Fault.SELF_REGISTERED,
+        Fault.SERVER_TROUBLE,
+        Fault.STUCK_OUT_OF_SERVICE,
+        Fault.UNREADABLE_INSTANCE,
+    }
+)
+"""Every other fault is an error."""
 
 
 class PatchKind(StrEnum):
@@ -130,9 +187,15 @@ class Finding:
     remedy: str
     patch: Patch | None = None
 
+    @property
+    def severity(self) -> Severity:
+        """How bad its fault is."""
+        return Severity.WARNING if self.fault in WARNINGS else Severity.ERROR
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        return {**asdict(self), "patch": self.patch.to_dict() if self.patch else None}
+        patch = self.patch.to_dict() if self.patch else None
+        return {"severity": str(self.severity), **asdict(self), "patch": patch}
 
 
 def combined(findings: Iterable[Finding]) -> list[Patch]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eurekube_provider.comparison.mirror_state import STALE_SECONDS, MirrorState, mirror_states
+from eurekube_provider.core.condition_types import PROGRESS
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
@@ -24,8 +25,10 @@ _TOLD_OTHERWISE = frozenset(
         MirrorCondition.SYNCED,
         MirrorCondition.SOURCE_UNREACHABLE,
         MirrorCondition.NAME_TAKEN,
+        MirrorCondition.NO_NAME,
         MirrorCondition.REMOVALS_HELD,
         MirrorCondition.PAUSED,
+        *PROGRESS,
     }
 )
 """Conditions that have findings of their own, end by themselves, or are a person's wish."""
@@ -58,7 +61,7 @@ def mirror_findings(
 
 
 def _of_mirror(item: Object, mirror_state: MirrorState, now_seconds: float) -> Iterator[Finding]:
-    """What its status says, or does not."""
+    """Yield the findings in a mirror's status, or about its absence."""
     conditions = conditions_of(item)
     if MirrorCondition.READY not in conditions:
         problem = "no operator has looked at it: nothing is shown"
@@ -112,6 +115,9 @@ def _names_taken(
         assigned = assigned_names(
             mirror.service_name, _applications(mirror, instances.get(mirror.eureka, ()), cluster), existing
         )
+        for sentence in assigned.unnameable.values():
+            remedy = MIRROR_REMEDIES[MirrorCondition.NO_NAME]
+            yield Finding(Fault.MIRROR_TROUBLE, subject, sentence, remedy)
         for sentence in assigned.refused.values():
             yield Finding(
                 Fault.MIRROR_NAME_TAKEN, subject, sentence, "mirror one of them by a mirror of its own"

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from eurekube_provider.core.errors import KubernetesError
+from eurekube_provider.comparison.operators import OperatorsRead
+from eurekube_provider.core.errors import KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster, default_cluster_name
 from eurekube_provider.core.model import Instance
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, has_for_itself, pod_addresses
+from eurekube_provider.core.registry import EUREKA
+from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.registry_checks import Disagreement, Pod
 from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.doctor.workload_index import WorkloadIndex
-from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers, merged
 from eurekube_provider.eureka.self_preservation import FrontPage
-from eurekube_provider.eureka.uncached_reads import read_each
+from eurekube_provider.eureka.uncached_reads import Refused, read_each
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     MIRRORS,
@@ -31,18 +33,16 @@ from eurekube_provider.kube.access import (
     PODS,
     SERVICES,
     SYNCERS,
+    WORKLOADS,
     ApiResource,
     KubeAccess,
 )
-from eurekube_provider.operator.selfcheck import INSTALL_CRDS, Verdict, check_eureka
+from eurekube_provider.operator.registries import zookeeper_servers
+from eurekube_provider.operator.selfcheck import INSTALL_CRDS, Verdict, check_eureka, check_zookeeper
 from eurekube_provider.operator.settings import Settings
 
-WORKLOADS = {
-    "Deployment": ApiResource("apps", "v1", "deployments"),
-    "StatefulSet": ApiResource("apps", "v1", "statefulsets"),
-    "DaemonSet": ApiResource("apps", "v1", "daemonsets"),
-}
-"""What has a pod template that kubectl can patch."""
+if TYPE_CHECKING:
+    from eurekube_provider.zookeeper.servers import ZooKeeperServers
 
 MOST_COMPARED = 500
 """How many instances that differ between two servers' lists are read once more, from all of them. Lists are
@@ -61,6 +61,7 @@ class EurekaSnapshot:
     :ivar instances: what any of them holds.
     :ivar figures: renewals by the server's URL, as far as they can be read.
     :ivar troubles: a server's URL and what is wrong with it.
+    :ivar servers: how many answered.
     """
 
     name: str
@@ -79,6 +80,8 @@ class Snapshot:
     :ivar pods: by address, without those that share their node's.
     :ivar has_sleep: whether the cluster knows a preStop that sleeps (Kubernetes 1.30).
     :ivar unseen: a sentence for each thing that could not be looked at.
+    :ivar operators: None where nobody asked for them.
+    :ivar unread: the kinds of objects that could not be read, or not everywhere.
     """
 
     cluster: Cluster
@@ -91,6 +94,24 @@ class Snapshot:
     eurekas: Mapping[str, EurekaSnapshot] = field(default_factory=dict)
     has_sleep: bool = True
     unseen: tuple[str, ...] = ()
+    operators: OperatorsRead | None = None
+    unread: frozenset[str] = frozenset()
+
+    @property
+    def looked(self) -> dict[str, int]:
+        """The numbers of what was read, by kind; a kind that could not be read is not told as none."""
+        found = {
+            "syncers": len(self.syncers),
+            "mirrors": len(self.mirrors or ()),
+            "services": len(self.services),
+            "workloads": len(self.workloads),
+            "instances": sum(len(one.instances) for one in self.eurekas.values()),
+            "Eureka servers": sum(one.servers for one in self.eurekas.values()),
+        }
+        untold = {"mirrors", *self.unread}
+        if not found["Eureka servers"]:
+            untold |= {"instances", "Eureka servers"}
+        return {kind: count for kind, count in found.items() if count or kind not in untold}
 
 
 def read_snapshot(settings: Settings) -> Snapshot:
@@ -101,23 +122,43 @@ def read_snapshot(settings: Settings) -> Snapshot:
     access = KubeAccess.load(settings.kubeconfig, settings.context)
     unseen: list[str] = []
     version = access.get("/version")
-    all_of = partial(listed_objects, access, settings.watch_namespaces, unseen)
-    listed = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in all_of(where)]
-    workloads, pods = attributed(all_of(PODS), listed)
-    syncers = all_of(SYNCERS)
+    unread: set[str] = set()
+
+    def all_of(kind: str, resource: ApiResource) -> list[Object]:
+        before = len(unseen)
+        found = listed_objects(access, settings.watch_namespaces, unseen, resource)
+        if len(unseen) > before:
+            unread.add(kind)
+        return found
+
+    listed = [Workload(kind, one) for kind, where in WORKLOADS.items() for one in all_of("workloads", where)]
+    workloads, pods = attributed(all_of("pods", PODS), listed)
+    syncers = all_of("syncers", SYNCERS)
     mirrors = listed_mirrors(access, settings.watch_namespaces, unseen)
+    cluster = read_cluster(access, settings, unseen)
+    with ExitStack() as stack:
+        peers, eurekas = dict[str, Peers](), dict[str, EurekaSnapshot]()
+        for name, connection in settings.connections.items():
+            if connection.capabilities == EUREKA:
+                peers[name] = stack.enter_context(closing(Peers(connection)))
+                eurekas[name] = read_eureka(name, peers[name], unseen)
+            else:
+                servers = stack.enter_context(closing(zookeeper_servers(connection)))
+                eurekas[name] = read_zookeeper(name, servers, pods, unseen)
+        lists = [(one, eurekas[name].instances) for name, one in peers.items()]
+        operators = read_operators(access, cluster.uid, lists, settings.watch_namespaces, unseen)
     return Snapshot(
-        cluster=read_cluster(access, settings, unseen),
+        cluster=cluster,
         syncers=tuple(syncers),
         mirrors=None if mirrors is None else tuple(mirrors),
-        services=tuple(all_of(SERVICES)),
-        slices=tuple(all_of(ENDPOINT_SLICES)),
+        services=tuple(all_of("services", SERVICES)),
+        slices=tuple(all_of("endpointslices", ENDPOINT_SLICES)),
         workloads=tuple(workloads),
         pods=pods,
-        eurekas={
-            name: read_eureka(name, connection, unseen) for name, connection in settings.connections.items()
-        },
+        eurekas=eurekas,
         has_sleep=_minor(version) >= 30,
+        operators=operators,
+        unread=frozenset(unread),
         unseen=tuple(unseen),
     )
 
@@ -192,11 +233,23 @@ def attributed(
 ) -> tuple[list[Workload], dict[str, Pod]]:
     """Attribute pods to the workloads that run them.
 
-    :returns: the workloads, and one for each owner that is none of them; and the pods by address.
+    :returns: the workloads, each with one of its pods, and one for each owner that is none of them; and the
+        pods by address.
     """
     index = WorkloadIndex(workloads)
     run_by = [(pod, index.of_pod(pod)) for pod in pods]
-    return [*workloads, *_unowned(run_by)], _by_address(run_by)
+    newest: dict[str, Object] = {}
+    for pod, workload in run_by:
+        if workload is not None and not pod["metadata"].get("deletionTimestamp"):
+            before = newest.get(workload.subject)
+            newest[workload.subject] = pod if before is None else max(before, pod, key=_age)
+    with_pods = [replace(one, live_pod=newest.get(one.subject)) for one in workloads]
+    return [*with_pods, *_unowned(run_by)], _by_address(run_by)
+
+
+def _age(pod: Object) -> tuple[str, str]:
+    """When a pod was made: the newest one is the likeliest to be of the template of today."""
+    return str(pod["metadata"].get("creationTimestamp") or ""), str(pod["metadata"]["name"])
 
 
 def _unowned(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]:
@@ -213,38 +266,49 @@ def _unowned(run_by: Iterable[tuple[Object, Workload | None]]) -> list[Workload]
 def _by_address(run_by: Iterable[tuple[Object, Workload | None]]) -> dict[str, Pod]:
     found = {}
     for pod, workload in run_by:
-        address = (pod.get("status") or {}).get("podIP")
-        if address and not (pod.get("spec") or {}).get("hostNetwork"):
-            found[address] = Pod(str(pod["metadata"]["name"]), address, workload or Workload("Pod", pod))
+        for address in pod_addresses(pod):
+            if has_for_itself(pod, address):
+                found[address] = Pod(str(pod["metadata"]["name"]), address, workload or Workload("Pod", pod))
     return found
 
 
-def read_eureka(name: str, connection: Connection, unseen: list[str]) -> EurekaSnapshot:
+def read_eureka(name: str, peers: Peers, unseen: list[str]) -> EurekaSnapshot:
     """Ask every server of one Eureka for the list that its clients get, which is up to 30 s old.
 
     :param unseen: gets a sentence where no server answers.
     """
-    with closing(Peers(connection)) as peers:
-        troubles = tuple(
-            (finding.subject.removeprefix(f"{name} "), finding.detail)
-            for finding in check_eureka(name, peers)
-            if finding.verdict is Verdict.WARNING
-        )
-        lists, failures = peers.each(lambda peer: peer.list_instances())
-        if not lists:
-            unseen.append(f"the Eureka {name}: {next(iter(failures.values()))}")
-            return EurekaSnapshot(name, troubles=troubles, servers=len(peers.peers))
-        with ThreadPoolExecutor(len(peers.peers)) as pool:
-            pages = pool.map(lambda peer: (peer.url, peer.figures()), peers.peers)
-            figures = {url: page for url, page in pages if page is not None}
-        return EurekaSnapshot(
-            name,
-            tuple(merged(lists.values())),
-            figures,
-            tuple(_disagreements(peers, lists)),
-            troubles,
-            len(peers.peers),
-        )
+    troubles = tuple(
+        (finding.subject.removeprefix(f"{name} "), finding.detail)
+        for finding in check_eureka(name, peers)
+        if finding.verdict is Verdict.WARNING
+    )
+    lists, failures = peers.each(lambda peer: peer.list_instances())
+    if not lists:
+        unseen.append(f"the Eureka {name}: {next(iter(failures.values()))}")
+        return EurekaSnapshot(name, troubles=troubles)
+    with ThreadPoolExecutor(len(peers.peers)) as pool:
+        pages = pool.map(lambda peer: (peer.url, peer.figures()), peers.peers)
+        figures = {url: page for url, page in pages if page is not None}
+    disagreements = tuple(_disagreements(peers, lists))
+    return EurekaSnapshot(name, tuple(merged(lists.values())), figures, disagreements, troubles, len(lists))
+
+
+def read_zookeeper(
+    name: str, servers: ZooKeeperServers, pods: Container[str], unseen: list[str]
+) -> EurekaSnapshot:
+    """Read one ensemble, and what operators that ended left there and no pod has.
+
+    :param pods: the addresses of pods.
+    :param unseen: gets a sentence where it does not answer.
+    """
+    try:
+        instances, _ = servers.list_everywhere()
+    except RegistryError as error:
+        unseen.append(f"the ZooKeeper {name}: {error}")
+        return EurekaSnapshot(name)
+    found = check_zookeeper(name, servers, pods)
+    troubles = tuple((one.subject, one.detail) for one in found if one.verdict is Verdict.WARNING)
+    return EurekaSnapshot(name, tuple(instances), troubles=troubles, servers=1)
 
 
 def _disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> list[Disagreement]:
@@ -256,7 +320,7 @@ def _disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> lis
         return []
     time.sleep(SETTLING_SECONDS)
     compared = differ[:MOST_COMPARED]
-    there, _ = peers.each(lambda peer: read_each(peer, compared))
+    there, _ = peers.each(lambda peer: read_each(peer, compared, Refused()))
     found: list[Disagreement] = []
     for key in compared:
         seen = {url: one.status if (one := held[key]) else None for url, held in there.items()}

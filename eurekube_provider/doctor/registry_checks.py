@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance, Status
-from eurekube_provider.core.objects import Object
+from eurekube_provider.core.objects import Object, pod_of
+from eurekube_provider.core.self_registered import is_named_by
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.core.wording import listed
+from eurekube_provider.core.wording import counted, listed
 from eurekube_provider.doctor.finding import Fault, Finding
 from eurekube_provider.doctor.syncer_checks import patch_of
 from eurekube_provider.doctor.workload_checks import Workload, environment_patch
@@ -38,16 +39,12 @@ class Pod:
     workload: Workload
 
 
-Address = tuple[str, int]
-"""IP address and port."""
-
-
-def self_registered_by_address(instances: Iterable[Instance]) -> dict[Address, list[Instance]]:
-    """Group the instances that Eurekube did not register by the address at which they are called."""
-    found: dict[Address, list[Instance]] = defaultdict(list)
+def self_registered_by_address(instances: Iterable[Instance]) -> dict[str, list[Instance]]:
+    """Group the instances that Eurekube did not register by their addresses."""
+    found: dict[str, list[Instance]] = defaultdict(list)
     for one in instances:
         if not one.owner:
-            found[one.ip_address, one.port.number].append(one)
+            found[one.ip_address].append(one)
     return found
 
 
@@ -56,24 +53,28 @@ def self_registered_findings(
     service: Object,
     slices: Iterable[Object],
     workloads: Sequence[Workload],
-    others: Mapping[Address, Sequence[Instance]],
+    others: Mapping[str, Sequence[Instance]],
+    pods: Mapping[str, Pod],
 ) -> Iterator[Finding]:
-    """Find pods that a syncer registers and that register themselves.
+    """Find pods that a syncer registers and that register themselves, at any port or by their name.
 
     :param service: one that it selects.
     :param slices: those of the Service.
     :param workloads: those that run its pods.
     :param others: what its Eureka holds, by :func:`self_registered_by_address`.
+    :param pods: those of the cluster by addresses that they have for themselves.
     """
-    addresses = dict.fromkeys(
-        (address, int(port["port"]))
-        for one in slices
-        for endpoint in one.get("endpoints") or ()
-        for address in endpoint["addresses"][:1]
-        for port in one.get("ports") or ()
-        if port.get("port")
-    )
-    twins = [one for address in addresses for one in others.get(address, ()) if _is_called(one, syncer)]
+    found: dict[str, Instance] = {}
+    beside = [one for those in others.values() for one in those if _is_called(one, syncer)]
+    for each in slices if beside else ():
+        ports = {port.get("port") for port in each.get("ports") or ()}
+        for endpoint in each.get("endpoints") or ():
+            address, name = endpoint["addresses"][0], pod_of(endpoint)
+            for one in beside:
+                is_here = one.ip_address == address and (one.port.number in ports or address in pods)
+                if is_here or (name and is_named_by(one, name, syncer.selector.namespace, address)):
+                    found[one.instance_id] = one
+    twins = list(found.values())
     if not twins:
         return
     ids = listed([one.instance_id for one in twins], _MOST_NAMED)
@@ -224,6 +225,40 @@ def preservation_findings(
             f" {figures.threshold}: it forgets no instance any more, not even those that are gone",
             "find whose heartbeats are missing: deregister instances that run no more, start what should"
             " renew (the operator, eurekube keepalive), and let clients renew every 30 s",
+        )
+
+
+def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Finding]:
+    """Find instances that can be shown and no more.
+
+    :param name: of the connection.
+    """
+    told = [f"{one.application} {one.instance_id} ({one.unreadable})" for one in instances if one.unreadable]
+    if told:
+        yield Finding(
+            Fault.UNREADABLE_INSTANCE,
+            f"Eureka {name}",
+            f"{counted(len(told))} cannot be read or asked for, so that nothing can drain them or prove that"
+            f" they left: {listed(told, _MOST_NAMED)}",
+            "have their clients register under an instanceId without slashes, percent signs and the like"
+            " (eureka.instance.instance-id), at an address in its plain form",
+        )
+
+
+def stuck_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
+    """Find applications that are out of service by their own first registration."""
+    by_application: dict[str, list[str]] = defaultdict(list)
+    for one in instances:
+        if one.registered_out_of_service:
+            by_application[one.application].append(one.instance_id)
+    for application, ids in sorted(by_application.items()):
+        yield Finding(
+            Fault.STUCK_OUT_OF_SERVICE,
+            f"application {application}",
+            f"registered itself as OUT_OF_SERVICE ({listed(ids, _MOST_NAMED)}): Eureka keeps that whatever"
+            " the application says since, and no caller finds it",
+            "if it is to be called: eurekube undrain, with the id of each; and have it register as STARTING"
+            " or DOWN in place of OUT_OF_SERVICE",
         )
 
 

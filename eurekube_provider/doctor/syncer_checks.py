@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import PROGRESS, ConditionType
+from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object, conditions_of
 from eurekube_provider.core.ports import choose_ports
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.service_choice import ServiceChoice
 from eurekube_provider.core.syncer import Advertise, Mode, Syncer
+from eurekube_provider.core.wording import counted, listed
 from eurekube_provider.doctor.finding import UNKNOWN_REMEDY, Fault, Finding, Patch, PatchKind
 from eurekube_provider.doctor.workload_checks import Workload, speaks_http
 
@@ -21,10 +24,14 @@ _TOLD_OTHERWISE = frozenset(
         ConditionType.LEASE_TOO_SHORT,
         ConditionType.DRAIN_TOO_SHORT,
         ConditionType.SELF_REGISTERED,
+        ConditionType.AMBIGUOUS_SERVICE,
         ConditionType.PAUSED,
+        *PROGRESS,
     }
 )
-"""Conditions that have findings of their own, or are a person's wish."""
+"""Conditions that have findings of their own, or may be a person's wish."""
+
+_MOST_NAMED = 5
 
 
 def subject_of(syncer: Syncer) -> str:
@@ -50,6 +57,47 @@ def lease_findings(syncer: Syncer) -> Iterator[Finding]:
             f"set spec.lease.durationSeconds to {needed} or more",
             patch_of(syncer, lease={"durationSeconds": needed}),
         )
+
+
+def service_findings(
+    syncer: Syncer, choice: ServiceChoice, instances: Iterable[Instance]
+) -> Iterator[Finding]:
+    """Find a syncer of which nobody can tell which of several Services it means, or that has several.
+
+    :param instances: what it has in Eureka, which an operator of an earlier version may have registered.
+    """
+    if choice.problem is not None:
+        problem, remedy = choice.problem.message, choice.problem.remedy
+        yield Finding(Fault.AMBIGUOUS_SERVICE, subject_of(syncer), problem, remedy)
+        return
+    wanted = set(_places(choice.meant_slices))
+    aside = {
+        place: str(one["metadata"]["name"])
+        for one in choice.aside
+        for place in _places(choice.slices_of(one))
+    }
+    strange = [one for one in instances if (one.ip_address, one.port.number) in aside.keys() - wanted]
+    if strange:
+        meant_names = listed([str(one["metadata"]["name"]) for one in choice.services], _MOST_NAMED)
+        told = listed(sorted({aside[one.ip_address, one.port.number] for one in strange}), _MOST_NAMED)
+        yield Finding(
+            Fault.AMBIGUOUS_SERVICE,
+            subject_of(syncer),
+            f"Eureka holds {counted(len(strange))} of it that belong to other Services with the"
+            f" {syncer.selector.labels} ({told}), and callers of {syncer.application} call them",
+            f"if callers shall not have them, run an operator of this version: it registers {meant_names}"
+            f" alone, and removes {counted(len(strange))} after a minute; to keep them, have another syncer"
+            f" select {told} by spec.selector.matchLabels before; or select {meant_names} alone",
+        )
+
+
+def _places(slices: Iterable[Object]) -> Iterator[tuple[str, int]]:
+    """The addresses and ports of the endpoints in these slices."""
+    for one in slices:
+        for endpoint in one.get("endpoints") or ():
+            for port in one.get("ports") or ():
+                if port.get("port"):
+                    yield str(endpoint["addresses"][0]), int(port["port"])
 
 
 def host_name_findings(syncer: Syncer, services: Iterable[Object], domain: str) -> Iterator[Finding]:
@@ -138,15 +186,21 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
             "run the operator, and have it watch this namespace (--watch-namespace)",
         )
         return
-    told = [one for kind, one in conditions.items() if kind not in _TOLD_OTHERWISE]
-    told = [one for one in told if one["status"] == "True"]
+    told = [one for kind, one in conditions.items() if kind not in _TOLD_OTHERWISE and _holds(one)]
+    left_out = [one for one in told if one["type"] == ConditionType.ENDPOINTS_LEFT_OUT]
+    told = [one for one in told if one not in left_out]
     ready = conditions[ConditionType.READY]
     synced = conditions.get(ConditionType.SYNCED, ready)
     if not told and synced["status"] == "False" and synced["reason"] not in _TOLD_OTHERWISE:
         told = [synced]
-    if not told and synced["status"] == "True" and ready["status"] == "False":
+    if not (told or left_out) and synced["status"] == "True" and ready["status"] == "False":
         told = [ready]  # NoneUp
-    for one in told:
+    for one in (*told, *left_out):
         problem = Problem.of(one).with_remedy(REMEDIES)
         said, remedy = f"its operator says {problem}", problem.remedy or UNKNOWN_REMEDY
-        yield Finding(Fault.SYNCER_TROUBLE, subject_of(syncer), said, remedy)
+        fault = Fault.ENDPOINTS_LEFT_OUT if one in left_out else Fault.SYNCER_TROUBLE
+        yield Finding(fault, subject_of(syncer), said, remedy)
+
+
+def _holds(condition: Object) -> bool:
+    return str(condition["status"]) == "True"

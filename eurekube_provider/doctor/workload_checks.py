@@ -10,15 +10,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
-from eurekube_provider.core.objects import Object, qualified
+from eurekube_provider.core.gate import declares_gate, held_from, is_held
+from eurekube_provider.core.objects import Object, conditions_of, qualified
 from eurekube_provider.core.prestop import (
     DEFAULT_PROGRESS_DEADLINE_SECONDS,
     PreStopHook,
     progress_deadline_seconds,
     servers,
+    with_gate,
 )
-from eurekube_provider.core.shortfall import shortfalls
+from eurekube_provider.core.shortfall import Shortfall, shortfalls
+from eurekube_provider.core.syncer import GATE
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
+
+UNNOTICED_SECONDS = 60.0
+"""An operator says within seconds why a pod waits, or within a take-over."""
+
+_INJECTED = (
+    "in the configuration of what injects the container (kubectl get"
+    " mutatingwebhookconfigurations,mutatingadmissionpolicies)"
+)
+INJECTED: Mapping[str, str] = {
+    "istio-proxy": (
+        "in the pod template, by a container istio-proxy with image auto and this preStop, which Istio merges"
+        " into its own; or have Istio inject a native sidecar, which ends after the others"
+    ),
+    "linkerd-proxy": (
+        "by the annotation config.alpha.linkerd.io/proxy-wait-before-exit-seconds of the pod template; or"
+        " have Linkerd inject a native sidecar, which ends after the others"
+    ),
+}
+"""The place to change a container that is injected, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +48,12 @@ class Workload:
     """A Deployment, StatefulSet or DaemonSet, or a pod whose owner is none of these.
 
     :ivar item: the object; ``kind`` says which of them it is.
+    :ivar live_pod: one of its pods as it runs, which admission may have changed; None where there is none.
     """
 
     kind: str
     item: Object
+    live_pod: Object | None = None
 
     @property
     def subject(self) -> str:
@@ -65,6 +89,15 @@ class Workload:
         found: Mapping[str, str] = selector.get("matchLabels") or {}
         return found
 
+    @property
+    def is_rolled_out(self) -> bool:
+        """Return whether, by its status, its controller has replaced all pods of earlier templates."""
+        status, spec = self.item.get("status") or {}, self.item.get("spec") or {}
+        generation = self.item["metadata"].get("generation")
+        wanted = status.get("desiredNumberScheduled", spec.get("replicas"))
+        updated = status.get("updatedNumberScheduled", status.get("updatedReplicas"))
+        return status.get("observedGeneration") == generation and (updated or 0) >= (wanted or 0)
+
     def patch(self, pod_spec: Mapping[str, Any], **spec: Any) -> Patch | None:
         """Make a patch of its pods' spec, and of its own; None for a pod, which cannot be changed."""
         if self.kind == "Pod":
@@ -75,20 +108,52 @@ class Workload:
 
 
 def drain_findings(
-    workload: Workload, drain: Drain, hook: PreStopHook, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS
+    workload: Workload,
+    drain: Drain,
+    hook: PreStopHook,
+    shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS,
+    *,
+    wants_gate: bool = False,
 ) -> Iterator[Finding]:
     """Find pods that end before callers forget them, and rollouts faster than callers learn of new pods.
 
     :param hook: how a preStop waits that is not there yet.
     :param shutdown_seconds: what the process itself needs after SIGTERM.
+    :param wants_gate: whether the readiness gate mends a short ``minReadySeconds``.
     """
-    for one in shortfalls(workload.pod_spec, drain.prestop_seconds, hook, shutdown_seconds):
+    needed = drain.prestop_seconds
+    written = list(shortfalls(workload.pod_spec, needed, hook, shutdown_seconds))
+    for one in written:
         patch = workload.patch(one.pod_spec) if one.pod_spec is not None else None
         yield Finding(Fault(one.lack), workload.subject, one.problem, one.remedy, patch)
-    yield from _min_ready(workload, drain.min_ready_seconds)
+    live = workload.live_pod
+    if live is not None:
+        spec: Object = live.get("spec") or {}
+        told = {(one.lack, one.container) for one in written}
+        for one in shortfalls(spec, needed, hook, shutdown_seconds):
+            if (one.lack, one.container) not in told:
+                yield from _of_live_pod(workload, qualified(live), one)
+    if not declares_gate(workload.pod_spec):
+        yield from _min_ready(workload, drain.min_ready_seconds, wants_gate=wants_gate)
 
 
-def _min_ready(workload: Workload, needed: int) -> Iterator[Finding]:
+def _of_live_pod(workload: Workload, pod: str, lacking: Shortfall) -> Iterator[Finding]:
+    """Find what a running pod lacks and its template does not: admission changes pods, as injection does."""
+    template = workload.pod_spec
+    names = {one.get("name") for key in ("containers", "initContainers") for one in template.get(key) or ()}
+    if lacking.container not in names:
+        why = "its template has no such container: a webhook or a policy injects it"
+        where = INJECTED.get(lacking.container, _INJECTED)
+    elif workload.is_rolled_out:
+        why = "its template says otherwise: a webhook or a policy changes the pods, or they are older"
+        where = "change that webhook or policy, or replace the pods (kubectl rollout restart)"
+    else:
+        return
+    problem = f"pod {pod}: {lacking.problem}; {why}"
+    yield Finding(Fault(lacking.lack), workload.subject, problem, f"{lacking.remedy}: {where}")
+
+
+def _min_ready(workload: Workload, needed: int, *, wants_gate: bool) -> Iterator[Finding]:
     spec: Object = workload.item.get("spec") or {}
     given = int(spec.get("minReadySeconds") or 0)
     if workload.kind == "Pod" or given >= needed:
@@ -98,14 +163,39 @@ def _min_ready(workload: Workload, needed: int) -> Iterator[Finding]:
     deadline = progress_deadline_seconds(before, needed)
     if workload.kind == "Deployment" and deadline > before:
         change["progressDeadlineSeconds"] = deadline
+    remedy, patch = f"set minReadySeconds to {needed}", workload.patch({}, **change)
+    if wants_gate:
+        del change["minReadySeconds"]
+        remedy = f"declare the readiness gate {GATE}, which an operator must serve in this namespace"
+        gates = with_gate(workload.pod_spec)["readinessGates"]
+        patch = workload.patch({"readinessGates": gates}, **change)
     yield Finding(
         Fault.MIN_READY_TOO_SHORT,
         workload.subject,
         f"minReadySeconds is {given}, and callers may need {needed} s to find a new pod: a rollout takes away"
         " those that they know before",
-        f"set minReadySeconds to {needed}",
-        workload.patch({}, **change),
+        remedy,
+        patch,
     )
+
+
+def gate_findings(workload: Workload, now_seconds: float) -> Iterator[Finding]:
+    """Find a pod that waits for its readiness gate, and of which no operator has said why.
+
+    :param now_seconds: Unix time.
+    """
+    pod = workload.live_pod
+    if pod is None or not is_held(pod) or GATE in conditions_of(pod):
+        return
+    if now_seconds - held_from(pod) > UNNOTICED_SECONDS:
+        yield Finding(
+            Fault.GATE_NOT_SERVED,
+            workload.subject,
+            f"pod {qualified(pod)} waits for the readiness gate {GATE}, and no operator has looked at it: no"
+            " new pod becomes ready",
+            f"have the operator run, with --gate-namespace {workload.namespace}; or take the gate out of the"
+            " template; what waits goes on with eurekube gate open",
+        )
 
 
 def readiness_findings(workload: Workload) -> Iterator[Finding]:
@@ -142,7 +232,7 @@ def environment_patch(workload: Workload, variable: str, value: str, port: int |
 
 
 def speaks_http(workload: Workload, port: int) -> bool:
-    """Whether a probe asks that port in plain http."""
+    """Return whether a probe asks that port in plain http."""
     for container in workload.pod_spec.get("containers") or ():
         names = {port, *(one.get("name") for one in _ports(container, port))}
         for probe in ("readinessProbe", "livenessProbe", "startupProbe"):

@@ -9,32 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from eurekube_provider.comparison.cluster_names import cluster_named, names_by_syncer
 from eurekube_provider.comparison.comparing import KubernetesWorld
 from eurekube_provider.comparison.keeper import Keeper, keeper_of
 from eurekube_provider.comparison.mirror_explaining import MirrorWorld
+from eurekube_provider.comparison.operators import OperatorsRead
+from eurekube_provider.core.address_policy import own_addresses
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, desired_instances
-from eurekube_provider.core.mirror_addresses import own_addresses
-from eurekube_provider.core.model import Instance
+from eurekube_provider.core.model import EMPTY, Instance
 from eurekube_provider.core.objects import Object, is_mirrored
-from eurekube_provider.core.syncer import Mode, Syncer
+from eurekube_provider.core.registry import EUREKA, Capabilities, fitted
+from eurekube_provider.core.syncer import Mode, Syncer, connection_of
+from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.reader import listed_mirrors, listed_objects, read_cluster
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
-    NAMESPACES,
     NODES,
     PODS,
     SERVICES,
     SYNCERS,
     ApiResource,
     KubeAccess,
+    namespace_exists,
 )
 from eurekube_provider.operator.index import Index
+from eurekube_provider.operator.registries import zookeeper_servers
 from eurekube_provider.operator.settings import Settings
 
 
@@ -50,7 +54,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class EurekaRead:
-    """What one Eureka's servers listed, up to 30 s old.
+    """The list of one Eureka's servers, up to 30 s old.
 
     :ivar instances: what any of them holds.
     :ivar servers: how many there are; ``failures`` those that did not answer, by URL.
@@ -73,6 +77,7 @@ class Worlds:
     :ivar unread: a sentence for each thing that could not be read.
     :ivar index: the cluster's Services and EndpointSlices.
     :ivar mirrors: what was read of its mirrors.
+    :ivar operators: what was read of its operators; None where nobody asked.
     """
 
     kubernetes: KubernetesWorld | None
@@ -81,6 +86,7 @@ class Worlds:
     unread: tuple[str, ...] = ()
     index: Index = field(default_factory=Index)
     mirrors: MirrorWorld = field(default_factory=MirrorWorld)
+    operators: OperatorsRead | None = None
 
     @property
     def instances(self) -> dict[str, Sequence[Instance]]:
@@ -88,12 +94,12 @@ class Worlds:
         return {name: one.instances for name, one in self.eurekas.items() if not one.error}
 
     def keeper_of(self, instance: Instance) -> Keeper:
-        """Who keeps an instance, as far as a cluster is at hand to tell."""
+        """Return who keeps an instance, as far as a cluster is at hand to tell."""
         return self.kubernetes.keeper_of(instance) if self.kubernetes else keeper_of(instance, None)
 
     @property
     def is_complete(self) -> bool:
-        """Whether both worlds were read, as far as they are known to exist."""
+        """Return whether both worlds were read, as far as they are known to exist."""
         return not self.missing and not self.unread
 
 
@@ -107,7 +113,12 @@ class WorldsReader:
         self._settings = settings
         self._progress: Progress = _quiet
         self._missing: list[str] = []
-        self.peers = {name: Peers(connection) for name, connection in settings.connections.items()}
+        self._capabilities = {name: one.capabilities for name, one in settings.connections.items()}
+        # An ensemble answers whatever is asked of Peers here.
+        self.peers: dict[str, Peers] = {
+            name: Peers(one) if one.capabilities == EUREKA else cast("Peers", zookeeper_servers(one))
+            for name, one in settings.connections.items()
+        }
         if not self.peers:
             self._missing.append(NO_EUREKA)
         self.access: KubeAccess | None = None
@@ -127,23 +138,30 @@ class WorldsReader:
         for peers in self.peers.values():
             peers.close()
 
-    def read(self, progress: Progress | None = None) -> Worlds:
+    def read(self, progress: Progress | None = None, *, asks_operators: bool = False) -> Worlds:
         """Read all that is at hand.
 
         :param progress: told what is being read.
+        :param asks_operators: whether the operators' Leases are read as well.
         """
         self._progress = progress or _quiet
         unread: list[str] = []
         eurekas = {name: self._read_eureka(name, peers, unread) for name, peers in self.peers.items()}
         kubernetes, index, mirrors = None, Index(), MirrorWorld()
+        operators = None
         if self.access is not None:
             everything = [one for read in eurekas.values() for one in read.instances]
             try:
                 found = self._read_kubernetes(self.access, everything, unread)
                 kubernetes, index, mirrors = found if found is not None else (None, index, mirrors)
+                if kubernetes is not None and asks_operators:
+                    self._progress("reading the operators' Leases")
+                    listed = [(self.peers[name], one.instances) for name, one in eurekas.items()]
+                    uid, namespaces = kubernetes.cluster.uid, self._settings.watch_namespaces
+                    operators = read_operators(self.access, uid, listed, namespaces, unread)
             except KubernetesError as error:
                 unread.append(f"Kubernetes: {error}")
-        return Worlds(kubernetes, eurekas, tuple(self._missing), tuple(unread), index, mirrors)
+        return Worlds(kubernetes, eurekas, tuple(self._missing), tuple(unread), index, mirrors, operators)
 
     def _read_eureka(self, name: str, peers: Peers, unread: list[str]) -> EurekaRead:
         self._progress(f"reading Eureka {name}")
@@ -172,7 +190,7 @@ class WorldsReader:
         unread += [
             f"Kubernetes: there is no namespace {one}"
             for one, found in read.items()
-            if one is not None and not found and not _is_there(access, one)
+            if one is not None and not found and not namespace_exists(access, one)
         ]
         if all(found is None for found in read.values()):
             return None  # whatever is registered would pass for what a syncer left behind
@@ -180,7 +198,8 @@ class WorldsReader:
         known = _KnownWorld(access, unread)
         syncers = [item for found in read.values() for item in found or ()]
         mirrors = listed_mirrors(access, self._settings.watch_namespaces, unread) or []
-        selected = {one.selector.namespace for one in map(asked, syncers) if one is not None}
+        wanted = [asked(one, self._capabilities) for one in syncers]
+        selected = {one.selector.namespace for one in wanted if one is not None}
         selected |= {item["metadata"]["namespace"] for item in mirrors}
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
             known.read(namespace, index)
@@ -191,7 +210,7 @@ class WorldsReader:
         world = KubernetesWorld(cluster, syncers, {}, namespaces, unreadable, names)
         desired = {
             key: _desired(syncer, world.cluster_of(key), index, known)
-            for syncer in map(asked, syncers)
+            for syncer in wanted
             if syncer is not None and known.has(syncer.selector.namespace)
             for key in [(syncer.namespace, syncer.name)]
         }
@@ -206,15 +225,6 @@ class WorldsReader:
         return cluster
 
 
-def _is_there(access: KubeAccess, namespace: str) -> bool:
-    """Whether there is a namespace; yes where nobody says."""
-    try:
-        access.get(NAMESPACES.path(name=namespace))
-    except KubernetesError as error:
-        return error.status_code != 404
-    return True
-
-
 def _listed(
     access: KubeAccess, resource: ApiResource, namespace: str | None, unread: list[str]
 ) -> list[Object] | None:
@@ -225,7 +235,7 @@ def _listed(
 
 
 class _KnownWorld:
-    """What could be read beside the syncers: what could not be read must not pass for what is not there.
+    """The objects beside the syncers, as far as they could be read: what could not does not pass for absent.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirrored``.
     """
@@ -254,7 +264,7 @@ class _KnownWorld:
             self._namespaces.add(namespace)
 
     def has(self, namespace: str) -> bool:
-        """Whether a namespace's Services and EndpointSlices were read."""
+        """Return whether a namespace's Services and EndpointSlices were read."""
         return None in self._namespaces or namespace in self._namespaces
 
     def nodes(self) -> list[Object] | None:
@@ -288,12 +298,16 @@ def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownWorld)
     )
 
 
-def asked(item: Object) -> Syncer | None:
-    """What a syncer asks for; None for one that is being deleted, or asks for nothing possible."""
+def asked(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY) -> Syncer | None:
+    """Return a syncer's parsed spec; None for one that is being deleted, or asks for nothing possible.
+
+    :param capabilities: of the registries, by connection; those that are not there are Eureka's.
+    """
     if item["metadata"].get("deletionTimestamp"):
         return None
     try:
-        return Syncer.from_object(item)
+        kind = capabilities.get(connection_of(item), EUREKA)
+        return fitted(Syncer.from_object(item), item, kind)
     except ConfigurationError:
         return None
 

@@ -1,4 +1,4 @@
-"""Several model servers that are peers of each other, what lies between them, and a balancer in front."""
+"""Several model servers that are peers of each other, and what lies between them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class EurekaCluster:
         self_preservation: bool = True,
         use_read_only_cache: bool = True,
         eviction_interval_ms: int = EVICTION_INTERVAL_MS,
-        seed: int = 0,
     ) -> None:
         self.clock = clock or Clock()
         self.urls = tuple(urls)
@@ -39,8 +38,6 @@ class EurekaCluster:
         self._self_preservation = self_preservation
         self._use_read_only_cache = use_read_only_cache
         self._eviction_interval_ms = eviction_interval_ms
-        self._seed = seed
-        self._balanced = 0
         self.servers: dict[str, EurekaServer] = {}
         for url in self.urls:
             self._start(url, ())
@@ -53,18 +50,6 @@ class EurekaCluster:
         if url in self.down:
             raise NoAnswer(url)
         return self.servers[url].handle(request)
-
-    def balanced(self, request: ServerRequest) -> ServerResponse:
-        """Ask through a balancer, which takes the servers in turn and leaves out those that are down.
-
-        :raises NoAnswer: all are.
-        """
-        for _ in self.urls:
-            url = self.urls[self._balanced % len(self.urls)]
-            self._balanced += 1
-            if url not in self.down:
-                return self.request(url, request)
-        raise NoAnswer("balancer")
 
     def restart(self, url: str, *, copy_from: str | None = None) -> None:
         """End a server and start it again, empty or with what another one lists."""
@@ -82,7 +67,6 @@ class EurekaCluster:
             self_preservation=self._self_preservation,
             use_read_only_cache=self._use_read_only_cache,
             eviction_interval_ms=self._eviction_interval_ms,
-            seed=self._seed,
         )
         server.started_ms -= self.urls.index(url)  # no two at the same moment: it tells them apart
         self.servers[url] = server

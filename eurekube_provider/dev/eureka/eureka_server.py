@@ -5,7 +5,7 @@ Source: the resources of ``com.netflix.eureka.resources`` (Netflix/eureka 2.0.x)
 
 from __future__ import annotations
 
-import random
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -37,6 +37,9 @@ _METHODS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("peerreplication", "batch"): ("POST",),
 }
 
+_REFUSED_NAME = re.compile("[/\\\\;%\x00\n\r\u2028\u2029]|^\\.\\.?$")
+"""Names that Tomcat and Spring Security refuse within a path, as :mod:`.http_front` does in a URL."""
+
 _REPLICATION = {"x-netflix-discovery-replication": "true"}
 
 
@@ -55,7 +58,6 @@ class EurekaServer:
         self_preservation: bool = True,
         use_read_only_cache: bool = True,
         eviction_interval_ms: int = EVICTION_INTERVAL_MS,
-        seed: int = 0,
     ) -> None:
         self.url = url
         self.started_ms = clock.now_ms
@@ -69,7 +71,6 @@ class EurekaServer:
             self.caches.invalidate,
             self_preservation=self_preservation,
             eviction_interval_ms=eviction_interval_ms,
-            random=random.Random(seed),  # noqa: S311 - a model
         )
 
     def open(self, copied: Sequence[Info] = ()) -> None:
@@ -104,6 +105,8 @@ class EurekaServer:
 
     def handle(self, request: ServerRequest) -> ServerResponse:
         """Answer one request."""
+        if any(map(_REFUSED_NAME.search, request.path)):
+            return ServerResponse(400)
         match (request.method, *request.path):
             case ("GET", "apps"):
                 return self._list(request, ALL)
@@ -292,7 +295,7 @@ class EurekaServer:
                 "available-replicas": replicas,
                 "unavailable-replicas": "",
             },
-            "instanceInfo": {"lastUpdatedTimestamp": self.started_ms},
+            "instanceInfo": {"instanceId": self.url, "lastUpdatedTimestamp": self.started_ms},
         }
         return ServerResponse(200, xml_documents.written({"com.netflix.eureka.util.StatusInfo": found}), XML)
 

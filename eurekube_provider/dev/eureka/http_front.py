@@ -33,7 +33,7 @@ _MOST_HEAD_BYTES = 8192
 """Tomcat's: how long request line and headers may be."""
 
 _BROKEN_PATH = re.compile(r"%(?![0-9a-f]{2})|%2f|%5c", re.IGNORECASE)
-_REFUSED_PATH = re.compile(r"//|;|/\.\.?(/|$)|%(00|0a|0d|25|2e|3b|7f)", re.IGNORECASE)
+_REFUSED_PATH = re.compile(r"//|;|/\.\.?(/|$)|%(00|0a|0d|25|2e|3b|7f|e2%80%a[89])", re.IGNORECASE)
 """Paths that Tomcat and Spring Security refuse, such as one with a slash within a segment."""
 
 _PACKED = (("apps",), ("apps", "delta"))

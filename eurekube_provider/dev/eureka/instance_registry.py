@@ -1,4 +1,4 @@
-"""What one Eureka server holds, and the rules by which it changes: leases, statuses and overrides.
+"""The content of one Eureka server, and the rules by which it changes: leases, statuses and overrides.
 
 Source: AbstractInstanceRegistry, PeerAwareInstanceRegistryImpl, Lease and the rules of
 ``com.netflix.eureka.registry.rule`` (Netflix/eureka 2.0.x); InstanceRegistry of spring-cloud-netflix.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eurekube_provider.dev.eureka.virtual_clock import Clock
@@ -44,18 +44,8 @@ class Info:
 
     def copy(self) -> Info:
         """Return the instance as another server would read it from the wire."""
-        return Info(
-            self.app,
-            self.id,
-            {**self.fields, "metadata": dict(self.fields.get("metadata") or {})},
-            self.status,
-            self.overridden,
-            self.dirty_ms,
-            self.duration_s,
-            self.renewal_interval_s,
-            self.updated_ms,
-            self.action,
-        )
+        metadata = dict(self.fields.get("metadata") or {})
+        return replace(self, fields={**self.fields, "metadata": metadata})
 
 
 @dataclass(slots=True, eq=False)
@@ -250,7 +240,7 @@ class InstanceRegistry:
         return True
 
     def store_override(self, app: str, instance_id: str, status: str) -> None:
-        """What a replica says of an override that this server has forgotten."""
+        """Store a replica's override that this server has forgotten."""
         if self.override(instance_id) != status:
             self.set_override(instance_id, status)
             info = self.get(app, instance_id)
@@ -259,7 +249,7 @@ class InstanceRegistry:
 
     @property
     def evicts(self) -> bool:
-        """Whether leases may lapse: not in self-preservation."""
+        """Return whether leases may lapse: not in self-preservation."""
         if not self.self_preservation:
             return True
         return self.threshold > 0 and self.renewals.last > self.threshold

@@ -138,7 +138,7 @@ class Link:
         return self.closed
 
     def _again(self, tasks: list[Task]) -> None:
-        """What was not delivered goes to the front, unless something newer of its name waits."""
+        """Put undelivered items to the front, unless a newer one of that name waits."""
         fresh = {
             task.name: task
             for task in tasks

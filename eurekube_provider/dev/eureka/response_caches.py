@@ -27,7 +27,7 @@ DELTA = "ALL_APPS_DELTA"
 
 
 class CacheKey(NamedTuple):
-    """What a rendered answer is kept under.
+    """The key of a rendered answer.
 
     :ivar kind: ``Application``, ``VIP`` or ``SVIP``.
     :ivar name: an application or VIP address, or :data:`ALL` or :data:`DELTA`.
@@ -44,7 +44,6 @@ class Caches:
     """Both caches of one server.
 
     :ivar read_only: the keys that the server will keep, and render anew every half minute, for ever.
-    :ivar rendered: how many answers were rendered.
     """
 
     def __init__(
@@ -55,7 +54,6 @@ class Caches:
         self._read_write: dict[CacheKey, tuple[int, str]] = {}
         self._rendered_until: dict[CacheKey, int] = {}
         self.read_only: dict[CacheKey, str] = {}
-        self.rendered = 0
         self._end: Callable[[], None] | None = None
         self._uses_read_only = use_read_only
         if use_read_only:
@@ -97,13 +95,12 @@ class Caches:
     def _written(self, key: CacheKey) -> str:
         found = self._lives(key)
         if found is None:
-            self.rendered += 1
             found = self.render(key)
             self._read_write[key] = (self._clock.now_ms, found)
         return found
 
     def _lives(self, key: CacheKey) -> str | None:
-        """What the first cache has."""
+        """Return the content of the first cache."""
         at_ms, found = self._read_write.get(key, (0, None))
         return found if self._clock.now_ms - at_ms < READ_WRITE_LIFE_MS else None
 

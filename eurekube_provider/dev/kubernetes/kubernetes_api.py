@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -74,23 +75,22 @@ class _ApiHandler(BaseHTTPRequestHandler):
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             code, answer = 400, ApiRefusal(400, "BadRequest", f"the request cannot be read: {error}").status
         data = json.dumps(answer).encode()
-        self._begin(code, "Content-Length", str(len(data)))
+        self._begin(code, {"Content-Length": str(len(data))})
         self.wfile.write(data)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - as http.server calls them
 
-    def _begin(self, code: int, header: str, value: str) -> None:
+    def _begin(self, code: int, headers: Mapping[str, str]) -> None:
         self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header(header, value)
+        for name, value in {"Content-Type": "application/json", **headers}.items():
+            self.send_header(name, value)
         self.end_headers()
 
     def _stream(self, request: ApiRequest) -> None:
         """Send a watch's events, each as a chunk of its own."""
         self.server.watching.add(threading.current_thread())
-        self.close_connection = True
         events = self.server.objects.watch(request)
-        self._begin(200, "Transfer-Encoding", "chunked")
+        self._begin(200, {"Transfer-Encoding": "chunked", "Connection": "close"})
         self.wfile.flush()
         try:
             for kind, item in events:

@@ -29,7 +29,7 @@ def least_of(parser: CommandParser) -> list[str]:
 
 
 def lines_of(name: str) -> list[str]:
-    """What is recorded of a command."""
+    """Return the recorded lines of a command."""
     parser = parser_of(name)
     values = vars(parser.parse_args(least_of(parser)))
     return [f"{name} {_line(one, values)}".rstrip() for one in parser.parameters]
@@ -52,7 +52,7 @@ def test_what_was_there_stays(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_wrong_usage_ends_with_2(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is unknown or shortened, an option without its value, and a value that is no choice."""
+    """An unknown or shortened option, one without its value, and a value that is no choice."""
     parser = parser_of(name)
     least = [name, *least_of(parser)]
     wrong = [[*least, "--no-such-option"], *([[name]] if least != [name] else [])]

@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 
 
 def completions(line: str) -> list[str]:
-    """What a line may go on with, whose last word is under way."""
+    """Return the completions of a line whose last word is under way."""
     *words, incomplete = line.split(" ")
     return [value for value, _ in completion_command.completions(words, incomplete)]
 

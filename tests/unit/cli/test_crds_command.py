@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import yaml
 
@@ -15,3 +18,20 @@ def test_every_crd_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     printed = [one for one in yaml.safe_load_all(capsys.readouterr().out) if one]
     assert printed == crd_documents()
     assert {one["kind"] for one in printed} == {"CustomResourceDefinition"}
+
+
+def undescribed(schema: dict[str, Any], above: str = "") -> Iterator[str]:
+    """Return the fields of a schema without a description, those of all objects left out."""
+    for name, field in schema.get("properties", {}).items():
+        where = f"{above}{name}"
+        if "description" not in field and where not in ("apiVersion", "kind", "metadata"):
+            yield where
+        yield from undescribed(field, f"{where}.")
+        yield from undescribed(field.get("items", {}), f"{where}[].")
+
+
+@pytest.mark.parametrize("document", crd_documents(), ids=lambda one: one["spec"]["names"]["kind"])
+def test_kubectl_explain_has_a_sentence_for_each_field(document: dict[str, Any]) -> None:
+    """The spec and the status included."""
+    for version in document["spec"]["versions"]:
+        assert list(undescribed(version["schema"]["openAPIV3Schema"])) == []

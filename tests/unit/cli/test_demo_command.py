@@ -17,7 +17,7 @@ _find_spec = importlib.util.find_spec
 def test_a_missing_package_is_one_sentence_before_anything_begins(
     module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Which package, and the extra that brings all of them."""
+    """It names the package, and the extra that brings all of them."""
 
     def find_spec(name: str, *rest: Any) -> ModuleSpec | None:
         return None if name == module else _find_spec(name, *rest)

@@ -1,29 +1,54 @@
-"""``eurekube doctor``: what it prints, and its exit codes where it cannot look."""
+"""``eurekube doctor``: its text and JSON, and its exit codes where it cannot look."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from eurekube_provider.cli.doctor_command import commands, document, text
+from eurekube_provider.cli.doctor_command import advice, commands, document, text
 from eurekube_provider.cli.main import main
+from eurekube_provider.core.drain_time import QUICK, Drain
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind
-from eurekube_provider.doctor.reader import Snapshot
+from eurekube_provider.doctor.reader import EurekaSnapshot, Snapshot
 
-WORLD = Snapshot(Cluster("lab", "uid-1"))
+EUREKA = EurekaSnapshot("default", servers=2)
+WORLD = Snapshot(Cluster("lab", "uid-1"), mirrors=({},), eurekas={"default": EUREKA})
 PATCH = Patch("deployment", "shop", "rating", PatchKind.STRATEGIC, {"spec": {"minReadySeconds": 120}})
 MENDABLE = Finding(Fault.MIN_READY_TOO_SHORT, "Deployment shop/rating", "too fast", "slow down", PATCH)
 OTHER = Finding(Fault.PEERS_DISAGREE, "Eureka default", "they differ", "let them talk")
+MILD = Finding(Fault.SERVER_TROUBLE, "Eureka server http://e", "it is slow", "see why")
 
 
 def test_a_list_for_a_person() -> None:
-    """Each fault with its remedy, then the sum; the patches are offered where there are any."""
-    said = text(WORLD, [MENDABLE, OTHER])
-    assert "MinReadyTooShort  Deployment shop/rating\n    too fast\n    mend: slow down\n" in said
-    assert said.endswith("2 faults; --fix prints the kubectl commands that mend them\n")
-    assert text(WORLD, [OTHER]).endswith("0 Eureka servers: 1 fault\n")
-    assert text(WORLD, []).endswith("all is well\n")
-    assert text(Snapshot(WORLD.cluster, unseen=("pods: no",)), []).endswith("no faults there\n")
+    """Each fault with its severity and remedy, then the counts; patches are offered where there are any."""
+    read = "0 syncers, 1 mirror, 0 services, 0 workloads, 0 instances, 2 Eureka servers read"
+    said = text(WORLD, [MENDABLE, OTHER, MILD])
+    assert "error: MinReadyTooShort  Deployment shop/rating\n    too fast\n    mend: slow down\n" in said
+    assert "warning: ServerTrouble  Eureka server http://e\n" in said
+    assert said.endswith(f"2 errors, 1 warning in {read}; --fix prints the kubectl commands that mend them\n")
+    assert text(WORLD, [MILD]).endswith(f"\n0 errors, 1 warning in {read}\n")
+    assert text(WORLD, []) == f"all is well in {read}\n"
+
+
+def test_what_was_not_read_is_not_counted() -> None:
+    """No syncer that could be read is not the same as no syncer; nothing is called well beside it."""
+    unread = frozenset({"syncers", "services", "workloads"})
+    silent = {"default": EurekaSnapshot("default")}
+    some = Snapshot(WORLD.cluster, services=({},), eurekas=silent, unseen=("x",), unread=unread)
+    assert text(some, []) == "0 errors, 0 warnings in 1 service read\n"
+    nothing = replace(some, services=())
+    assert text(nothing, []) == "0 errors, 0 warnings in nothing read\n"
+
+
+def test_the_guide_has_the_severity_of_each_fault() -> None:
+    """The table on its page is complete."""
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "doctor.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| (error|warning) \|", page, re.MULTILINE))
+    assert told == {str(one): str(Finding(one, "", "", "").severity) for one in Fault}
 
 
 def test_what_a_shell_runs() -> None:
@@ -35,7 +60,7 @@ def test_what_a_shell_runs() -> None:
 
 
 def test_what_stands_in_eureka_is_no_command() -> None:
-    """Whoever may register there chooses its ids, and a shell or a terminal reads what is printed."""
+    """Anybody may choose the ids there, and a shell or a terminal reads the output."""
     evil = Finding(Fault.PEERS_DISAGREE, "X a\ntouch pwned\r\u2028\x1b[2J#", "b\ntouch it", "c\x85touch it")
     assert len(commands([evil]).splitlines()) == 1
     assert commands([evil]).startswith("# PeersDisagree X a touch pwned")
@@ -44,9 +69,15 @@ def test_what_stands_in_eureka_is_no_command() -> None:
 
 
 def test_json_for_a_pipeline() -> None:
-    """Findings, and the patches by object with the command that applies each."""
-    found = document(WORLD, [MENDABLE, OTHER])
-    assert [one["fault"] for one in found["findings"]] == ["MinReadyTooShort", "PeersDisagree"]
+    """Findings, counts, and the patches by object with the command that applies each."""
+    found = document(WORLD, [MENDABLE, OTHER, MILD])
+    assert [(one["severity"], one["fault"]) for one in found["findings"]] == [
+        ("error", "MinReadyTooShort"),
+        ("error", "PeersDisagree"),
+        ("warning", "ServerTrouble"),
+    ]
+    assert found["counts"] == {"error": 2, "warning": 1}
+    assert found["looked"]["Eureka servers"] == 2
     assert found["findings"][1]["patch"] is None
     assert [one["command"] for one in found["patches"]] == [PATCH.command]
     assert found["patches"][0]["patch"] == PATCH.body
@@ -88,3 +119,19 @@ def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
         main(["doctor", "--client-fetch-seconds", "soon"])
     assert ended.value.code == 2
     assert "--client-fetch-seconds: 'soon' must be a number of seconds" in capsys.readouterr().err
+
+
+def test_how_callers_learn_sooner() -> None:
+    """The three settings, what they come to and what they cost; nothing where callers are quick already."""
+    said = advice(Drain())
+    assert said.startswith("callers learn of a pod up to 95 s after Eureka shows it. It is 10 s with")
+    for setting in (
+        "eureka.server.response-cache-update-interval-ms=3000",
+        "eureka.client.registry-fetch-interval-seconds=5",
+        "spring.cloud.loadbalancer.cache.ttl=2s",
+    ):
+        assert setting in said
+    assert "costs Eureka 6 times the fetches of each caller and 10 times the renderings of a list" in said
+    assert advice(QUICK) == ""
+    fetch = advice(Drain(server_cache_seconds=1))
+    assert "costs Eureka 6 times the fetches of each caller. Give" in fetch

@@ -38,7 +38,7 @@ def there(eureka: FakeEureka, number: int, application: str = "BILLING", **metad
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
-    """What a run that succeeds prints, and what it says to people."""
+    """Return the output of a successful run, and its messages to people."""
     assert main(["import", *words]) == 0
     said = capsys.readouterr()
     return said.out, said.err
@@ -127,7 +127,7 @@ def test_what_looks_like_a_credential_is_said(eureka: FakeEureka, capsys: pytest
 def test_bad_input_is_one_sentence(
     eureka: FakeEureka, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
-    """What is wrong, and where."""
+    """The fault and its place."""
     there(eureka, 1)
     assert main(["import", *words]) == 1
     said = capsys.readouterr()

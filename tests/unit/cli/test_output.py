@@ -34,7 +34,7 @@ class Terminal(io.StringIO):
 def test_documents_can_be_read_back(
     form: OutputFormat, read: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever stands in them, and without a character that a terminal would obey."""
+    """Any content is read back, without a character that a terminal would obey."""
     emit(form, DOCUMENT, BLOCKS)
     written = capsys.readouterr().out
     assert read(written) == DOCUMENT  # type: ignore[operator]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
-from tests.unit.cli.worlds import ILL
+from eurekube_provider.core.condition_types import Reason
+from eurekube_provider.core.mapping import Desired
+from eurekube_provider.core.problem import Problem
+from tests.unit.cli.worlds import ILL, WELL, worlds
+from tests.unit.comparison.samples import instance, syncer, world
 
 
 def test_plan_says_what_the_operator_would_do(run: Any) -> None:
@@ -18,3 +23,30 @@ def test_plan_says_what_the_operator_would_do(run: Any) -> None:
     assert code == 2
     assert "there is no syncer shop/none" in said
     assert [one["syncer"] for one in json.loads(shown)["syncers"]] == ["shop/rating"]
+
+
+def test_a_syncer_that_cannot_be_planned_is_named(run: Any) -> None:
+    """One of a Eureka that was not read, and one whose namespace was not: nothing is said to be well."""
+    seen = worlds(world(syncer("rating"), syncer("far", eureka="far")), {"default": [instance("rating")]})
+    code, shown, said = run(seen, "plan")
+    assert code == 2
+    assert "syncer shop/far could not be planned: its Eureka 'far' was not read" in said
+    assert shown.endswith("nothing to do for 1 syncer\n")
+    assert WELL.kubernetes is not None
+    unread = replace(WELL, kubernetes=replace(WELL.kubernetes, desired={}))
+    code, shown, said = run(unread, "plan", "-o", "json")
+    assert code == 2
+    assert json.loads(shown)["notPlanned"] == {
+        "shop/rating": "the Services and EndpointSlices of its namespace shop were not read"
+    }
+
+
+def test_a_syncer_without_a_service_is_not_called_well(run: Any) -> None:
+    """Nothing would be done for it, and the plan says why."""
+    assert WELL.kubernetes is not None
+    problem = Problem(Reason.NO_MATCHING_SERVICE, "no Service has the label app=rating")
+    seen = world(syncer("rating"))
+    lost = replace(seen, desired={("shop", "rating"): Desired(problems=(problem,))})
+    code, shown, _ = run(worlds(lost, {"default": []}), "plan")
+    assert code == 1
+    assert "  NoMatchingService: no Service has the label app=rating" in shown.splitlines()

@@ -33,9 +33,12 @@ def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
     assert lines[1:3] == ["  Differs  shop/order", "    1 instance: status: DOWN -> UP"]
     assert lines[3].startswith("    to mend it: wait half a minute")
     assert [line.split()[0] for line in lines[5:9]] == ["APPLICATION", "ORDER", "RATING", "VM"]
-    row = "ORDER  syncer shop/order  1/1  0/1  not synced  Differs: 1 instance: status: DOWN -> UP"
+    row = "ORDER  syncer shop/order  1/1  0/1  not synced  Differs"
     assert lines[6].split() == row.split()
-    assert "  1 instance: status: DOWN -> UP" in lines
+    assert lines[-2:] == [
+        "ORDER, syncer shop/order",
+        "    order-0.shop.lab:order:8080  UP 10.0.0.0:8080 in Kubernetes, DOWN 10.0.0.0:8080 in Eureka",
+    ]
     _, shown, _ = run(ILL, "status", "--differences")
     assert "RATING" not in shown
     code, shown, _ = run(ILL, "status", "rating")
@@ -76,8 +79,9 @@ def test_status_has_the_mirrors_beside_the_syncers(run: Any) -> None:
         "1/2",
         "-",
         "not synced",
-        "NameTaken: it is somebody's",
+        "NameTaken",
     ]
+    assert shown.count("it is somebody's") == 1
     assert rows[1].startswith("REVIEW")
     assert " s ago " in rows[1]
     code, shown, _ = run(found, "status", "review", "-o", "json")

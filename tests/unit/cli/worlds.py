@@ -32,7 +32,7 @@ class FakeReader:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def read(self, progress: object = None) -> Worlds:  # noqa: ARG002 - as the real one has it
+    def read(self, progress: object = None, **_: object) -> Worlds:  # noqa: ARG002 - as the real one has it
         """The next look; the last one again and again."""
         self.read_times += 1
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]

@@ -58,7 +58,7 @@ def endpoint_slice(name: str, *ready: bool | None) -> dict[str, Any]:
 
 
 def desired_of(item: dict[str, Any], *ready: bool | None, cluster: Cluster = CLUSTER) -> Desired:
-    """What a syncer wants whose Service has these endpoints."""
+    """Return the wanted instances of a syncer whose Service has these endpoints."""
     name = item["metadata"]["name"]
     service = {"metadata": {"namespace": "shop", "name": name}, "spec": {}}
     return desired_instances(Syncer.from_object(item), [service], [endpoint_slice(name, *ready)], cluster)
@@ -111,7 +111,9 @@ def mirror(name: str, status: Any = None, deleted: bool = False, **spec: Any) ->
 def mirror_status(
     application: str = "REVIEW", ready: int = 1, held: int = 0, read: str = "", **problems: str
 ) -> dict[str, Any]:
-    """What an operator says of a mirror that shows one application; ``problems`` by condition."""
+    """Return the status of a mirror that shows one application, as an operator writes it; ``problems`` by
+    condition.
+    """
     synced = next(iter(problems), "InSync")
     conditions = [
         {"type": "Ready", "status": str(ready > 0), "reason": "EndpointsReady", "message": "ready"},

@@ -27,7 +27,7 @@ def condition(kind: str, status: str, reason: str) -> dict[str, str]:
 
 
 def status(ready: str, synced: str, reason: str) -> dict[str, Any]:
-    """What an operator writes."""
+    """Return a status as an operator writes it."""
     return {"conditions": [condition("Ready", ready, reason), condition("Synced", synced, reason)]}
 
 
@@ -44,6 +44,14 @@ def test_what_is_as_it_should_be() -> None:
     assert (one.application, str(one.keeper), one.state) == ("RATING", "syncer shop/rating", SyncState.SYNCED)
     assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(2, 2))
     assert (one.problem, one.differing) == (None, 0)
+
+
+def test_an_id_with_a_former_name_of_the_cluster_is_as_it_should_be() -> None:
+    """It was taken over, and keeps its id until its pod ends."""
+    earlier = instance("rating", 0, instance_id="rating-0.shop.earlier:rating:8080")
+    kubernetes, there = world(syncer("rating"), ready=(True, True)), [earlier, instance("rating", 1)]
+    assert one_of(compare(kubernetes, {"default": there})).state is SyncState.SYNCED
+    assert not plans_of(kubernetes, {"default": there})["shop", "rating"].steps
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,7 @@ def test_ready_endpoints_that_nobody_registered_are_the_worst() -> None:
 
 
 def test_a_deleted_syncer_and_one_that_is_gone() -> None:
-    """What it had leaves; what one left behind that is not there any more is told, too."""
+    """Its instances leave; a leftover of a syncer that is gone is reported, too."""
     there = [instance("rating"), instance("order")]
     found = compare(world(syncer("rating", deleted=True)), {"default": there})
     assert [(str(one.keeper), one.problem and one.problem.reason) for one in found] == [

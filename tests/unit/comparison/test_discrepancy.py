@@ -34,7 +34,7 @@ def test_an_error_is_the_same_for_all_but_for_their_names() -> None:
 
 
 def test_the_largest_group_comes_first() -> None:
-    """Whatever the order in which they were found."""
+    """The order in which they were found makes no difference."""
     there = [instance("rating", 0, Status.DOWN)]
     mine = [instance("rating", number) for number in range(3)]
     gone = [instance("rating", 7)]

@@ -19,7 +19,7 @@ STACK = "stack/acme/shop/dev/rating"
 
 
 def observed(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> Observation:
-    """What was read of an instance, with its cluster at hand."""
+    """Return an instance as it was read, with its cluster at hand."""
     found = Syncer.from_object(item) if item else None
     return Observation(one, keeper_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
 
@@ -27,6 +27,25 @@ def observed(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> 
 def endpoint(ready: bool | None) -> Any:
     """An endpoint."""
     return endpoint_slice("rating", ready)["endpoints"][0]
+
+
+def test_what_cannot_be_relied_on_is_told_first() -> None:
+    """Why no request can name it, or that no server holds what a list shows."""
+    odd = instance("rating", instance_id="a/b", unreadable="no request can name the id 'a/b'")
+    facts = explain(observed(odd), NOW_MS).facts
+    assert facts[0] == ("not safe", "no request can name the id 'a/b'")
+    unseen = observed(instance("rating"), by_server={"http://e-1": None})
+    topic, told = explain(unseen, NOW_MS).facts[0]
+    assert topic == "not safe"
+    assert "every server answers 404" in told
+
+
+def test_what_registered_itself_out_of_service_is_not_blamed_on_its_health() -> None:
+    """The way out is named, fit for a shell."""
+    stuck = instance("vm", owner=None, status=Status.OUT_OF_SERVICE, instance_id="it; self")
+    told = why_not_up(observed(stuck))
+    assert "it registered itself as OUT_OF_SERVICE" in told
+    assert told.endswith("eurekube undrain 'it; self'")
 
 
 def test_an_instance_of_a_syncer() -> None:

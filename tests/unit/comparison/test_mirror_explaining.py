@@ -28,7 +28,7 @@ def vm(number: int, address: str = "", status: Status = Status.UP, **more: Any) 
 def explained(
     *there: Instance, item: Any = None, slices: tuple[Any, ...] = (), own: frozenset[str] = frozenset()
 ) -> MirrorExplanation:
-    """What is said of REVIEW."""
+    """Return the explanation of REVIEW."""
     world = MirrorWorld([item or mirror("review", mirror_status()), mirror("order")], slices, own)
     (found,) = explain_mirrors(world, CLUSTER, "REVIEW", there, NOW)
     return found
@@ -93,8 +93,17 @@ def test_what_is_left_out_says_why(one: Instance, status: dict[str, Any], why: s
     assert why in shown.why
 
 
+def test_what_the_brake_keeps_is_explained_by_it() -> None:
+    """And an endpoint that somebody wrote is not one that Eureka lists no more."""
+    slices = (mirror_slice("review", ("vm-1", "192.0.2.1", True), ("", "192.0.2.9", True)),)
+    item = mirror("review", mirror_status(Braked="1 came from elsewhere"))
+    found = {one.instance_id: one.why for one in explained(item=item, slices=slices).instances}
+    assert found["vm-1"] == "Eureka does not list it: 1 came from elsewhere"
+    assert "by hand" in found[""]
+
+
 def test_a_mirror_that_cannot_be_read_says_so() -> None:
-    """What it showed of the application stays; and one of another application is not named."""
+    """Its endpoints of the application stay; one of another application is not named."""
     item = mirror("x", mirror_status(InvalidSpec="two names"), pattern="*")
     found = explained(vm(1), item=item)
     assert "two names" in found.instances[0].why

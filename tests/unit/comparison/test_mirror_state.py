@@ -49,7 +49,7 @@ def test_the_worst_comes_first() -> None:
 
 @pytest.mark.parametrize(("age", "state"), [(STALE_SECONDS, "synced"), (STALE_SECONDS + 1, "not known")])
 def test_what_nobody_has_read_for_long_is_not_known(age: float, state: str) -> None:
-    """Whatever the conditions say, which an operator that is gone wrote."""
+    """The conditions may be those of an operator that is gone."""
     (found,) = mirror_states([mirror("review", mirror_status(read=READ))], NOW + age)
     assert (str(found.state), found.read_seconds_ago(NOW + age)) == (state, age)
     assert found.to_dict()["lastReadAt"] == READ

@@ -1,4 +1,4 @@
-"""What is wrong, worst first, and each thing once."""
+"""Faults, worst first, and each once."""
 
 from __future__ import annotations
 

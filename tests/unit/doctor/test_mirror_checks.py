@@ -1,4 +1,4 @@
-"""What the doctor finds of mirrors."""
+"""The doctor's findings about mirrors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def found(
     there: tuple[str, ...] = (),
     now: float = NOW,
 ) -> list[Finding]:
-    """What is found of mirrors."""
+    """Return the findings about mirrors."""
     instances = [
         Instance(name, f"vm-{number}", "h", f"192.0.2.{number}", Port(80))
         for number, name in enumerate(there)

@@ -1,7 +1,8 @@
-"""What the doctor says of syncers, of what Eureka holds, and of its servers."""
+"""Findings of the doctor about syncers, Eureka's instances and its servers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.remedies import REMEDIES
+from eurekube_provider.core.service_choice import choose_services
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.doctor import registry_checks
 from eurekube_provider.doctor.checks import Requirements, findings_of
@@ -19,12 +21,39 @@ from eurekube_provider.doctor.syncer_checks import (
     host_name_findings,
     lease_findings,
     secure_port_findings,
+    service_findings,
 )
 from eurekube_provider.doctor.workload_checks import Workload
 from eurekube_provider.eureka.self_preservation import FrontPage
 
 CLUSTER = Cluster("lab", "uid-1")
 NOW = 1_800_000_000.0
+
+
+def held(instance_id: str, **fields: Any) -> Instance:
+    """Return Eureka's instances of ORDER."""
+    return Instance("ORDER", instance_id, "vm", "10.0.0.9", Port(8080), **fields)
+
+
+def test_what_cannot_be_asked_for_is_found() -> None:
+    """With the reason of each; of very many the first."""
+    odd = [held(f"a/{number}", unreadable=f"no request can name {number}") for number in range(7)]
+    (found,) = registry_checks.unreadable_findings("default", [held("good"), *odd])
+    assert (found.fault, found.subject) == (Fault.UNREADABLE_INSTANCE, "Eureka default")
+    assert found.problem.startswith("7 instances cannot be read or asked for")
+    assert "ORDER a/0 (no request can name 0)" in found.problem
+    assert list(registry_checks.unreadable_findings("default", [held("good")])) == []
+
+
+def test_who_registered_itself_out_of_service_is_found() -> None:
+    """A status that a person or a Eurekube set is no finding: it can be taken back."""
+    out = Status.OUT_OF_SERVICE
+    by_person = held("person", status=out, overridden_status=out)
+    by_stack = held("stack", status=out, metadata={"eurekube.owner": "stack/a/b/c/d"})
+    (found,) = registry_checks.stuck_findings([held("up"), by_person, by_stack, held("stuck", status=out)])
+    assert (found.fault, found.subject) == (Fault.STUCK_OUT_OF_SERVICE, "application ORDER")
+    assert "(stuck)" in found.problem
+    assert "eurekube undrain" in found.remedy
 
 
 def item(mode: str = "pod", conditions: Any = None, **spec: Any) -> dict[str, Any]:
@@ -47,15 +76,15 @@ def service(*ports: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"ports": list(ports), "selector": {"app": "rating"}, **spec}}
 
 
-def endpoints(*ports: dict[str, Any]) -> dict[str, Any]:
-    """Its EndpointSlice: one pod at 10.0.0.1."""
-    labels = {"kubernetes.io/service-name": "rating"}
+def endpoints(*ports: dict[str, Any], of: str = "rating") -> dict[str, Any]:
+    """A Service's EndpointSlice: one pod at 10.0.0.1."""
+    labels = {"kubernetes.io/service-name": of}
     metadata = {"namespace": "shop", "name": "rating-x", "labels": labels}
     return {"metadata": metadata, "ports": list(ports), "endpoints": [{"addresses": ["10.0.0.1"]}]}
 
 
 def deployment(**container: Any) -> Workload:
-    """What runs its pods."""
+    """Return the Deployment that runs its pods."""
     one = {"name": "app", "ports": [{"name": "web", "containerPort": 8443}], **container}
     template = {"metadata": {"labels": {"app": "rating"}}, "spec": {"containers": [one]}}
     metadata = {"namespace": "shop", "name": "rating"}
@@ -91,7 +120,7 @@ def test_a_lease_that_is_too_short() -> None:
     ],
 )
 def test_a_name_that_only_pods_resolve(made: Any, better: str | None) -> None:
-    """What callers outside can reach is taken instead, where there is something."""
+    """An address that callers outside can reach replaces it, where there is one."""
     (finding,) = host_name_findings(syncer("service", advertise="ClusterDNS"), [made], "cluster.local")
     assert "rating.shop.svc.cluster.local" in finding.problem
     assert (finding.patch.body["spec"]["advertise"] if finding.patch else None) == better
@@ -130,6 +159,46 @@ def condition(kind: str, status: str, reason: str = "", message: str = "why") ->
 
 
 SYNCED = condition("Synced", "True")
+LEFT_OUT = condition("EndpointsLeftOut", "True", message="1 endpoint")
+
+
+def test_endpoints_that_are_left_out_hide_no_other_trouble() -> None:
+    """They are a fault of their own, which may be meant, and is passed over by its name."""
+    down = condition("Synced", "False", "EurekaUnreachable")
+    for conditions, faults in (
+        ([condition("Ready", "True"), SYNCED, LEFT_OUT], ["EndpointsLeftOut"]),
+        ([condition("Ready", "False", "EndpointsLeftOut"), SYNCED, LEFT_OUT], ["EndpointsLeftOut"]),
+        ([condition("Ready", "False"), down, LEFT_OUT], ["SyncerTrouble", "EndpointsLeftOut"]),
+    ):
+        assert [one.fault for one in condition_findings(item(conditions=conditions), syncer())] == faults
+
+
+@pytest.mark.parametrize(
+    ("names", "held", "said"),
+    [
+        (("rating", "rating-metrics"), 8080, None),
+        (("rating", "rating-metrics"), 9090, "Eureka holds 1 instance of it that belong to other Services"),
+        (("r", "r-metrics"), 8080, "their ports or pods differ: r, r-metrics"),
+        (("rating",), 9090, None),
+    ],
+)
+def test_several_services_with_the_label(names: tuple[str, ...], held: int, said: str | None) -> None:
+    """Where nobody can tell which is meant, and where Eureka still holds what an earlier operator took."""
+    http, metrics = {"name": "http", "port": 8080}, {"name": "metrics", "port": 9090}
+    services = [
+        {**service(port), "metadata": {**service()["metadata"], "name": name}}
+        for name, port in zip(names, (http, metrics), strict=False)
+    ]
+    slices = [endpoints(port, of=name) for name, port in zip(names, (http, metrics), strict=False)]
+    ours = replace(instance(owner="cluster/lab/shop/rating"), port=Port(held))
+    found = list(service_findings(syncer(), choose_services(syncer(), services, slices), [ours]))
+    assert [(one.fault, said in one.problem) for one in found if said] == (
+        [(Fault.AMBIGUOUS_SERVICE, True)] if said else []
+    )
+    assert bool(found) == bool(said)
+    assert ["removes 1 instance" in one.remedy for one in found if "Eureka holds" in one.problem] == (
+        [True] if (names[0], held) == ("rating", 9090) and found else []
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,10 +251,15 @@ def test_a_pod_that_registers_itself() -> None:
     """At an endpoint of the syncer's, under its name; not elsewhere, and not what we registered."""
     port = {"name": "http", "port": 8080}
 
-    def found(*held: Instance, runs: tuple[Workload, ...] = (deployment(),)) -> list[Finding]:
-        made = service(port), [endpoints(port)]
+    def found(*held: Instance, runs: tuple[Workload, ...] = (deployment(),), pod: str = "") -> list[Finding]:
+        one = endpoints(port)
+        pods = {}
+        if pod:
+            one["endpoints"][0]["targetRef"] = {"kind": "Pod", "name": pod}
+            pods = {"10.0.0.1": registry_checks.Pod(pod, "10.0.0.1", deployment())}
+        made = service(port), [one]
         others = registry_checks.self_registered_by_address(held)
-        return list(registry_checks.self_registered_findings(syncer(), *made, runs, others))
+        return list(registry_checks.self_registered_findings(syncer(), *made, runs, others, pods))
 
     (finding,) = found(instance(), instance("10.9.9.9"))
     assert finding.subject == "Deployment shop/rating"
@@ -196,6 +270,11 @@ def test_a_pod_that_registers_itself() -> None:
     assert found(instance(owner="cluster/lab/shop/rating"), instance(app="else")) == []
     (finding,) = found(instance(), runs=())
     assert (finding.subject, finding.patch) == ("Service shop/rating", None)
+    elsewhere = replace(instance(), port=Port(9090))
+    assert found(elsewhere) == []
+    assert len(found(elsewhere, pod="rating-0")) == 1
+    assert len(found(instance("127.0.0.1", host="rating-0"), pod="rating-0")) == 1
+    assert found(instance("10.9.9.9", host="rating-0"), pod="rating-0") == []
 
 
 def test_host_names_of_what_registered_itself() -> None:
@@ -224,7 +303,7 @@ def test_one_port_for_both() -> None:
 
 
 def test_vip_addresses_that_differ_in_case() -> None:
-    """Who registered itself is not renamed: the syncer follows, keeping its other names."""
+    """The syncer follows a self-registered instance's spelling, and keeps its other names."""
     ours = instance("10.0.0.2", vip_address="rating,stars", owner="cluster/lab/shop/rating")
     theirs = instance("192.0.2.1", vip_address="Rating")
     held = [ours, theirs]
@@ -237,7 +316,7 @@ def test_vip_addresses_that_differ_in_case() -> None:
 
 
 def test_one_spelling_of_somebody_elses_outvotes_nobody() -> None:
-    """Whoever may register in Eureka does not decide how we call a thousand instances of ours."""
+    """Anybody may register in Eureka, and does not decide the name of a thousand of our instances."""
     ours = [instance(f"10.0.0.{n}", vip_address="rating", owner="cluster/eks/shop/rating") for n in range(5)]
     theirs = instance("192.0.2.1", vip_address="RaTiNg")
     (finding,) = registry_checks.vip_findings([*ours, theirs], [syncer(vipAddress="rating")], CLUSTER)

@@ -1,19 +1,22 @@
-"""What the doctor says of workloads, and the patches that it prints for them."""
+"""The doctor's findings about workloads, and the patches that it prints for them."""
 
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import PreStopHook
+from eurekube_provider.core.syncer import GATE
 from eurekube_provider.doctor.finding import Fault, Finding, Patch, PatchKind, combined
 from eurekube_provider.doctor.workload_checks import (
     Workload,
     drain_findings,
     environment_patch,
+    gate_findings,
     readiness_findings,
     speaks_http,
 )
@@ -44,12 +47,12 @@ def workload(
 
 
 def found(one: Workload, hook: PreStopHook = PreStopHook.SLEEP, **drain: float) -> list[Finding]:
-    """What is found of its end."""
+    """Return the findings about its end."""
     return list(drain_findings(one, Drain(**drain), hook))
 
 
 def body(finding: Finding) -> Any:
-    """What its patch changes."""
+    """Return the change in its patch."""
     assert finding.patch is not None
     return finding.patch.body
 
@@ -97,7 +100,7 @@ def test_older_clusters_sleep_by_a_command() -> None:
     ],
 )
 def test_a_sleep_that_is_too_short_is_made_longer(hook: Any, mended: Any) -> None:
-    """What else its preStop does stays as it is."""
+    """The rest of its preStop stays as it is."""
     (finding,) = found(workload(container(lifecycle={"preStop": hook})))
     assert finding.fault is Fault.PRE_STOP_TOO_SHORT
     (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
@@ -114,6 +117,65 @@ def test_a_prestop_that_does_something_else_is_not_overwritten(hook: Any) -> Non
     assert "sleep for 120 s, after what it does already" in finding.remedy
 
 
+def live(one: Workload, *more: dict[str, Any], **spec: Any) -> Workload:
+    """The workload with a pod of it as admission left it: with further containers, and other fields."""
+    containers = [*one.pod_spec["containers"], *more]
+    pod = {
+        "metadata": {"namespace": "shop", "name": "rating-x"},
+        "spec": {**one.pod_spec, "containers": containers},
+    }
+    pod["spec"] |= spec
+    return replace(one, live_pod=pod)
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("istio-proxy", "a container istio-proxy with image auto"),
+        ("linkerd-proxy", "proxy-wait-before-exit-seconds"),
+        ("proxy", "mutatingwebhookconfigurations"),
+    ],
+)
+def test_a_container_that_the_template_lacks(name: str, where: str) -> None:
+    """An injected sidecar is in the pods alone: no patch of the template mends it."""
+    sound = workload(container(lifecycle=SOUND))
+    assert found(live(sound)) == []
+    (finding,) = found(live(sound, container(name)))
+    assert (finding.fault, finding.subject, finding.patch) == (
+        Fault.NO_PRE_STOP,
+        "Deployment shop/rating",
+        None,
+    )
+    assert f"pod shop/rating-x: container {name} has no preStop" in finding.problem
+    assert "injects it" in finding.problem
+    assert "sleep for 120 s" in finding.remedy
+    assert where in finding.remedy
+    assert found(live(sound, container(name, SOUND))) == []
+
+
+def test_what_admission_changed_of_the_templates_own() -> None:
+    """Once it is rolled out; what the template lacks as well is told once, with its patch."""
+    sound = workload(container(lifecycle=SOUND), replicas=2)
+    cut = {"terminationGracePeriodSeconds": 30}
+    (finding,) = found(live(replace(sound, item={**sound.item, "status": {"updatedReplicas": 2}}), **cut))
+    assert (finding.fault, finding.patch) == (Fault.GRACE_PERIOD_TOO_SHORT, None)
+    assert "its template says otherwise" in finding.problem
+    assert found(live(replace(sound, item={**sound.item, "status": {"updatedReplicas": 1}}), **cut)) == []
+    assert len(found(live(workload(container())))) == 1
+
+
+def test_a_native_sidecar_that_drains_at_once() -> None:
+    """Its own preStop, if it is none that waits; the patch is of the init container."""
+    draining = {"preStop": {"exec": {"command": ["sh", "-c", "sleep 5; drain"]}}}
+    sidecar = container("proxy", draining, restartPolicy="Always")
+    one = workload(container(lifecycle=SOUND))
+    one.item["spec"]["template"]["spec"]["initContainers"] = [sidecar]
+    (finding,) = found(one)
+    assert finding.fault is Fault.PRE_STOP_TOO_SHORT
+    (patched,) = body(finding)["spec"]["template"]["spec"]["initContainers"]
+    assert patched["lifecycle"]["preStop"]["exec"]["command"][-1] == "sleep 120; drain"
+
+
 def test_a_grace_period_that_cuts_the_sleep_off() -> None:
     """Kubernetes' own default of 30 s does, and says nothing."""
     long = {"preStop": {"exec": {"command": ["sleep", "200"]}}}
@@ -123,7 +185,7 @@ def test_a_grace_period_that_cuts_the_sleep_off() -> None:
 
 
 def test_tuned_caches_ask_for_less() -> None:
-    """What is expected follows from the caches, as they were given."""
+    """The expectation follows from the caches as they were given."""
     short = workload(container(lifecycle={"preStop": {"sleep": {"seconds": 60}}}), minReadySeconds=60)
     assert found(short, client_fetch_seconds=5, load_balancer_cache_seconds=0) == []
     assert [one.fault for one in found(short)] == [Fault.PRE_STOP_TOO_SHORT, Fault.MIN_READY_TOO_SHORT]
@@ -135,6 +197,38 @@ def test_a_rollout_that_is_too_fast() -> None:
     assert body(finding) == {"spec": {"minReadySeconds": 120}}
     (finding,) = found(workload(container(lifecycle=SOUND), progressDeadlineSeconds=60, minReadySeconds=0))
     assert body(finding) == {"spec": {"minReadySeconds": 120, "progressDeadlineSeconds": 720}}
+
+
+def test_pods_that_wait_for_callers_need_no_time() -> None:
+    """The readiness gate is as good as minReadySeconds, and mends it where that is asked for."""
+    gates = [{"conditionType": "example.org/other"}, {"conditionType": GATE}]
+    gated = workload(container(lifecycle=SOUND), minReadySeconds=0)
+    gated.item["spec"]["template"]["spec"]["readinessGates"] = gates
+    assert found(gated) == []
+    gated.item["spec"]["template"]["spec"]["readinessGates"] = gates[:1]
+    gated.item["spec"]["progressDeadlineSeconds"] = 60
+    (finding,) = drain_findings(gated, Drain(), PreStopHook.SLEEP, wants_gate=True)
+    template = {"spec": {"readinessGates": gates}}
+    assert body(finding) == {"spec": {"progressDeadlineSeconds": 720, "template": template}}
+    assert finding.remedy.startswith("declare the readiness gate eurekube.io/callers-know")
+
+
+def test_a_pod_that_waits_unnoticed() -> None:
+    """An operator that serves the gate would have said why it waits."""
+    ready = {"type": "ContainersReady", "status": "True", "lastTransitionTime": "1970-01-01T00:01:00Z"}
+    pod: dict[str, Any] = {
+        "metadata": {"namespace": "shop", "name": "rating-1"},
+        "spec": {"readinessGates": [{"conditionType": GATE}]},
+        "status": {"conditions": [ready]},
+    }
+    waits = replace(workload(container()), live_pod=pod)
+    (finding,) = gate_findings(waits, 200.0)
+    assert (finding.fault, finding.patch) == (Fault.GATE_NOT_SERVED, None)
+    assert "--gate-namespace shop" in finding.remedy
+    assert list(gate_findings(waits, 110.0)) == [], "it has been ready for a moment"
+    assert list(gate_findings(workload(container()), 200.0)) == [], "no pod runs"
+    pod["status"]["conditions"].append({"type": GATE, "status": "False"})
+    assert list(gate_findings(waits, 200.0)) == [], "an operator looks at it"
 
 
 def test_readiness() -> None:

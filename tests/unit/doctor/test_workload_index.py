@@ -1,4 +1,4 @@
-"""Which workload runs the pods of a Service, and which one a pod belongs to."""
+"""The workload behind a Service, and the workload of a pod."""
 
 from __future__ import annotations
 

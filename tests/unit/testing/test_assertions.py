@@ -40,7 +40,7 @@ class Places(RegistrationAssertions):
 
 
 def complaint(places: Places, application: str, expected: Expected | None) -> str:
-    """What the assertion says."""
+    """Return the assertion's sentence."""
     with pytest.raises(AssertionError) as caught:
         places.assert_registered(application, expected)
     return str(caught.value)
@@ -97,7 +97,7 @@ def test_an_application_that_must_not_be_there_is_refused_at_any_place() -> None
 
 
 def test_a_field_that_no_instance_has_is_a_mistake_of_the_test() -> None:
-    """Whether or not anything is registered; the error names the field that was meant."""
+    """The error names the field, with or without registrations."""
     with pytest.raises(ValueError, match="an instance has no field 'hostname': host_name is one"):
         Places(a=[]).assert_registered("rating", {"vm-1": {"hostname": "a"}})
 

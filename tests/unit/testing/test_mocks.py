@@ -77,7 +77,7 @@ def test_outputs_are_those_of_an_update(mocks: EurekubeMocks) -> None:
 
 
 def test_a_registration_that_an_update_would_refuse_fails(mocks: EurekubeMocks) -> None:
-    """Whatever is asserted of the program, the error names the resource, the property and the reason."""
+    """The error names the resource, the property and the reason, before any assertion on the program."""
 
     def program() -> None:
         EurekaInstance("billing", application="billing", host_name="192.0.2.10", port=70000)

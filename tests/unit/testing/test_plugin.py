@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 
 
 def is_answered(url: str) -> bool:
-    """Whether something listens where a service URL says."""
+    """Return whether something listens at a service URL."""
     parts = urlsplit(url)
     with socket.socket() as asking:
         return asking.connect_ex((parts.hostname, parts.port)) == 0
@@ -170,7 +170,7 @@ def test_the_fixtures_need_no_extra(tmp_path: Path) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    """What users' tests import stays; another name is a decision."""
+    """Users' tests go on to import these; another name is a decision."""
     from eurekube_provider import testing
 
     assert testing.__all__ == ["Eureka", "EurekubeMocks", "StartEureka"]

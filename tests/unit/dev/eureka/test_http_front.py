@@ -51,7 +51,7 @@ def body(instance_id: str, **fields: Any) -> bytes:
 
 
 def said(url: str, *parts: bytes) -> bytes:
-    """What the server answers to these bytes, until it closes the connection."""
+    """Return the server's answer to these bytes, until it closes the connection."""
     with closing(connected(url)) as connection:
         for part in parts:
             connection.sendall(part)
@@ -90,7 +90,7 @@ def test_a_body_may_come_in_chunks(url: str, session: requests.Session) -> None:
     ],
 )
 def test_a_broken_body_is_refused_and_ends_the_connection(url: str, broken: bytes) -> None:
-    """What follows on the connection cannot be told from the body."""
+    """The rest of the connection cannot be read after such a body."""
     head, _, rest = said(url, broken + b"GET /eureka/apps HTTP/1.1\r\nHost: h\r\n\r\n").partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"Connection: close" in head

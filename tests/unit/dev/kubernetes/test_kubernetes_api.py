@@ -51,7 +51,7 @@ def test_two_run_at_once_and_know_nothing_of_each_other(access: KubeAccess, tmp_
 
 
 def test_a_port_in_use_is_one_sentence(api: KubernetesApi) -> None:
-    """What cannot listen, where, why, and what to do."""
+    """The sentence has the program, the address, the cause and the remedy."""
     port = urlsplit(api.url).port
     assert port is not None
     with pytest.raises(ConfigurationError, match=rf"cannot listen on 127\.0\.0\.1:{port} .*choose another"):
@@ -120,4 +120,18 @@ def test_a_body_that_is_no_object_is_a_bad_request(api: KubernetesApi, body: byt
         answer = connection.getresponse()
         assert answer.status == 400
         assert b"cannot be read" in answer.read()
+    connection.close()
+
+
+def test_a_connection_that_ends_with_its_watch_is_announced(api: KubernetesApi) -> None:
+    """A client that is not told sends its next request into the end, and reads no answer."""
+    address = urlsplit(api.url)
+    connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=10)
+    headers = {"Authorization": f"Bearer {next(iter(api.objects.tokens))}"}
+    connection.request("GET", f"{SERVICES.path()}?watch=true&timeoutSeconds=1", headers=headers)
+    answer = connection.getresponse()
+    assert answer.headers["Connection"] == "close"
+    assert answer.read() == b""
+    connection.request("GET", NAMESPACES.path(), headers=headers)  # over a new connection
+    assert connection.getresponse().status == 200
     connection.close()

@@ -28,7 +28,7 @@ def everything(_: object) -> bool:
 
 
 def test_who_comes_back_late_has_to_list_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept of the changes is bounded, and a watch from before ends with 410."""
+    """The memory of changes is bounded, and an older watch ends with 410."""
     monkeypatch.setattr(object_store, "KEPT_CHANGES", 3)
     store = ObjectStore()
     version = store.version

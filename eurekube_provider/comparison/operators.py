@@ -1,0 +1,251 @@
+"""The operators of a cluster as their Leases and Eureka show them: who leads, and what nobody does. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import combinations
+from typing import Any
+
+from eurekube_provider.comparison.seen_remedies import TroubleName
+from eurekube_provider.comparison.troubles import Severity, Trouble, trouble
+from eurekube_provider.core.lease_notes import ALL_NAMESPACES, LeaseNotes, read_notes
+from eurekube_provider.core.objects import Object, qualified
+from eurekube_provider.core.served import LEASE_SECONDS
+from eurekube_provider.core.wording import counted
+
+CLOCKS_DIFFER_SECONDS = 60.0
+"""A Lease is judged by its own times, and the clocks of two machines may differ by as much."""
+
+NOT_READ_SECONDS = 90.0
+"""A leader reads each Eureka several times a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorState:
+    """One operator, as its Lease shows it.
+
+    :ivar lease: its namespace and name.
+    :ivar holder: who holds it; empty for nobody.
+    :ivar renewed_at: when it was renewed last, as Unix time.
+    :ivar was_seen_renewed: whether it was renewed between two looks, whatever the clocks say.
+    """
+
+    lease: str
+    holder: str
+    renewed_at: float | None
+    duration_seconds: float
+    notes: LeaseNotes
+    was_seen_renewed: bool = False
+
+    def is_alive(self, now: float) -> bool:
+        """Return whether somebody leads."""
+        if not self.holder or self.renewed_at is None:
+            return False
+        return self.was_seen_renewed or abs(now - self.renewed_at) <= self.duration_seconds
+
+    def may_be_alive(self, now: float) -> bool:
+        """Return whether another look must tell: the clocks may differ."""
+        if not self.holder or self.renewed_at is None or self.is_alive(now):
+            return False
+        return abs(now - self.renewed_at) <= self.duration_seconds + CLOCKS_DIFFER_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorsRead:
+    """The cluster's operators, as far as they could be read.
+
+    :ivar error: why their Leases could not be read; empty where they were.
+    :ivar renewed_at: when one of the cluster's instances was renewed last, as Unix time; None where it has
+        none, or no server says.
+    """
+
+    states: tuple[OperatorState, ...] = ()
+    error: str = ""
+    renewed_at: float | None = None
+
+    @property
+    def last(self) -> OperatorState | None:
+        """The one whose Lease was renewed last."""
+        return max(self.states, key=lambda one: one.renewed_at or 0.0, default=None)
+
+    def shown(self, now: float) -> list[OperatorState]:
+        """Return those that lead; else the one that did last."""
+        alive = [one for one in self.states if one.is_alive(now)]
+        return alive or ([self.last] if self.last else [])
+
+    def is_renewed(self, now: float) -> bool:
+        """Return whether somebody renews the cluster's instances."""
+        return self.renewed_at is not None and now - self.renewed_at <= LEASE_SECONDS
+
+
+def operator_of(lease: Object, before: OperatorState | None = None) -> OperatorState:
+    """Read a Lease.
+
+    :param before: the same one, as it was read some seconds ago.
+    """
+    spec, metadata = lease.get("spec") or {}, lease["metadata"]
+    renewed_at = None
+    with suppress(ValueError):  # it was never renewed, or by somebody who writes no time
+        renewed_at = datetime.fromisoformat(str(spec.get("renewTime"))).timestamp()
+    return OperatorState(
+        qualified(lease),
+        str(spec.get("holderIdentity") or ""),
+        renewed_at,
+        float(spec.get("leaseDurationSeconds") or 0),
+        read_notes(metadata),
+        before is not None and before.renewed_at != renewed_at,
+    )
+
+
+def operator_lines(read: OperatorsRead, now: float) -> Iterator[str]:
+    """Say who leads, since when that is known, and when each server was read, a line each.
+
+    :param now: Unix time.
+    """
+    for one in read.shown(now):
+        notes = one.notes
+        name = f"operator {notes.operator}" if notes.operator else "operator"
+        who = f"{one.holder} leads" if one.is_alive(now) else "nobody leads"
+        last = "" if one.is_alive(now) else f" by {one.holder}" if one.holder else ", and released"
+        yield f"{name}: {who} by the Lease {one.lease}, renewed {_ago(one.renewed_at, now)}{last}"
+        if notes.cluster_name:
+            watched = "all namespaces" if ALL_NAMESPACES in notes.namespaces else ", ".join(notes.namespaces)
+            yield f"  it calls the cluster {notes.cluster_name}, and watches {watched}"
+        if notes.cluster_name and not notes.is_name_given:
+            yield (
+                "  its settings do not give that name: started while the Kubernetes API does not answer, it"
+                f" would renew nothing, and all its instances would lapse; set --cluster-name"
+                f" {notes.cluster_name}"
+            )
+        for server in notes.servers:
+            said = (
+                f"failed: {server.error}" if server.error else f"answered {_since(server.answered_at, now)}"
+            )
+            yield f"  Eureka {server.eureka} was read {_since(server.read_at, now)}; {server.url} {said}"
+    if not read.states:
+        why = f"its Lease cannot be read ({read.error})" if read.error else "it has no Lease"
+        yield f"operator: {why}"
+    if read.renewed_at is not None:
+        yield f"its instances in Eureka were renewed {max(0.0, now - read.renewed_at):.0f} s ago"
+
+
+def operators_to_dict(read: OperatorsRead, now: float) -> list[dict[str, Any]]:
+    """Return the operators as plain JSON values."""
+    return [
+        {
+            "lease": one.lease,
+            "holder": one.holder,
+            "isAlive": one.is_alive(now),
+            "renewedSecondsAgo": None if one.renewed_at is None else round(now - one.renewed_at),
+            "operator": one.notes.operator,
+            "cluster": one.notes.cluster_name,
+            "namespaces": list(one.notes.namespaces),
+            "servers": [
+                {
+                    "eureka": server.eureka,
+                    "url": server.url,
+                    "readAt": server.read_at or None,
+                    "answeredAt": server.answered_at or None,
+                    "error": server.error,
+                }
+                for server in one.notes.servers
+            ],
+        }
+        for one in read.states
+    ]
+
+
+def troubles_of_operators(read: OperatorsRead, objects: Sequence[Object], now: float) -> Iterator[Trouble]:
+    """Find what keeps syncers and mirrors from being served.
+
+    :param objects: the cluster's syncers and mirrors.
+    :param now: Unix time.
+    """
+    alive = [one for one in read.states if one.is_alive(now)]
+    if not alive and objects:
+        yield from _nobody_leads(read, now)
+    if alive and read.renewed_at is not None and not read.is_renewed(now):
+        message = (
+            f"{alive[0].holder} leads, and nobody has renewed the cluster's instances in Eureka for"
+            f" {now - read.renewed_at:.0f} s: they lapse"
+        )
+        yield trouble(Severity.FAULT, TroubleName.NOT_RENEWED, message)
+    for one, other in combinations(alive, 2):
+        shared = _shared(one.notes, other.notes)
+        if shared:
+            message = (
+                f"two operators lead, by the Leases {one.lease} and {other.lease}, and both serve {shared}:"
+                " they change the same instances"
+            )
+            yield trouble(Severity.WARNING, TroubleName.OPERATOR_TWICE, message)
+    for one in alive:
+        for server in one.notes.servers:
+            seconds = _seconds_since(server.read_at, now)
+            if seconds is None or seconds > NOT_READ_SECONDS:
+                when = _since(server.read_at, now)
+                message = f"{one.holder} leads, and read the Eureka {server.eureka} {when}"
+                yield trouble(Severity.WARNING, TroubleName.EUREKA_NOT_READ, message, (server.url,))
+    if alive and all(one.notes.namespaces for one in alive):
+        yield from _not_watched(alive, objects)
+
+
+def _nobody_leads(read: OperatorsRead, now: float) -> Iterator[Trouble]:
+    last = read.last
+    led_at = last.renewed_at or 0.0 if last is not None else 0.0
+    # What was renewed just before the leader ended does not show that somebody goes on.
+    if read.renewed_at is not None and read.is_renewed(now) and read.renewed_at > led_at + LEASE_SECONDS:
+        message = (
+            "no Lease shows that an operator leads; somebody renews the cluster's instances all the same"
+        )
+        yield trouble(Severity.NOTE, TroubleName.OPERATOR_AWAY, message)
+        return
+    if read.error:
+        return  # which is said as something that could not be read
+    message = "no operator has a Lease in this cluster"
+    if last is not None:
+        who, when = last.holder or "a replica that released it", _ago(last.renewed_at, now)
+        message = f"no operator leads: the Lease {last.lease} was renewed {when} by {who}"
+    message += ": nothing is registered, renewed or removed, and what is in Eureka lapses"
+    yield trouble(Severity.FAULT, TroubleName.OPERATOR_AWAY, message)
+
+
+def _not_watched(alive: Iterable[OperatorState], objects: Iterable[Object]) -> Iterator[Trouble]:
+    watched = {namespace for one in alive for namespace in one.notes.namespaces}
+    if ALL_NAMESPACES in watched:
+        return
+    left = [one for one in objects if one["metadata"]["namespace"] not in watched]
+    if left:
+        message = (
+            f"no operator that runs watches their namespaces ({', '.join(sorted(watched))} are watched):"
+            f" {counted(len(left), 'object')} that nobody serves, whatever their status says"
+        )
+        yield trouble(Severity.FAULT, TroubleName.NOT_WATCHED, message, [qualified(one) for one in left])
+
+
+def _shared(one: LeaseNotes, other: LeaseNotes) -> str:
+    """Name the namespaces that both watch; all where that is not known."""
+    if not one.namespaces or not other.namespaces:
+        return "perhaps the same namespaces"
+    for all_of, some in ((one, other), (other, one)):
+        if ALL_NAMESPACES in all_of.namespaces:
+            return "all namespaces" if ALL_NAMESPACES in some.namespaces else ", ".join(some.namespaces)
+    return ", ".join(sorted({*one.namespaces} & {*other.namespaces}))
+
+
+def _ago(at: float | None, now: float) -> str:
+    return "never" if at is None else f"{max(0.0, now - at):.0f} s ago"
+
+
+def _seconds_since(stamp: str, now: float) -> float | None:
+    try:
+        return now - datetime.fromisoformat(stamp).timestamp()
+    except ValueError:
+        return None
+
+
+def _since(stamp: str, now: float) -> str:
+    seconds = _seconds_since(stamp, now)
+    return "never" if seconds is None else f"{max(0.0, seconds):.0f} s ago"

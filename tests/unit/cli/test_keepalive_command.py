@@ -1,0 +1,70 @@
+"""Output of ``eurekube keepalive`` where it renews nothing."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from eurekube_provider.cli import keepalive_command
+from eurekube_provider.cli.keepalive_command import answers_at, tell_when_idle
+from eurekube_provider.core.errors import ConfigurationError
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.core.registry import Figures
+from eurekube_provider.runtime import logs
+
+UNREAD, IDLE, BUSY = Figures(), Figures(read_at=1.0), Figures(read_at=1.0, held=3)
+
+
+@pytest.mark.parametrize(
+    ("looks", "told"),
+    [
+        ([UNREAD, UNREAD, UNREAD], []),
+        ([IDLE, BUSY, IDLE, BUSY], []),
+        ([IDLE, IDLE, IDLE, IDLE], [0]),
+        ([BUSY, IDLE, IDLE, IDLE, BUSY, IDLE, IDLE], [3, 3]),
+    ],
+)
+def test_it_says_that_nothing_names_it(
+    looks: list[Figures], told: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once each time: another Eureka than before may answer, and what was registered there lapses."""
+    left = [*looks]
+    registry = SimpleNamespace(figures=lambda: left.pop(0))
+    with caplog.at_level(logging.WARNING):
+        tell_when_idle(cast("Any", registry), lambda _: not left, "night")
+    assert [cast("Any", one).renewed_before for one in caplog.records] == told
+    assert all(cast("Any", one).renewer == "night" for one in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--zookeeper", "--eureka-url", "http://eureka:8761/eureka"], "for a zookeeper:// URL"),
+        (["--eureka-url", "zookeeper://zk-1"], "where only syncers register"),
+        (["--remove", "--eureka-url", "zookeeper://zk-1"], "are for --zookeeper"),
+        (["--zookeeper", "--remove", "--eureka-url", "zookeeper://zk-1"], "needs --cluster-name"),
+    ],
+)
+def test_what_is_not_for_this_kind_of_registry_is_refused(
+    words: list[str], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is asked, or removed."""
+    monkeypatch.setattr(keepalive_command, "stopping", threading.Event)
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)
+    parser = argparse.ArgumentParser()
+    keepalive_command.add_to(parser)
+    with pytest.raises(ConfigurationError, match=why):
+        keepalive_command.run(parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    ("address", "port"), [("a..b", 80), ("a\0b", 80), ("127.0.0.1", 10**30), ("127.0.0.1", -1)]
+)
+def test_nothing_answers_where_nobody_can_be(address: str, port: int) -> None:
+    """A stranger's node ends no command that is to remove others."""
+    assert not answers_at(Instance("RATING", "a", address, address, Port(port)))

@@ -1,0 +1,137 @@
+"""Operators of a cluster by its Leases and Eureka."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eurekube_provider.comparison.operators import (
+    OperatorsRead,
+    OperatorState,
+    operator_lines,
+    operator_of,
+    operators_to_dict,
+    troubles_of_operators,
+)
+from eurekube_provider.core.lease_notes import LeaseNotes, ServerRead, with_notes
+from eurekube_provider.runtime.clock import utc_time
+
+NOW = 1_800_000_000.0
+SYNCER = {"metadata": {"namespace": "shop", "name": "rating"}}
+
+
+def lease(
+    renewed_ago: float = 1.0, namespace: str = "ops", holder: str = "pod-1", **notes: Any
+) -> dict[str, Any]:
+    """A Lease as the API has it."""
+    known = LeaseNotes("eurekube", "east", namespaces=("*",), is_name_given=True)
+    made = LeaseNotes(**{**{name: getattr(known, name) for name in LeaseNotes.__dataclass_fields__}, **notes})
+    return {
+        "metadata": with_notes({"namespace": namespace, "name": "eurekube-leader"}, made),
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": 15,
+            "renewTime": utc_time(NOW - renewed_ago).replace("Z", ".000000Z"),
+        },
+    }
+
+
+def server(read_ago: float, answered_ago: float, error: str = "") -> ServerRead:
+    """A server as a leader notes it."""
+    return ServerRead(
+        "default", "http://e/eureka", utc_time(NOW - read_ago), utc_time(NOW - answered_ago), error
+    )
+
+
+def read(*leases: dict[str, Any], error: str = "", renewed_ago: float | None = None) -> OperatorsRead:
+    """Return the operators as they were read."""
+    at = None if renewed_ago is None else NOW - renewed_ago
+    return OperatorsRead(tuple(map(operator_of, leases)), error, at)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (read(lease(), renewed_ago=20), []),
+        (read(lease(40), renewed_ago=20), ["fault OperatorAway"]),  # it died; its renewals were its last
+        (read(lease(3600), renewed_ago=3600), ["fault OperatorAway"]),
+        (read(lease(holder=""), renewed_ago=10), ["fault OperatorAway"]),
+        (read(), ["fault OperatorAway"]),
+        (read(renewed_ago=20), ["note OperatorAway"]),  # an operator without election
+        (read(lease(3600), renewed_ago=20), ["note OperatorAway"]),
+        (read(error="forbidden", renewed_ago=20), ["note OperatorAway"]),
+        (read(error="forbidden"), []),  # that could not be read
+        (read(lease(), renewed_ago=200), ["fault NotRenewed"]),
+        (read(lease(), lease(namespace="default")), ["warning OperatorTwice"]),
+        (read(lease(), lease(90, namespace="default")), []),
+        (read(lease(namespaces=("shop",)), lease(namespace="b", namespaces=("pay",))), []),
+        (
+            read(lease(namespaces=("shop",)), lease(namespace="b", namespaces=("pay", "shop"))),
+            ["warning OperatorTwice"],
+        ),
+        (read(lease(namespaces=("shop",)), lease(namespace="b")), ["warning OperatorTwice"]),
+        (
+            read(lease(namespaces=()), lease(namespace="b")),
+            ["warning OperatorTwice"],
+        ),  # of an earlier version
+        (read(lease(namespaces=("pay",))), ["fault NotWatched"]),
+        (read(lease(servers=(server(4, 2),))), []),
+        (read(lease(servers=(server(200, 2),))), ["warning EurekaNotRead"]),
+        (read(lease(servers=(ServerRead("default", "http://e/eureka"),))), ["warning EurekaNotRead"]),
+    ],
+)
+def test_what_is_wrong_with_operators(found: OperatorsRead, expected: list[str]) -> None:
+    """By name, and how bad it is; each with what mends it."""
+    troubles = list(troubles_of_operators(found, [SYNCER], NOW))
+    assert [f"{one.severity} {one.problem.reason}" for one in troubles] == expected
+    assert all(one.problem.remedy for one in troubles)
+
+
+def test_an_operator_that_nobody_needs_is_not_missed() -> None:
+    """There is no syncer and no mirror."""
+    assert list(troubles_of_operators(read(), [], NOW)) == []
+    assert list(troubles_of_operators(read(lease(3600)), [], NOW)) == []
+
+
+def test_clocks_that_differ_are_settled_by_another_look() -> None:
+    """A Lease that seems to be old is renewed meanwhile, or is not."""
+    seems_old = operator_of(lease(40))
+    assert (seems_old.is_alive(NOW), seems_old.may_be_alive(NOW)) == (False, True)
+    again = operator_of(lease(36), before=seems_old)
+    assert again.is_alive(NOW)
+    assert not operator_of(lease(40), before=seems_old).is_alive(NOW)
+    dead: OperatorState = operator_of(lease(100))
+    assert (dead.is_alive(NOW), dead.may_be_alive(NOW)) == (False, False)
+    never = operator_of({"metadata": {"namespace": "ops", "name": "x"}, "spec": {"holderIdentity": "a"}})
+    assert (never.is_alive(NOW), never.may_be_alive(NOW)) == (False, False)
+
+
+def test_who_leads_is_said_first_with_the_age_of_what_is_known() -> None:
+    """A line for each operator that leads, its cluster's name, and each server; else for the last one."""
+    lines = list(operator_lines(read(lease(servers=(server(4, 2),)), lease(900, "old"), renewed_ago=12), NOW))
+    assert lines == [
+        "operator eurekube: pod-1 leads by the Lease ops/eurekube-leader, renewed 1 s ago",
+        "  it calls the cluster east, and watches all namespaces",
+        "  Eureka default was read 4 s ago; http://e/eureka answered 2 s ago",
+        "its instances in Eureka were renewed 12 s ago",
+    ]
+    (first, *_) = operator_lines(read(lease(900), lease(3600, "old")), NOW)
+    assert (
+        first
+        == "operator eurekube: nobody leads by the Lease ops/eurekube-leader, renewed 900 s ago by pod-1"
+    )
+    assert list(operator_lines(read(), NOW)) == ["operator: it has no Lease"]
+    assert list(operator_lines(read(error="no"), NOW)) == ["operator: its Lease cannot be read (no)"]
+    unnamed = list(
+        operator_lines(read(lease(is_name_given=False, servers=(server(4, 90, "no answer"),))), NOW)
+    )
+    assert "set --cluster-name east" in unnamed[2]
+    assert unnamed[3] == "  Eureka default was read 4 s ago; http://e/eureka failed: no answer"
+
+
+def test_operators_as_json() -> None:
+    """For programs."""
+    (one,) = operators_to_dict(read(lease(servers=(server(4, 2),))), NOW)
+    assert (one["lease"], one["isAlive"], one["renewedSecondsAgo"]) == ("ops/eurekube-leader", True, 1)
+    assert one["servers"][0]["readAt"] == utc_time(NOW - 4)

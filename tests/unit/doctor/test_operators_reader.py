@@ -1,0 +1,115 @@
+"""The leader, as the Leases of a cluster and a few instances tell."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
+from eurekube_provider.core.identity import CLUSTER_UID_KEY
+from eurekube_provider.core.model import Instance
+from eurekube_provider.doctor.operators_reader import read_operators
+from tests.unit.core.test_served import renewed
+
+LABEL = "eurekube.io/operator"
+
+
+class Api:
+    """A cluster whose Leases are these, one list after the other."""
+
+    def __init__(self, *looks: list[dict[str, Any]], error: KubernetesError | None = None) -> None:
+        self._looks, self._error = list(looks), error
+        self.asked: list[dict[str, str]] = []
+
+    def get(self, path: str, query: dict[str, str]) -> dict[str, Any]:
+        """By label, then by name."""
+        assert path == "/apis/coordination.k8s.io/v1/leases"
+        self.asked.append(query)
+        if self._error:
+            raise self._error
+        now = self._looks[0]
+        if "fieldSelector" in query:
+            if len(self._looks) > 1:
+                self._looks.pop(0)
+            return {"items": [one for one in now if one["metadata"]["name"] == "eurekube-leader"]}
+        assert query == {"labelSelector": LABEL}
+        return {"items": [one for one in now if LABEL in one["metadata"].get("labels", {})]}
+
+
+def lease(name: str, seconds_ago: float, *, has_label: bool = True) -> dict[str, Any]:
+    """A Lease that somebody holds."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime(time.time() - seconds_ago))
+    labels = {"labels": {LABEL: "eurekube"}} if has_label else {}
+    return {
+        "metadata": {"namespace": "ops", "name": name, **labels},
+        "spec": {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": stamp},
+    }
+
+
+class Eureka:
+    """Reads single instances past the caches."""
+
+    def __init__(self, *held: Instance, fails: bool = False) -> None:
+        self.held, self.fails = {one.key: one for one in held}, fails
+        self.asked: list[str] = []
+
+    def read(self, application: str, instance_id: str) -> Instance | None:
+        """One of them."""
+        self.asked.append(instance_id)
+        if self.fails:
+            raise RegistryUnreachable("no answer")
+        return self.held.get((application, instance_id))
+
+
+def found(api: Any, *eurekas: tuple[Any, list[Instance]], namespaces: tuple[str, ...] = ()) -> Any:
+    """Return the result of a read, without waiting."""
+    return read_operators(api, "uid-1", eurekas, namespaces, [], lambda _: None)
+
+
+def test_leases_of_all_versions_and_names_are_found() -> None:
+    """By the label; and by the name that every operator without one of its own has."""
+    leases = [
+        lease("eurekube-leader", 1, has_label=False),
+        lease("west-leader", 1),
+        lease("eurekube-leader", 1),
+    ]
+    assert [one.lease for one in found(Api(leases)).states] == ["ops/eurekube-leader", "ops/west-leader"]
+    assert found(Api(error=KubernetesError("forbidden", status_code=403))).error == "forbidden"
+
+
+def test_a_lease_that_seems_old_is_looked_at_again() -> None:
+    """The clocks of two machines may differ; one that lives is renewed meanwhile."""
+    now = time.time()
+    lives = found(Api([lease("a", 40)], [lease("a", 36)]))
+    assert [one.is_alive(now) for one in lives.states] == [True]
+    api = Api([lease("a", 40)])
+    assert [one.is_alive(now) for one in found(api).states] == [False]
+    assert len(api.asked) == 4
+    api = Api([lease("a", 1), lease("b", 1000)])
+    assert [one.is_alive(now) for one in found(api).states] == [True, False]
+    assert len(api.asked) == 2
+
+
+def test_when_an_instance_was_renewed_last_is_read_past_the_caches() -> None:
+    """Of those that the list shows as renewed last, in the namespaces that are looked at."""
+    shift = int((time.time() - 1_800_000_000.0) * 1000)
+
+    def one(name: str, seconds_ago: float, **more: Any) -> Instance:
+        made = replace(renewed(seconds_ago), instance_id=f"{name}.pay.east:billing:80", **more)
+        assert made.lease_ends_ms is not None
+        assert made.last_dirty_timestamp_ms is not None
+        return replace(
+            made,
+            lease_ends_ms=made.lease_ends_ms + shift,
+            last_dirty_timestamp_ms=made.last_dirty_timestamp_ms + shift,
+        )
+
+    listed = [one(name, 200 + number) for number, name in enumerate("abcde")]
+    other = one("x", 0, metadata={**listed[0].metadata, CLUSTER_UID_KEY: "uid-2"})
+    eureka = Eureka(one("a", 20), one("b", 10), other)
+    at = found(Api([]), (eureka, [*reversed(listed), other])).renewed_at
+    assert round(time.time() - at) == 10
+    assert [name.partition(".")[0] for name in eureka.asked] == ["a", "b", "c"]
+    assert found(Api([]), (eureka, listed), namespaces=("shop",)).renewed_at is None
+    assert found(Api([]), (Eureka(fails=True), listed)).renewed_at is None

@@ -1,0 +1,45 @@
+"""The doctor's workloads and addresses, of the pods that it lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eurekube_provider.doctor.reader import attributed
+from eurekube_provider.doctor.workload_checks import Workload
+
+
+def pod(name: str, app: str = "rating", created: str = "2026-01-01T00:00:00Z", **more: Any) -> dict[str, Any]:
+    """A pod of the namespace shop."""
+    metadata = {"namespace": "shop", "name": name, "labels": {"app": app}, "creationTimestamp": created}
+    return {"metadata": {**metadata, **more}, "spec": {}, "status": {}}
+
+
+def test_each_workload_has_its_newest_pod() -> None:
+    """One that is on its way out is none; a pod of no workload is a workload of its own."""
+    spec = {
+        "selector": {"matchLabels": {"app": "rating"}},
+        "template": {"metadata": {"labels": {"app": "rating"}}},
+    }
+    rating = Workload("Deployment", {"metadata": {"namespace": "shop", "name": "rating"}, "spec": spec})
+    pods = [
+        pod("new", created="2026-01-02T00:00:00Z"),
+        pod("old"),
+        pod("gone", created="2026-01-03T00:00:00Z", deletionTimestamp="x"),
+        pod("alone", "other"),
+    ]
+    (workload, alone), _ = attributed(pods, [rating])
+    assert (workload.subject, workload.live_pod) == (rating.subject, pods[0])
+    assert (alone.kind, alone.live_pod) == ("Pod", None)
+    (idle,), _ = attributed([], [rating])
+    assert idle.live_pod is None
+
+
+def test_a_pod_is_found_by_each_address_of_its_own() -> None:
+    """By that of its second family, too; not by its node's."""
+    both = {**pod("both"), "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}}
+    of_node = {**pod("of-node"), "spec": {"hostNetwork": True}, "status": {"podIP": "10.0.0.9"}}
+    _, by_address = attributed([both, of_node], [])
+    assert {address: one.name for address, one in by_address.items()} == {
+        "10.0.0.1": "both",
+        "fd00::1": "both",
+    }
