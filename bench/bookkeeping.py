@@ -1,4 +1,4 @@
-"""What is done for each syncer: reconciles, Events, statuses, brake, retention and doctor must stay linear.
+"""Work for each syncer: reconciles, Events, statuses, brake, retention and doctor must stay linear.
 
 A part of P12. Each job is done once for every syncer, with ten instances each, in this process and without
 servers: what is compared is the time a syncer at some number of syncers and at ten times as many.
@@ -60,7 +60,7 @@ class _Sources:
         self._slices = {name: _pods(name, there) for name, there in instances.items()}
 
     def seen_terminating(self, _instance_id: str) -> bool:
-        """Whether an instance's pod was seen terminating."""
+        """Return whether an instance's pod was seen terminating."""
         return False
 
     def slices_of(self, key: tuple[str, str]) -> list[dict[str, Any]]:
@@ -68,7 +68,7 @@ class _Sources:
         return [self._slices[key[1]]]
 
     def without_list(self, _namespace: str) -> None:
-        """Which reflector has not listed this namespace."""
+        """Return the reflector that has not listed this namespace."""
 
     def objects(self, _namespace: str) -> list[dict[str, Any]]:
         """Those of the namespace."""
@@ -76,7 +76,7 @@ class _Sources:
 
 
 def _pods(name: str, instances: list[Instance]) -> dict[str, Any]:
-    pods = [endpoint_of(one.instance_id, CLUSTER.name)[0] for one in instances]
+    pods = [endpoint_of(one.instance_id)[0] for one in instances]
     endpoints = [{"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": pod}} for pod in pods]
     return {"metadata": {"namespace": "shop", "name": name}, "endpoints": endpoints}
 
@@ -152,7 +152,7 @@ class Fleet:
 
     def retention(self) -> None:
         """Decide what becomes of the instances of each syncer, as if it were refused."""
-        pods = EndedPods(CLUSTER, _Api(), _Sources(self.instances))  # type: ignore[arg-type]
+        pods = EndedPods(_Api(), _Sources(self.instances))  # type: ignore[arg-type]
         for syncer in self.syncers:
             name = syncer["metadata"]["name"]
             held, key = self.instances[name], ("shop", name)
@@ -231,7 +231,7 @@ def _instance(name: str, number: int) -> Instance:
 
 
 def _pod(name: str, one: Instance) -> dict[str, Any]:
-    pod, _ = endpoint_of(one.instance_id, CLUSTER.name)
+    pod, _ = endpoint_of(one.instance_id)
     metadata = {**_metadata(pod), "labels": {"app": name, "tier": "backend", "pod-template-hash": "1"}}
     return {"metadata": metadata, "spec": {}, "status": {"podIP": one.ip_address}}
 

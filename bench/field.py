@@ -140,6 +140,10 @@ class Field:
         """Start our operator with its default settings."""
         return self._start("operator", ["-m", "eurekube_provider.operator"], environment)
 
+    def traced_operator(self, notes: Path) -> Contestant:
+        """Start our operator so that it notes into a file when a change passes where."""
+        return self._start("operator", ["-m", "bench.traced_operator", str(notes)])
+
     def forget_leader(self) -> None:
         """Have the next operator find that none has led before."""
         with suppress(KubernetesError):

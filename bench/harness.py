@@ -38,6 +38,7 @@ class Result:
     :ivar ratios: ours to the floor, and each peer to ours.
     :ivar headlines: the figures that are compared with other runs', the first of ours by default; of several
         runs the one with the median first headline is recorded.
+    :ivar stages: where the time goes, in ``unit``, by column and row; for who looks for what to improve.
     :ivar void: why the run measured nothing, whatever its figures say; empty if it is valid.
     """
 
@@ -53,6 +54,7 @@ class Result:
     runs: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     headlines: tuple[str, ...] = ()
+    stages: dict[str, dict[str, float]] = field(default_factory=dict)
     void: str = ""
 
     def __post_init__(self) -> None:
@@ -112,19 +114,25 @@ def show(line: str) -> None:
 
 def publish(result: Result) -> None:
     """Print the table of one run."""
-    table = Table(title=f"{result.id}: {result.title} ({result.unit})", title_justify="left")
-    columns = {"ours": result.ours, "floor": result.floor, **result.peers}
-    table.add_column("")
-    for label, figures in columns.items():
-        table.add_column(label if figures else "", justify="right")
-    for name in dict.fromkeys(name for figures in columns.values() for name in figures):
-        cells = (f"{figures[name]:.4g}" if name in figures else "" for figures in columns.values())
-        table.add_row(name, *cells)
     console = Console(width=110)
-    console.print(table)
+    columns = {"ours": result.ours, "floor": result.floor, **result.peers}
+    console.print(_table(f"{result.id}: {result.title} ({result.unit})", columns))
+    if result.stages:
+        console.print(_table(f"{result.id}: where the time goes ({result.unit})", result.stages))
     for name, ratio in result.ratios.items():
         console.print(f"  {name}: {ratio:.3g}", highlight=False)
     for note in result.notes:
         console.print(f"  {note}", highlight=False)
     verdict = f"VOID ({result.void})" if result.void else "held" if result.held else "NOT HELD"
     console.print(f"  bar: {result.bar}: {verdict}\n", highlight=False)
+
+
+def _table(title: str, columns: Mapping[str, Mapping[str, float]]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for label, figures in columns.items():
+        table.add_column(label if figures else "", justify="right")
+    for name in dict.fromkeys(name for figures in columns.values() for name in figures):
+        cells = (f"{figures[name]:.4g}" if name in figures else "" for figures in columns.values())
+        table.add_row(name, *cells)
+    return table

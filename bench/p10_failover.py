@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable
 
+from bench.age import OPERATOR_PATHS
 from bench.contestant import Contestant
 from bench.field import Field, Key, endpoint
 from bench.harness import Result, Size, show, spread
@@ -22,6 +23,7 @@ BAR = (
     f"SIGKILL: <= Lease duration + 2x retry period ({KILLED_SECONDS:g} s), 0 lapsed Eureka leases;"
     f" SIGTERM: <= {STOPPED_SECONDS:g} s"
 )
+MEASURES = OPERATOR_PATHS
 COUNT = {Size.FULL: 1000, Size.QUICK: 200}
 ROUNDS = {Size.FULL: (6, 10), Size.QUICK: (1, 2)}
 """How often the leader is killed, and how often it is asked to end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.age import OPERATOR_PATHS
 from bench.harness import Result, Size
 from lab.errors import LabError
 from lab.netns import why_not
@@ -14,6 +15,8 @@ BAR = (
     "0 failed calls at >= 20 calls a second each, in every scenario; "
     "void unless no drain failed calls, and what was left alone did not"
 )
+MEASURES = (*OPERATOR_PATHS, "lab/proof")
+PROGRAMS = ("unshare", "nsenter", "ip", "mount")
 RATE = 20.0
 TOOK = "every pod that was to go is gone after, s"
 

@@ -6,6 +6,7 @@ import statistics
 import time
 
 from bench import bookkeeping
+from bench.age import OPERATOR_PATHS
 from bench.field import PORT, Field
 from bench.harness import Result, Size, show
 from bench.p3_start import HEAP_MIB
@@ -21,6 +22,7 @@ BAR = (
     "time and bytes an instance at 50,000 <= 1.3x those at 5,000;"
     f" bookkeeping a syncer at 5,000 <= {bookkeeping.LIMIT:g}x that at 500"
 )
+MEASURES = (*OPERATOR_PATHS, "eurekube_provider/doctor")
 SYNCERS = {Size.FULL: 500, Size.QUICK: 50}
 """For bookkeeping, which is measured at ten times as many as well; each has ten instances."""
 COUNTS = {Size.FULL: (1_000, 5_000, 10_000, 50_000), Size.QUICK: (1_000, 2_000)}
@@ -97,7 +99,7 @@ def _round(
             found[MEMORY] = most * 1024 / count
     # Not from a list, as the prober: of 50,000 instances it is more than a small server has memory for.
     asked = [Instance(name, place, "asked", "asked", Port(PORT)) for name, place in keys]
-    held = [one for one in read_many(peers.peers[0], asked).values() if one is not None]
+    held = [one for one in read_many(peers, peers.peers[0], asked).values() if one is not None]
     assert len(held) == count
     assert not any(renew_many(peers, held).values())
     started = time.perf_counter()

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from typing import Any, Self
 
+from bench.age import OPERATOR_PATHS, STACK_PATHS
 from bench.contestant import cpu_seconds_of
 from bench.harness import Result, Size, show
 from bench.prober import Prober
@@ -45,6 +46,7 @@ BAR = (
     "live heap after a collection <= 1.05x the floor's, 60 s after Eureka has forgotten what changed;"
     " processor time of 120 s, 60 s after the last request, <= 1.1x; not one log line more a minute"
 )
+MEASURES = (*OPERATOR_PATHS, *STACK_PATHS, "eurekube_provider/doctor")
 COUNT = 1_000
 ROUNDS = {Size.FULL: 500, Size.QUICK: 16}
 SETTLE_SECONDS = {Size.FULL: 60.0, Size.QUICK: 5.0}
@@ -183,7 +185,7 @@ def _changes(server: EurekaServer) -> int:
     status, body = prober.request("GET", "/apps/delta")
     prober.close()
     assert status == 200
-    return len(instances_from_json(json.loads(body))[0])
+    return len(instances_from_json(json.loads(body)))
 
 
 class _Clients:
@@ -268,7 +270,7 @@ def _be_busy(url: str, rounds: int) -> None:
 
 
 class _Mirror:
-    """What an operator asks for mirrors of every application: each reading, and what became of who vanished.
+    """An operator's reads for mirrors of every application: each reading, and what became of who vanished.
 
     Of who vanished it asks at every reading anew, though a mirror is content with a proof.
     """
@@ -297,7 +299,7 @@ class _Mirror:
 
 
 def _inputs(url: str, name: str, olds: Properties, **more: Any) -> Properties:
-    """What a program says of its EurekaApplication, as the engine hands it on."""
+    """Return a program's inputs of its EurekaApplication, as the engine hands them on."""
     news = {
         "application": name,
         "port": 8080,
@@ -336,9 +338,10 @@ def _update(url: str, name: str, state: Properties) -> Properties:
 
 
 def _doctor(url: str) -> None:
-    """What ``eurekube doctor`` asks of an Eureka."""
+    """Ask an Eureka as ``eurekube doctor`` does."""
     unseen: list[str] = []
-    assert read_eureka("default", Connection((url,)), unseen).servers == 1
+    with closing(Peers(Connection((url,)))) as peers:
+        assert read_eureka("default", peers, unseen).servers == 1
     assert not unseen
 
 

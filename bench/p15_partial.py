@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+from bench.age import OPERATOR_PATHS
 from bench.contestant import Contestant
 from bench.field import Field, Key, Object, endpoint
 from bench.harness import Result, Size, show
@@ -28,6 +29,7 @@ BAR = (
     "one server away: the removals have left the others after <= 2x the floor + 1 s; a second Eureka hangs:"
     f" <= 1.2x the floor; take-over <= {TAKE_OVER_SECONDS:g} s after SIGTERM"
 )
+MEASURES = OPERATOR_PATHS
 ROUNDS = {Size.FULL: 5, Size.QUICK: 1}
 MODES = ("auto", "batch")
 FLOOR = "all answer"

@@ -8,8 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import ExitStack
 
+from bench import access_log
+from bench.access_log import AGENTS, AccessLog
+from bench.age import OPERATOR_PATHS
 from bench.field import PORT, Field, endpoint
 from bench.harness import Result, Size, show, spread
 from bench.prober import Key, Prober, wait_until
@@ -19,6 +23,7 @@ BAR = (
     "p50 <= 1.25x the floor's p50; p99 <= 1.5x the floor's p99; above the floor, kopf >= 1.5x ours in both"
     " (floor: a process of a raw watch and raw registers)"
 )
+MEASURES = OPERATOR_PATHS
 SAMPLES = {Size.FULL: 1000, Size.QUICK: 60}
 WARM_UP = 40
 SERVICES = 20
@@ -32,46 +37,21 @@ _LONGEST_SECONDS = 10.0
 _POLL_LONGEST_SECONDS = 45.0
 
 
+POLL = "30 s poll"
+FAST_OFFSETS = {"ours": 0, "kopf": _RANGE, "floor": 2 * _RANGE}
+FAST = ("ours", "floor", "kopf")
+"""Each of them is waited for; a poll some time."""
+
+Runs = dict[str, list[dict[str, float]]]
+
+
 def run(size: Size) -> Result:
-    """One endpoint after the other, each contestant in turn; who begins changes."""
+    """Return the result with one server."""
     samples = SAMPLES[size]
-    with Lab(eureka=1) as lab:
-        field = Field(lab)
-        for position, name in enumerate(("ours", "kopf", "floor", "poll"), 1):
-            field.namespace(name)
-            for service in range(SERVICES):
-                field.service(name, f"{name}-{service}", [endpoint(position * _RANGE - 1 - service)])
-                if name == "ours":
-                    field.syncer(name, f"{name}-{service}")
-        with (
-            field.operator() as operator,
-            field.kopf("kopf_bridge.py", "kopf") as kopf,
-            field.bridge("raw_bridge", "floor") as floor_bridge,
-            field.bridge("poll_bridge", "poll") as poll,
-        ):
-            operator.wait_for("operator is ready")
-            kopf.wait_for("Initial authentication has finished")
-            floor_bridge.wait_for("watching")
-            poll.wait_for("looked")
-            contestants = _Contestants(field)
-            runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "kopf": []}
-            work: dict[str, Callable[[int], dict[str, float]]] = {
-                "ours": contestants.ours,
-                "floor": contestants.floor,
-                "kopf": contestants.kopf,
-            }
-            for number in range(WARM_UP + samples):
-                for name in _turn(tuple(work), number):
-                    found = work[name](number)
-                    if number >= WARM_UP:
-                        runs[name].append(found)
-                    time.sleep(_PAUSE_SECONDS)
-                contestants.poll(number)
-                time.sleep(_PAUSE_SECONDS)  # others, too, are told of the slice that it changed
-                if number % 100 == 99:
-                    show(f"  {number + 1} of {WARM_UP + samples}")
-            runs["30 s poll"] = contestants.polled()
-    figures = {name: spread([run["ms"] for run in found]) for name, found in runs.items()}
+    runs, requests = measured(1, samples, with_poll=True)
+    figures: dict[str, dict[str, float]] = {
+        name: spread([run["ms"] for run in found]) | requests.get(name, {}) for name, found in runs.items()
+    }
     ours, floor, kopf_figures = figures["ours"], figures["floor"], figures["kopf"]
     ratios = {
         "p50, ours to floor": ours["p50_ms"] / floor["p50_ms"],
@@ -80,8 +60,8 @@ def run(size: Size) -> Result:
         "p99, kopf to ours": kopf_figures["p99_ms"] / ours["p99_ms"],
         "p50, above the floor, kopf to ours": _above_floor(kopf_figures, ours, floor, "p50_ms"),
         "p99, above the floor, kopf to ours": _above_floor(kopf_figures, ours, floor, "p99_ms"),
-        "p50, 30 s poll to ours": figures["30 s poll"]["p50_ms"] / ours["p50_ms"],
-        "p99, 30 s poll to ours": figures["30 s poll"]["p99_ms"] / ours["p99_ms"],
+        "p50, 30 s poll to ours": figures[POLL]["p50_ms"] / ours["p50_ms"],
+        "p99, 30 s poll to ours": figures[POLL]["p99_ms"] / ours["p99_ms"],
     }
     return Result(
         id="P1",
@@ -91,7 +71,7 @@ def run(size: Size) -> Result:
         ours=ours,
         floor=floor,
         headlines=("p50_ms", "p99_ms"),
-        peers={name: figures[name] for name in ("kopf", "30 s poll")},
+        peers={name: figures[name] for name in ("kopf", POLL)},
         ratios=ratios,
         held=ratios["p50, ours to floor"] <= 1.25
         and ratios["p99, ours to floor"] <= 1.5
@@ -99,6 +79,56 @@ def run(size: Size) -> Result:
         and ratios["p99, above the floor, kopf to ours"] >= 1.5,
         runs=runs,
     )
+
+
+def measured(servers: int, samples: int, *, with_poll: bool) -> tuple[Runs, dict[str, dict[str, float]]]:
+    """Register one endpoint after the other, each contestant in turn; who begins changes.
+
+    :returns: how long each sample took, and the requests to Eureka a sample, by contestant.
+    """
+    names = ("ours", "kopf", "floor", *(["poll"] if with_poll else []))
+    with AccessLog() as log, Lab(eureka=servers, eureka_settings=log.settings) as lab, ExitStack() as running:
+        field = Field(lab)
+        for position, name in enumerate(names, 1):
+            field.namespace(name)
+            for service in range(SERVICES):
+                field.service(name, f"{name}-{service}", [endpoint(position * _RANGE - 1 - service)])
+                if name == "ours":
+                    field.syncer(name, f"{name}-{service}")
+        begun = [
+            (running.enter_context(field.operator()), "operator is ready"),
+            (
+                running.enter_context(field.kopf("kopf_bridge.py", "kopf")),
+                "Initial authentication has finished",
+            ),
+            (running.enter_context(field.bridge("raw_bridge", "floor")), "watching"),
+        ]
+        if with_poll:
+            begun.append((running.enter_context(field.bridge("poll_bridge", "poll")), "looked"))
+        for contestant, word in begun:
+            contestant.wait_for(word)
+        contestants = _Contestants(field)
+        runs: Runs = {name: [] for name in FAST}
+        began = access_log.now()
+        for number in range(WARM_UP + samples):
+            if number == WARM_UP:  # what stood at the start is registered by then
+                began = access_log.now()
+            for name in _turn(FAST, number):
+                found = contestants.measure(name, number)
+                if number >= WARM_UP:
+                    runs[name].append(found)
+                time.sleep(_PAUSE_SECONDS)
+            if with_poll:
+                contestants.poll(number)
+                time.sleep(_PAUSE_SECONDS)  # others, too, are told of the slice that it changed
+            if number % 100 == 99:
+                show(f"  {number + 1} of {WARM_UP + samples}")
+        spans = [(began, access_log.now())]
+        if with_poll:
+            runs[POLL] = contestants.polled()
+        agents = {"ours": AGENTS.ours, "floor": AGENTS.raw, "kopf": AGENTS.kopf}
+        requests = {name: access_log.a_change(log.counts(agents[name], spans), samples) for name in FAST}
+    return runs, requests
 
 
 def _above_floor(
@@ -118,28 +148,38 @@ class _Contestants:
     """One sample of each contestant; a sample is a new endpoint in one of its twenty slices."""
 
     def __init__(self, field: Field) -> None:
-        (url,) = field.lab.eureka_urls
         self._field = field
-        self._prober = Prober(url)
+        self._probers = [Prober(url) for url in field.lab.eureka_urls]
         self._pending: deque[tuple[float, Key]] = deque()
         self._polled: list[dict[str, float]] = []
-        self._poller = threading.Thread(target=self._follow, args=(Prober(url),), daemon=True)
+        follower = Prober(field.lab.eureka_urls[0])
+        self._poller = threading.Thread(target=self._follow, args=(follower,), daemon=True)
         self._poller.start()
 
-    def ours(self, number: int) -> dict[str, float]:
-        """By the operator."""
-        name = f"ours-{number % SERVICES}"
-        return self._seen("ours", name, number, self._field.instance_id("ours", name, number))
+    def measure(self, name: str, number: int) -> dict[str, float]:
+        """Return how long one sample took, until the first and until the last server showed it."""
+        service, numbered = f"{name}-{number % SERVICES}", number + FAST_OFFSETS[name]
+        instance_ids = {
+            "ours": self._field.instance_id("ours", service, numbered),
+            "kopf": f"pod-{numbered}.kopf.kopf:{service}:{PORT}",
+            "floor": f"pod-{numbered}",
+        }
+        key = (service.upper(), instance_ids[name])
+        started = self._patch(name, service, numbered)
+        waiting = list(self._probers)
+        shown: list[float] = []
 
-    def kopf(self, number: int) -> dict[str, float]:
-        """By the kopf handler."""
-        name, offset = f"kopf-{number % SERVICES}", number + _RANGE
-        return self._seen("kopf", name, offset, f"pod-{offset}.kopf.kopf:{name}:{PORT}")
+        def look() -> bool:
+            for prober in list(waiting):
+                if prober.shows(key):
+                    waiting.remove(prober)
+                    shown.append(time.perf_counter())
+            return not waiting or len(shown) == 1
 
-    def floor(self, number: int) -> dict[str, float]:
-        """By a raw watch and raw registers."""
-        name, offset = f"floor-{number % SERVICES}", number + 2 * _RANGE
-        return self._seen("floor", name, offset, f"pod-{offset}")
+        wait_until(look, str(key), _LONGEST_SECONDS, 0.0003)
+        if waiting:
+            wait_until(lambda: look() and not waiting, str(key), _LONGEST_SECONDS, 0.002)
+        return {"ms": (shown[0] - started) * 1000, "last_ms": (shown[-1] - started) * 1000}
 
     def poll(self, number: int) -> None:
         """By the 30 s poll, some time."""
@@ -149,15 +189,9 @@ class _Contestants:
             self._pending.append((started, (name.upper(), f"pod-{offset}.poll.rest:{name}:{PORT}")))
 
     def polled(self) -> list[dict[str, float]]:
-        """What the 30 s poll took, once it has seen all."""
+        """Return the time of the 30 s poll, once it has seen all."""
         wait_until(lambda: not self._pending, "the 30 s poll", _POLL_LONGEST_SECONDS)
         return self._polled
-
-    def _seen(self, namespace: str, name: str, number: int, instance_id: str) -> dict[str, float]:
-        key = (name.upper(), instance_id)
-        started = self._patch(namespace, name, number)
-        seen = wait_until(lambda: self._prober.shows(key), str(key), _LONGEST_SECONDS, 0.0003)
-        return {"ms": (seen - started) * 1000}
 
     def _patch(self, namespace: str, name: str, number: int) -> float:
         started = time.perf_counter()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import requests
 
+from bench.age import REGISTRY_PATHS
 from bench.harness import Result, Size, alternate, medians, raw, show
 from bench.peers.rest_bridge import renew_each, renew_each_in_threads
 from bench.registry import OWNER, instances, renew_many
@@ -27,6 +28,7 @@ BAR = (
     "wall <= 1/15 and CPU <= 1/40 of one PUT each; <= 2x the floor; in normal running no second carries more"
     " than twice the mean"
 )
+MEASURES = REGISTRY_PATHS
 COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 2}
 _SPREAD_SECONDS = 2 * windows.RENEWAL_INTERVAL

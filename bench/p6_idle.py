@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from bench.age import OPERATOR_PATHS
 from bench.contestant import Contestant
 from bench.field import Field
 from bench.harness import Result, Size, show
@@ -17,6 +18,7 @@ BAR = (
     "< 2 % of a core with one Eureka, < 4 % with three; void if fewer than 2 renewals a minute for each"
     " were accepted"
 )
+MEASURES = OPERATOR_PATHS
 COUNT = {Size.FULL: 10_000, Size.QUICK: 1_000}
 WATCHED_SECONDS = {Size.FULL: 120.0, Size.QUICK: 30.0}
 LIMITS = {1: 2.0, 3: 4.0}

@@ -11,6 +11,7 @@ from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.plan import plan
 
 BAR = "<= 3x the floor; 100,000 in <= 0.5 s"
+MEASURES = ("eurekube_provider/core",)
 ROUNDS = {Size.FULL: 9, Size.QUICK: 2}
 
 

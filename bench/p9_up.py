@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from google.protobuf import struct_pb2
 from pulumi.dynamic import ResourceProvider
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
+from bench.age import STACK_PATHS
 from bench.harness import Result, Sample, Size, medians, raw, show
 from bench.peers.empty_dynamic import EmptyProvider
 from bench.peers.plain_dynamic import RegistrationProvider
@@ -63,6 +63,10 @@ BAR = (
     " YAML, and <= 1.1x the peer, unchanged preview in Python <= 1.5x that of the one that does nothing;"
     " state <= 1.2 kB each"
 )
+MEASURES = STACK_PATHS
+PROGRAMS = ("pulumi", "pulumi-language-python", "pulumi-language-yaml")
+"""A run of an hour is not to end for want of one."""
+
 COUNT = {Size.FULL: 1_000, Size.QUICK: 100}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 1}
 SLOW_ROUNDS = {Size.FULL: 2, Size.QUICK: 1}
@@ -84,7 +88,6 @@ _numbers = count(1)
 def run(size: Size) -> Result:
     """Measure in turn: the floor, one application, single registrations and the peer."""
     many = COUNT[size]
-    assert shutil.which("pulumi"), "P9 needs a Pulumi CLI on PATH"
     contestants = {
         "floor": (SINGLE, 1),
         "one application": (APPLICATION, many),
@@ -189,7 +192,7 @@ def run(size: Size) -> Result:
 
 
 def _by_processor_time(ups: dict[str, list[Sample]], previews: dict[str, list[Sample]]) -> dict[str, float]:
-    """What can be told on a machine that has other things to do: of the CLI and all that it starts.
+    """Return figures that hold on a busy machine: of the CLI and all that it starts.
 
     What a provider that does nothing needs is what no provider can go below.
     """

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,15 +20,20 @@ from urllib.parse import quote, urlsplit
 import yaml
 
 MOST_ITEMS = 250
+_VERSION = re.compile(rb'"resourceVersion": ?"(\d+)"')
 _JSON = {"Accept": "application/json", "Content-Type": "application/json"}
 
 Key = tuple[str, str]
 
 
 class Prober:
-    """One connection to one Eureka server; for one thread."""
+    """One connection to one Eureka server; for one thread.
 
-    def __init__(self, url: str) -> None:
+    :param agent: how it calls itself in the server's access log.
+    """
+
+    def __init__(self, url: str, agent: str = "prober") -> None:
+        self._headers = {**_JSON, "User-Agent": agent}
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._path = parts.path
@@ -41,7 +47,7 @@ class Prober:
         """One request; status code and body. A server closes a connection that was idle: asked once more."""
         for attempt in (1, 2):
             try:
-                self._connection.request(method, self._path + path, body, _JSON)
+                self._connection.request(method, self._path + path, body, self._headers)
                 answer = self._connection.getresponse()
                 return answer.status, answer.read()
             except (OSError, http.client.HTTPException):
@@ -56,7 +62,7 @@ class Prober:
         return json.loads(body)["instance"] if status == 200 else None
 
     def shows(self, key: Key) -> bool:
-        """Whether the server holds an instance now."""
+        """Return whether the server holds an instance now."""
         return self.request("GET", f"/apps/{key[0]}/{quote(key[1], safe='')}")[0] == 200
 
     def count(self, keys: Sequence[Key]) -> int:
@@ -177,13 +183,19 @@ class RawPatches(RawSlices):
         self._connection = self._connect()
         self._headers["Content-Type"] = "application/json-patch+json"
 
-    def patch(self, namespace: str, name: str, body: bytes) -> None:
-        """Send one patch, once: some of them would mean something else the second time."""
+    def patch(self, namespace: str, name: str, body: bytes) -> str:
+        """Send one patch, once: some of them would mean something else the second time.
+
+        :returns: the resource version that it made.
+        """
         path = f"{self._slices}/namespaces/{namespace}/endpointslices/{name}"
         self._connection.request("PATCH", path, body, self._headers)
         response = self._connection.getresponse()
         answer = response.read()
         assert response.status == 200, answer
+        found = _VERSION.search(answer)
+        assert found is not None, answer
+        return found[1].decode()
 
     def close(self) -> None:
         """Close the connection."""

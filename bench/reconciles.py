@@ -50,7 +50,7 @@ class Reconciles:
         self._reconciler = Reconciler(
             settings, cluster, access, {"default": registry}, self._sources, drain_check, lambda: True
         )
-        self._slices = [_slice(name, there, cluster) for name, there in instances.items()]
+        self._slices = [_slice(name, there) for name, there in instances.items()]
         _take(self._sources.services, [_service(name) for name in instances])
         _take(self._sources.slices, self._slices)
         _take(self._sources.syncers, [_finalized(one) for one in syncers])
@@ -88,12 +88,12 @@ def _service(name: str) -> Object:
     return {"metadata": {"namespace": "shop", "name": name}, "spec": {}}
 
 
-def _slice(name: str, there: Sequence[Instance], cluster: Cluster) -> Object:
+def _slice(name: str, there: Sequence[Instance]) -> Object:
     endpoints = [
         {
             "addresses": [one.ip_address],
             "conditions": {"ready": True},
-            "targetRef": {"kind": "Pod", "name": endpoint_of(one.instance_id, cluster.name)[0]},
+            "targetRef": {"kind": "Pod", "name": endpoint_of(one.instance_id)[0]},
         }
         for one in there
     ]

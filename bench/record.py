@@ -125,6 +125,14 @@ def read(name: str) -> Record:
     return found
 
 
+def find(name: str) -> Record | None:
+    """Return the record of a benchmark, or None if it has not been measured."""
+    try:
+        return read(name)
+    except FileNotFoundError:
+        return None
+
+
 def verdict(record: Record) -> str:
     """Return, in Markdown, whether the bar of a record held."""
     if record["held"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench import record
@@ -26,11 +27,13 @@ it, in `bench/peers`), which ran in the same minutes, in turn with ours.
 A record names the day (UTC) and the commit that was measured. Those that say "recorded on ... by" are older
 and name the commit that added them to the repository. With `REPEAT=3` a benchmark runs three times; the
 figures are those of the run with the median headline, and the bar is held only if each run held it. A run
-that its bar calls void is not recorded; one that does not hold its bar is.
+that its bar calls void is not recorded; one that does not hold its bar is. Of P8 three runs are a record.
+`make bench-age` says how many commits touched what a benchmark measures since its record.
 """
 
 TITLES = {
     "P1": "Latency: an EndpointSlice is patched until Eureka shows the instance",
+    "P1x3": "Latency with three Eureka servers, until the first and until the last shows the instance",
     "P2": "Renewals: one round of 10,000 Eureka leases",
     "P3": "Cold start: 10,000 endpoints of 100 services into an empty Eureka",
     "P4": "Eureka restarted empty: its first answer until all 10,000 are back",
@@ -38,6 +41,7 @@ TITLES = {
     "P6": "Processor time while nothing changes, 10,000 instances",
     "P7": "The plan of 10,000 and 100,000 instances, 1 % changed",
     "P8": "Churn: up to 200 endpoint changes a second in 100 slices",
+    "P8x3": "Churn with three Eureka servers, until the last one shows a change",
     "P9": "`pulumi up` of 1,000 registrations, and an unchanged preview",
     "P10": "Fail-over: the leader's end until the next change",
     "P11": "Rollouts while real Spring Cloud clients call without pause",
@@ -45,16 +49,20 @@ TITLES = {
     "P13": "Harm to Eureka: what 500 rounds of all that we do leave in a server of 1,000 instances",
     "P14": "Mirrors: Eureka's answer until all slices of 200 applications with 5,000 instances are right",
     "P15": "One of three Eureka servers is away, or a second Eureka hangs",
+    "P16": "How long until callers know a new pod, and have forgotten one that ends",
 }
 
 
 def pages() -> dict[Path, str]:
     """Return the page and the plots of all records, by path."""
-    records = {name: record.read(name) for name in TITLES}
+    found_by_name = {name: record.find(name) for name in TITLES}
+    records = {name: found for name, found in found_by_name.items() if found is not None}
     overview = ["| benchmark | bar | measured |", "|---|---|---|"]
     overview += [
         f"| {name}. {TITLES[name]} | {verdict(found)} | {measured_at(found)} |"
-        for name, found in records.items()
+        if found is not None
+        else f"| {name}. {TITLES[name]} | | not measured |"
+        for name, found in found_by_name.items()
     ]
     sections = [_section(name, TITLES[name], found) for name, found in records.items()]
     plots = {
@@ -73,7 +81,6 @@ def write_report() -> None:
 def _section(name: str, title: str, result: Record) -> str:
     columns = {"ours": result["ours"], "floor": result["floor"], **result["peers"]}
     columns = {label: figures for label, figures in columns.items() if figures}
-    rows = dict.fromkeys(figure for figures in columns.values() for figure in figures)
     machine = result["machine"]
     where = f"{machine['cores']} cores, {machine['memory_gib']} GiB, Python {result['versions']['python']}"
     out = [
@@ -83,15 +90,32 @@ def _section(name: str, title: str, result: Record) -> str:
         f"| | {' | '.join(columns)} |",
         f"|---|{'---:|' * len(columns)}",
     ]
-    for row in rows:
-        cells = [cell(figures[row]) if row in figures else "" for figures in columns.values()]
-        out.append(f"| {words(row)} | {' | '.join(cells)} |")
+    out += _rows(columns)
     out.append("\n| compared | |\n|---|---:|")
     out += [f"| {words(ratio)} | {cell(value, 3)} |" for ratio, value in result["ratios"].items()]
     out.append("")
+    out += _stages(result)
     out += _runs(result)
     out += [f"![{title}](plots/{plot})\n" for plot in _plots(name, result)]
     return "\n".join(out)
+
+
+def _rows(columns: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return a line for each figure, with a cell for each column."""
+    out = []
+    for row in dict.fromkeys(figure for figures in columns.values() for figure in figures):
+        cells = [cell(figures[row]) if row in figures else "" for figures in columns.values()]
+        out.append(f"| {words(row)} | {' | '.join(cells)} |")
+    return out
+
+
+def _stages(result: Record) -> list[str]:
+    """Return the table of where the time goes, if that was looked at."""
+    stages = result.get("stages")
+    if not stages:
+        return []
+    head = [f"| where the time goes | {' | '.join(stages)} |", f"|---|{'---:|' * len(stages)}"]
+    return [*head, *_rows(stages), ""]
 
 
 def _runs(result: Record) -> list[str]:
@@ -138,7 +162,7 @@ def _plots(name: str, result: Record) -> dict[str, str]:
 
 
 def _distribution(milliseconds: list[float]) -> list[Point]:
-    """Which share of the samples took at most so long, in a hundred steps."""
+    """Return the share of the samples that took at most so long, in a hundred steps."""
     ordered = sorted(milliseconds)
     return [
         (ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))], float(percent))

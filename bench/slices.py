@@ -63,7 +63,7 @@ class SliceWatch:
 
 
 def content_of(item: Mapping[str, Any]) -> Content:
-    """What a slice shows."""
+    """Return a slice's content."""
     return frozenset(
         (one["addresses"][0], bool(one["conditions"]["ready"])) for one in item.get("endpoints") or ()
     )

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from lab.pulumi import pulumi_path
+
 ROOT = Path(__file__).parent.parent
 PEER_MODULE = Path(__file__).parent / "peers" / "plain_dynamic.py"
 _OF_THE_PROGRAM = ("sourcePosition", "stackTrace")
@@ -78,7 +80,7 @@ def install_empty_plugin(folder: Path) -> Path:
 
 
 def _instances(application: str, resources: int) -> dict[str, Any]:
-    """What :data:`NATIVE` makes, as a program in YAML has it."""
+    """Return :data:`NATIVE`'s resources as a program in YAML."""
     return {
         f"r{number}": {
             "type": "eurekube:Instance",
@@ -128,7 +130,7 @@ class Stack:
         self._environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(foreign)},
             "PATH": os.pathsep.join(
-                [*([str(plugins)] if plugins else []), str(Path(sys.prefix) / "bin"), os.environ["PATH"]]
+                [*([str(plugins)] if plugins else []), str(Path(sys.prefix) / "bin"), pulumi_path()]
             ),
             "PYTHONPATH": f"{ROOT}:{modules}",
             "PULUMI_HOME": str(directory / "home"),

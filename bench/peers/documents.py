@@ -1,4 +1,4 @@
-"""What a hand-written bridge registers: the fields that the Eureka REST operations page asks for."""
+"""Registrations of a hand-written bridge: the fields that the Eureka REST operations page asks for."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):
         return proto.CheckResponse(inputs=_struct(checked))
 
     def Diff(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
-        """Whatever differs is an update."""
+        """Every difference is an update."""
         is_same = all(request.olds[key] == item for key, item in request.news.items())
         none, some = proto.DiffResponse.DIFF_NONE, proto.DiffResponse.DIFF_SOME
         return proto.DiffResponse(changes=none if is_same else some)

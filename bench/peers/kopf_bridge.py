@@ -16,7 +16,9 @@ import requests
 
 from bench.peers.documents import document
 
-EUREKA_URL = os.environ["EUREKA_URL"].split(",")[0]
+EUREKA_URLS = os.environ["EUREKA_URL"].split(",")
+# Of several servers each is written to, and none forwards it, which takes half a second.
+HEADERS = {"x-netflix-discovery-replication": "true"} if len(EUREKA_URLS) > 1 else {}
 session = requests.Session()
 registered: dict[str, dict[str, bool]] = defaultdict(dict)
 
@@ -39,12 +41,17 @@ def endpoints_changed(
     for instance_id, (address, ready) in wanted.items():
         if known.get(instance_id) != ready:
             instance = document(application, instance_id, address, port, up=ready)
-            answer = session.post(
-                f"{EUREKA_URL}/apps/{application.upper()}", json={"instance": instance}, timeout=10
-            )
-            answer.raise_for_status()
+            for url in EUREKA_URLS:
+                answer = session.post(
+                    f"{url}/apps/{application.upper()}",
+                    json={"instance": instance},
+                    headers=HEADERS,
+                    timeout=10,
+                )
+                answer.raise_for_status()
             known[instance_id] = ready
     for instance_id in known.keys() - wanted.keys():
         path = f"/apps/{application.upper()}/{quote(instance_id, safe='')}"
-        session.delete(EUREKA_URL + path, timeout=10)
+        for url in EUREKA_URLS:
+            session.delete(url + path, headers=HEADERS, timeout=10)
         del known[instance_id]

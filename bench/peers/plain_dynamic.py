@@ -40,7 +40,7 @@ class RegistrationProvider(ResourceProvider):
         return CreateResult(props["instance_id"], outs=props)
 
     def diff(self, _id: str, _olds: dict[str, Any], _news: dict[str, Any]) -> DiffResult:
-        """Whatever differs is an update."""
+        """Every difference is an update."""
         names = ("application", "instance_id", "host", "port", "url")
         return DiffResult(changes=any(_olds[name] != _news[name] for name in names))
 

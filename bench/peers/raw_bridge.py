@@ -10,13 +10,14 @@ import os
 import sys
 from pathlib import Path
 
+from bench.access_log import AGENTS
 from bench.peers.documents import document
 from bench.prober import Prober, RawWatch
 
 
 def main() -> None:
     """List, say so, then register what each event adds."""
-    prober = Prober(os.environ["EUREKA_URL"].split(",")[0])
+    prober = Prober(os.environ["EUREKA_URL"].split(",")[0], AGENTS.raw)
     watch = RawWatch(Path(os.environ["KUBECONFIG"]), sys.argv[1])
     seen: set[str] = set()
     for item in watch.events(on_start=lambda: print("watching", flush=True)):

@@ -1,4 +1,4 @@
-"""What `python -m bench` writes, and with which exit code it ends."""
+"""Output and exit codes of `python -m bench`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_bar_that_is_not_held_is_recorded(results: Path) -> None:
 
 
 def test_void_runs_leave_the_last_record_alone(results: Path) -> None:
-    """What a loaded machine measured replaces nothing."""
+    """A run on a loaded machine replaces nothing."""
     (results / "P8.json").write_text("of yesterday")
     played.waiting += [found(1.0, void="5 % idle"), found(1.0, void="3 % idle")]
     assert main(["--only", "P8", "--repeat", "2"]) == 1
@@ -58,6 +58,41 @@ def test_a_void_run_makes_the_exit_code_1(results: Path) -> None:
     played.waiting += [found(1.0, void="5 % idle"), found(2.0)]
     assert main(["--only", "P8", "--repeat", "2"]) == 1
     assert json.loads((results / "P8.json").read_text())["void"] == ["5 % idle"]
+
+
+def test_fewer_runs_than_a_record_needs_are_none(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a number of runs, it runs as often as a record needs."""
+    monkeypatch.setattr(played, "RUNS", 2, raising=False)
+    played.waiting += [found(1.0)]
+    assert main(["--only", "P8", "--repeat", "1"]) == 0
+    assert list(results.iterdir()) == []
+    assert "P8: 1 valid of the 2 runs that are a record" in capsys.readouterr().err
+    played.waiting += [found(1.0), found(2.0)]
+    assert main(["--only", "P8"]) == 0
+    assert len(record.read("P8")["repeated"]) == 2
+
+
+def test_a_program_that_is_missing_is_said_before_anything_runs(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where another benchmark, which lacks nothing, would run first."""
+    monkeypatch.setattr(played, "PROGRAMS", ("sh", "pulumi-language-cobol"), raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main(["--only", "P7,P8"])
+    assert ended.value.code == 2
+    assert "nothing was measured: P8 needs pulumi-language-cobol" in capsys.readouterr().err
+    assert list(results.iterdir()) == []
+
+
+def test_a_name_is_found_however_it_is_written(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`x` in a name is no capital."""
+    monkeypatch.setitem(BENCHMARKS, "P8x3", played.__name__)
+    played.waiting += [found(1.0)]
+    assert main(["--only", "P8X3", "--quick"]) == 0
+    assert played.waiting == []
+    assert list(results.iterdir()) == []
 
 
 def test_a_quick_run_writes_nothing(results: Path) -> None:
@@ -85,7 +120,7 @@ def test_each_benchmark_has_a_section_of_the_page() -> None:
     assert list(TITLES) == list(BENCHMARKS)
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", [each for each in BENCHMARKS if record.find(each)])
 def test_a_record_is_judged_by_the_bar_that_the_benchmark_has(name: str) -> None:
     """A bar that was raised needs a new measurement, or the old one judged by it."""
     assert record.read(name)["bar"] == importlib.import_module(BENCHMARKS[name]).BAR

@@ -1,11 +1,85 @@
-"""Which runs of the benchmark of churn count."""
+"""Runs of the churn benchmark that count, and its bar."""
 
 from __future__ import annotations
 
-from bench.p8_churn import LEAST_IDLE_PERCENT, void_reason
+import pytest
+
+from bench.p8_churn import LEAST_IDLE_PERCENT, Scale, bearable_rate, result_of, void_reason
+
+OURS = {
+    "p50_ms": 20.0,
+    "p99_ms": 50.0,
+    "requests a change": 1.1,
+    "eureka_cpu_percent": 20.0,
+    "idle_percent": 60.0,
+    "differing": 0.0,
+    "lost": 0.0,
+    "status_writes_a_second": 0.1,
+    "changes_a_second": 200.0,
+}
+KOPF = {"p50_ms": 23.0, "p99_ms": 101.0, "eureka_cpu_percent": 19.0, "idle_percent": 70.0}
+LATER = {"first, p50_ms": 5.0, "first, p99_ms": 9.0, "last, p50_ms": 20.0, "last, p99_ms": 50.0}
+
+
+def scale(servers: int = 1) -> Scale:
+    """Return the scale of a benchmark with so many servers."""
+    return Scale("P8", "a bar", servers, [200, 150, 100], 0.1)
 
 
 def test_a_run_on_a_busy_machine_is_void() -> None:
     """The reason has the idle share that was measured."""
     assert void_reason(LEAST_IDLE_PERCENT - 1.0).startswith("9.0 % of a core was idle")
     assert void_reason(LEAST_IDLE_PERCENT) == ""
+
+
+def test_a_machine_is_asked_for_as_many_changes_as_it_bears() -> None:
+    """The next run begins there; the lowest rate is taken whatever it leaves."""
+    of_machine = scale()
+    assert bearable_rate(of_machine, {200: 3.0, 150: 40.0}.__getitem__) == 150
+    assert bearable_rate(of_machine, {150: 40.0}.__getitem__) == 150
+    assert bearable_rate(of_machine, lambda _: 3.0) == 100
+    assert bearable_rate(of_machine, lambda _: 3.0) == 100
+
+
+def test_a_bar_that_is_held() -> None:
+    """The headlines are those by which the contestants are compared."""
+    found = result_of(scale(), 200, {"ours": OURS, "kopf": KOPF}, {}, {})
+    assert found.held
+    assert found.void == ""
+    assert found.headlines == ("p99_ms", "p50_ms")
+    assert found.ratios["p99_ms"] == pytest.approx(2.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("p50_ms", 22.0),
+        ("p99_ms", 51.0),
+        ("requests a change", 1.3),
+        ("eureka_cpu_percent", 22.0),
+        ("differing", 1.0),
+        ("lost", 1.0),
+        ("status_writes_a_second", 3.0),
+        ("changes_a_second", 180.0),
+    ],
+)
+def test_each_part_of_the_bar_can_be_missed(name: str, value: float) -> None:
+    """With all others as good as they must be."""
+    assert not result_of(scale(), 200, {"ours": {**OURS, name: value}, "kopf": KOPF}, {}, {}).held
+
+
+def test_either_contestant_on_a_busy_machine_makes_a_run_void() -> None:
+    """Both were measured on the same machine."""
+    busy = {"ours": {**OURS, "idle_percent": 3.0}, "kopf": KOPF}
+    assert result_of(scale(), 200, busy, {}, {}).void
+    assert result_of(scale(), 200, {"ours": OURS, "kopf": {**KOPF, "idle_percent": 3.0}}, {}, {}).void
+
+
+def test_with_three_servers_the_last_one_counts() -> None:
+    """Not the requests, of which each server gets its own."""
+    ours = {**OURS, **LATER, "requests a change": 5.0}
+    kopf = {**KOPF, "first, p50_ms": 4.0, "first, p99_ms": 8.0, "last, p50_ms": 22.5, "last, p99_ms": 101.0}
+    found = result_of(scale(3), 200, {"ours": ours, "kopf": kopf}, {}, {})
+    assert found.held
+    assert found.headlines == ("last, p99_ms", "last, p50_ms")
+    assert not result_of(scale(3), 200, {"ours": {**ours, "last, p99_ms": 51.0}, "kopf": kopf}, {}, {}).held

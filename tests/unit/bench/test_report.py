@@ -40,6 +40,24 @@ def test_a_section_says_whether_when_and_of_what(page: str) -> None:
     assert "| p50, ms | 100 | 20 |\n| p99, ms | 200 | 80 |\n" in section
 
 
+def test_a_section_says_where_the_time_goes(page: str) -> None:
+    """Of the run that is recorded."""
+    assert (
+        "| where the time goes | the median change |\n|---|---:|\n| queue | 1.5 |\n| in all | 40 |\n" in page
+    )
+
+
+def test_a_benchmark_without_a_record_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a row, and no section."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(report, "TITLES", {"P8": "Churn"})
+    (text,) = report.pages().values()
+    assert "| P8. Churn | | not measured |" in text
+    assert "## P8" not in text
+
+
 def test_a_section_has_the_headlines_of_each_run(page: str) -> None:
     """Also of the void one, which has no figures."""
     assert (

@@ -1,0 +1,122 @@
+"""The requests that Eureka servers answered, by client and kind, from their access logs.
+
+A contestant is measured as it is, so that its requests are counted where they arrive. Each server writes one
+line a request, for all contestants alike.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+
+class Kind(StrEnum):
+    """The requests that are told apart."""
+
+    READ = "single reads"
+    WRITE = "single writes"
+    BATCH = "batches"
+    """Renewals as well: a line does not show what a batch has."""
+
+    OTHER = "other requests"
+    """Lists, deltas, statuses of servers, single renewals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """How clients call themselves, by the beginning of their user agent."""
+
+    ours: str = "eurekube"
+    kopf: str = "python-requests"
+    raw: str = "raw"
+
+
+AGENTS = Agents()
+
+
+def kind_of(method: str, path: str) -> Kind:
+    """Return the kind of a request by method and path, which begins with ``/eureka``."""
+    parts = path.strip("/").split("/")[1:]
+    if parts[:2] == ["peerreplication", "batch"]:
+        return Kind.BATCH
+    if not parts or parts[0] not in ("apps", "instances"):
+        return Kind.OTHER
+    names = parts[1:]
+    if method == "GET":
+        is_one = len(names) == 2 or parts[0] == "instances"
+        return Kind.READ if is_one else Kind.OTHER
+    is_renewal = method == "PUT" and len(names) == 2
+    return Kind.OTHER if is_renewal or not names else Kind.WRITE
+
+
+class AccessLog:
+    """The access logs of a lab's servers; leaving the block removes them.
+
+    :ivar settings: what the servers must be started with.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="eurekube-access-")
+        settings = {
+            "enabled": "true",
+            "directory": self._folder.name,
+            "prefix": "access-${server.port}",
+            "pattern": "%{begin:msec}t %m %U %{User-Agent}i",
+            "buffered": "false",  # else the end of it comes half a minute later
+        }
+        self.settings = {f"server.tomcat.accesslog.{name}": value for name, value in settings.items()}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._folder.cleanup()
+
+    def counts(self, agent: str, spans: Iterable[tuple[float, float]]) -> Counter[Kind]:
+        """Count what a client sent within some times, at all servers together.
+
+        :param agent: the beginning of its user agent.
+        :param spans: begin and end of each by Unix time, in seconds.
+        """
+        times = list(spans)
+        return Counter(
+            kind for at, kind in self._requests(agent) if any(begin <= at < end for begin, end in times)
+        )
+
+    def _requests(self, agent: str) -> Iterator[tuple[float, Kind]]:
+        for path in sorted(Path(self._folder.name).iterdir()):
+            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+                at, _, rest = line.partition(" ")
+                method, _, rest = rest.partition(" ")
+                asked, _, client = rest.partition(" ")
+                if client.startswith(agent):
+                    yield int(at) / 1000, kind_of(method, asked)
+
+
+def a_change(counts: Counter[Kind], changes: int) -> dict[str, float]:
+    """Return requests a change: all that may be of a change together, and each kind.
+
+    :param changes: how many changes were made that Eureka must show.
+    """
+    of_changes = sum(counts[kind] for kind in (Kind.READ, Kind.WRITE, Kind.BATCH))
+    return {
+        "requests a change": of_changes / changes,
+        **{f"{kind} a change": counts[kind] / changes for kind in Kind},
+    }
+
+
+def now() -> float:
+    """Return the time as the servers write it, in seconds."""
+    return time.time()

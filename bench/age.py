@@ -1,0 +1,101 @@
+"""``python -m bench.age``: how many commits touched what each benchmark measures since its record.
+
+A benchmark's module lists these paths as ``MEASURES``; its own file and its peers count as well.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench import record
+from bench.record import Record, measured_at
+
+ROOT = Path(__file__).parents[1]
+
+REGISTRY_PATHS = tuple(f"eurekube_provider/{name}" for name in ("core", "eureka", "runtime"))
+"""Paths of what speaks to Eureka."""
+
+OPERATOR_PATHS = (*REGISTRY_PATHS, "eurekube_provider/kube", "eurekube_provider/operator")
+"""Paths of the operator."""
+
+STACK_PATHS = (
+    *REGISTRY_PATHS,
+    "eurekube_provider/provider",
+    "eurekube_provider/registrations",
+    "eurekube_provider/resources",
+)
+"""Paths of the Pulumi providers."""
+
+_LOCK = "requirements.lock"
+
+
+def paths_of(module: str) -> tuple[str, ...]:
+    """Return the paths that the benchmark of a module measures."""
+    measures: Sequence[str] = importlib.import_module(module).MEASURES
+    return (*measures, f"{module.replace('.', '/')}.py", _LOCK)
+
+
+def commits_since(commit: str, paths: Iterable[str], repository: Path = ROOT) -> int | None:
+    """Count the commits after one that touched some paths; None where the repository has no such commit."""
+    done = _git(repository, "rev-list", "--count", f"{commit}..HEAD", "--", *paths)
+    return int(done.stdout) if done.returncode == 0 else None
+
+
+def ages(benchmarks: Iterable[tuple[str, str]], repository: Path = ROOT) -> list[tuple[str, str]]:
+    """Return how old the record of each benchmark is, in words.
+
+    :param benchmarks: name and module of each.
+    """
+    return [(name, _age(record.find(name), paths_of(module), repository)) for name, module in benchmarks]
+
+
+def _age(found: Record | None, paths: Iterable[str], repository: Path) -> str:
+    if found is None:
+        return "not measured"
+    count = commits_since(found["measured"]["commit"], paths, repository)
+    if count is None:
+        return f"{measured_at(found)}: this repository has no such commit"
+    return f"{measured_at(found)}: {count} commit{'' if count == 1 else 's'} since touched what it measures"
+
+
+def too_old(names: Iterable[str], tag: str, repository: Path = ROOT) -> list[str]:
+    """Return a sentence for each benchmark whose record is older than the release before ``tag``, or missing.
+
+    Where there was no release before, no record is too old.
+    """
+    described = _git(repository, "describe", "--tags", "--abbrev=0", "--match=v*", f"--exclude={tag}", "HEAD")
+    before = described.stdout.strip()
+    if described.returncode != 0:
+        return []
+    said = []
+    for name in names:
+        found = record.find(name)
+        if found is None:
+            said.append(f"{name} has not been measured: make bench ONLY={name}")
+        elif _git(repository, "merge-base", "--is-ancestor", before, found["measured"]["commit"]).returncode:
+            said.append(
+                f"the record of {name} ({measured_at(found)}) is older than {before}: make bench ONLY={name}"
+            )
+    return said
+
+
+def _git(repository: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["git", "-C", str(repository), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def main() -> int:
+    """Print the age of each record."""
+    from bench.__main__ import BENCHMARKS
+
+    for name, age in ages(BENCHMARKS.items()):
+        print(f"{name:5} {age}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""Where a change spends its time between the API server and Eureka, from what a traced operator noted.
+
+Each change is followed from its patch to the answer of the request that wrote it, and every moment between
+belongs to one stage.
+"""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.churn import GONE, Change
+
+SyncerKey = tuple[str, str]
+
+STAGES = (
+    "API server, until the watch event is taken",
+    "the change before it on the same key",
+    "queue",
+    "decision",
+    "waiting in the writer",
+    "Eureka, the reads before",
+    "the writer's own work between requests",
+    "Eureka, the write",
+)
+TOTAL = "in all"
+OF_THE_WAIT = ("of the wait: others' writes are under way", "of the wait: only others' reads are")
+"""Beside the stages: who is waited for in the writer."""
+
+MEDIAN = "the median change"
+SLOWEST = "the slowest hundredth"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A reflector has taken an event of an EndpointSlice."""
+
+    at: float
+    place: tuple[str, str]
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A worker has got a key."""
+
+    at: float
+    key: SyncerKey
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A worker has finished with a key."""
+
+    at: float
+    key: SyncerKey
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision for a syncer is made."""
+
+    at: float
+    key: SyncerKey
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Part of a request that concerns one instance.
+
+    :ivar action: ``Read``, ``Renew``, ``Register`` or ``Cancel``.
+    :ivar status: with which it is registered.
+    """
+
+    action: str
+    application: str
+    instance_id: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request to Eureka was answered, or given up.
+
+    :ivar by: the name of the thread that sent it, up to its number.
+    """
+
+    at: float
+    answered: float
+    by: str
+    is_batch: bool
+    items: tuple[Item, ...]
+
+
+Note = Taken | Begun | Done | Decided | Asked
+_LONGEST_REQUEST_SECONDS = 5.0
+_KINDS: dict[str, type[Note]] = {one.__name__: one for one in (Taken, Begun, Done, Decided, Asked)}
+
+
+def as_json(notes: Iterable[Note]) -> list[list[Any]]:
+    """Return notes as values of JSON."""
+    return [[type(note).__name__, asdict(note)] for note in notes]
+
+
+def from_json(document: Iterable[Sequence[Any]]) -> list[Note]:
+    """Return the notes of :func:`as_json`."""
+    notes: list[Note] = []
+    for kind, values in document:
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        if kind == Asked.__name__:
+            fields["items"] = tuple(Item(**item) for item in fields["items"])
+        notes.append(_KINDS[kind](**fields))
+    return notes
+
+
+class Trace:
+    """The notes of one operator, found by what they are about."""
+
+    def __init__(self, notes: Iterable[Note]) -> None:
+        self._taken: dict[tuple[tuple[str, str], str], float] = {}
+        self._begun: dict[SyncerKey, list[float]] = defaultdict(list)
+        self._done: dict[SyncerKey, list[float]] = defaultdict(list)
+        self._decided: dict[SyncerKey, list[float]] = defaultdict(list)
+        self._asked: dict[tuple[str, str], list[tuple[Asked, Item]]] = defaultdict(list)
+        self.requests: list[Asked] = []
+        for note in sorted(notes, key=lambda one: one.at):
+            match note:
+                case Taken():
+                    self._taken.setdefault((note.place, note.version), note.at)
+                case Begun():
+                    self._begun[note.key].append(note.at)
+                case Done():
+                    self._done[note.key].append(note.at)
+                case Decided():
+                    self._decided[note.key].append(note.at)
+                case Asked():
+                    self.requests.append(note)
+                    for item in note.items:
+                        self._asked[item.application, item.instance_id].append((note, item))
+
+        self._starts = [note.at for note in self.requests]
+
+    def stages(self, change: Change) -> dict[str, float] | None:
+        """Return how many milliseconds a change spent in each stage, and of the wait in the writer for whom.
+
+        :returns: None where no request wrote it: it was superseded before, or the trace ended.
+        """
+        taken = self._taken.get(((change.namespace, change.name), change.version))
+        if taken is None:
+            return None
+        asked = [one for one in self._asked[change.key] if one[0].at >= taken]
+        write = next((note for note, item in asked if _writes(item, change.state)), None)
+        if write is None:
+            return None
+        key = (change.namespace, change.name)
+        begun = max(taken, _last_until(self._begun[key], write.at) or taken)
+        decided = min(write.at, max(begun, _first_from(self._decided[key], begun) or begun))
+        reads = [note for note, item in asked if item.action == "Read" and decided <= note.at < write.at]
+        first = min([write.at, *(note.at for note in reads)])
+        reading = _covered([(note.at, min(note.answered, write.at)) for note in reads])
+        before = self._worked(key, taken, begun)
+        seconds = (
+            taken - change.sent,
+            before,
+            begun - taken - before,
+            decided - begun,
+            first - decided,
+            reading,
+            write.at - first - reading,
+            write.answered - write.at,
+        )
+        waits = self._under_way(decided, first)
+        names = (*STAGES, *OF_THE_WAIT)
+        return {name: each * 1000 for name, each in zip(names, (*seconds, *waits), strict=True)}
+
+    def _under_way(self, since: float, until: float) -> tuple[float, float]:
+        """Return for how long of that time writes were under way, and for how long only reads."""
+        begin = bisect.bisect_left(self._starts, since - _LONGEST_REQUEST_SECONDS)
+        end = bisect.bisect_right(self._starts, until)
+        writes, both = [], []
+        for note in self.requests[begin:end]:
+            span = (max(note.at, since), min(note.answered, until))
+            kinds = {_KIND_OF[item.action] for item in note.items} - {"renewals"}
+            if span[0] < span[1] and kinds:
+                both.append(span)
+                if "writes" in kinds:
+                    writes.append(span)
+        return _covered(writes), _covered(both) - _covered(writes)
+
+    def _worked(self, key: SyncerKey, since: float, until: float) -> float:
+        """Return for how long of that time a worker was at the key, for an earlier change of it."""
+        spans = []
+        for begun in self._begun[key]:
+            if begun < until:
+                done = _first_from(self._done[key], begun)
+                spans.append((max(begun, since), min(until if done is None else done, until)))
+        return _covered([(begin, end) for begin, end in spans if begin < end])
+
+
+def _writes(item: Item, state: str) -> bool:
+    if state == GONE:
+        return item.action == "Cancel"
+    return item.action == "Register" and item.status == state
+
+
+def _last_until(times: Sequence[float], until: float) -> float | None:
+    place = bisect.bisect_right(times, until)
+    return times[place - 1] if place else None
+
+
+def _first_from(times: Sequence[float], since: float) -> float | None:
+    place = bisect.bisect_left(times, since)
+    return times[place] if place < len(times) else None
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Return how long at least one of these spans lasted."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        if end > reached:
+            total += end - max(begin, reached)
+            reached = end
+    return total
+
+
+def attribute(changes: Iterable[Change], trace: Trace) -> dict[str, dict[str, float]]:
+    """Return the mean of each stage, in milliseconds, of the changes in the middle and of the slowest ones.
+
+    In the middle is the tenth around the median, so that one odd change does not stand for all.
+
+    :returns: by column and stage, and :data:`TOTAL`; empty where no change was traced.
+    """
+    found = [stages for change in changes if (stages := trace.stages(change)) is not None]
+    found.sort(key=_in_all)
+    if not found:
+        return {}
+    middle = found[len(found) * 45 // 100 : len(found) * 55 // 100 + 1]
+    slowest = found[-max(1, len(found) // 100) :]
+    return {MEDIAN: _means(middle), SLOWEST: _means(slowest)}
+
+
+def _in_all(stages: Mapping[str, float]) -> float:
+    return sum(stages[stage] for stage in STAGES)
+
+
+def _means(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    means = {name: statistics.fmean(stages[name] for stages in found) for name in (*STAGES, *OF_THE_WAIT)}
+    in_all = {name: means[name] for name in STAGES} | {TOTAL: _in_all(means)}
+    return in_all | {name: means[name] for name in OF_THE_WAIT}
+
+
+def traffic(trace: Trace, spans: Iterable[tuple[float, float]], changes: int) -> dict[str, float]:
+    """Return the requests a change of each kind, and how much batches carry; reads also by who sends them.
+
+    :param spans: begin and end of the times that count, by the monotonic clock.
+    :param changes: how many changes were made in these times.
+    """
+    times = list(spans)
+    counts: Counter[str] = Counter()
+    items: Counter[str] = Counter()
+    by_thread: Counter[str] = Counter()
+    for request in trace.requests:
+        if not request.items or not any(begin <= request.at < end for begin, end in times):
+            continue
+        of_each = Counter(_KIND_OF[item.action] for item in request.items)
+        kind = next(kind for kind in ("writes", "reads", "renewals") if of_each[kind])
+        named = f"batches of {kind}" if request.is_batch else f"single {kind}"
+        counts[named] += 1
+        if kind == "reads":
+            by_thread[f"{named}, by {request.by}"] += 1
+        if request.is_batch:
+            items[kind] += of_each[kind]
+    each = {f"{name} a change": count / changes for name, count in sorted((counts + by_thread).items())}
+    return each | {f"{kind} a batch": items[kind] / counts[f"batches of {kind}"] for kind in sorted(items)}
+
+
+_KIND_OF = {"Register": "writes", "Cancel": "writes", "Read": "reads", "Renew": "renewals"}

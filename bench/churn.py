@@ -1,0 +1,264 @@
+"""Rolling updates by hand: endpoints change in slices, and Eureka servers are asked until they show it."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from dataclasses import field as member
+
+from bench.field import Field, endpoint
+from bench.prober import Key, Prober, RawPatches
+
+SERVICES = 100
+WIDTH = 10
+"""Endpoints of a service at the start."""
+
+WRITERS = 8
+RANGE = 100_000
+"""Endpoints that one contestant may have."""
+
+LOOK_SECONDS = 0.005
+"""From one look at a change that is followed to the next, at first: those that look leave the processors to
+those that are measured."""
+
+LOOK_SHARE = 0.05
+"""Later, so much of the time that the change has taken."""
+
+GONE = "gone"
+_GIVEN_UP_SECONDS = 20.0
+
+
+@dataclass(slots=True)
+class Rollout:
+    """One service under rolling updates: what its slice shows, and what a registry must show for it."""
+
+    namespace: str
+    name: str
+    number: int
+    endpoints: dict[int, str] = member(default_factory=dict)
+    turn: int = 0
+
+    def step(self) -> tuple[int, str, bytes]:
+        """Change one endpoint: a new one comes unready, is ready, an old one terminates, and is gone.
+
+        :returns: its number, what shall become of it, and the JSON patch of its slice.
+        """
+        kind, self.turn = self.turn % 4, self.turn + 1
+        if kind == 0:
+            self.number += 1
+            self.endpoints[self.number] = "DOWN"
+            return self.number, "DOWN", _patch("add", "/-", endpoint(self.number, ready=False))
+        if kind == 1:
+            self.endpoints[self.number] = "UP"
+            conditions = endpoint(self.number)["conditions"]
+            place = len(self.endpoints) - 1
+            return self.number, "UP", _patch("replace", f"/{place}/conditions", conditions)
+        oldest = next(iter(self.endpoints))
+        if kind == 2:
+            self.endpoints[oldest] = GONE
+            conditions = endpoint(oldest, ready=False, terminating=True)["conditions"]
+            return oldest, GONE, _patch("replace", "/0/conditions", conditions)
+        del self.endpoints[oldest]
+        return oldest, GONE, _patch("remove", "/0")
+
+    def body(self) -> list[dict[str, object]]:
+        """Return the slice's endpoints."""
+        return [
+            endpoint(number, ready=state == "UP", terminating=state == GONE)
+            for number, state in self.endpoints.items()
+        ]
+
+
+def _patch(operation: str, place: str, value: object = None) -> bytes:
+    """Return the JSON patch of one endpoint."""
+    step = {"op": operation, "path": f"/endpoints{place}"} | ({"value": value} if value is not None else {})
+    return json.dumps([step], separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A patch that alters what Eureka must hold.
+
+    :ivar sent: by the monotonic clock, in seconds.
+    :ivar version: the resource version that the slice had then.
+    :ivar state: the status that the instance shall have, or :data:`GONE`.
+    """
+
+    sent: float
+    namespace: str
+    name: str
+    version: str
+    key: Key
+    state: str
+
+
+@dataclass(slots=True)
+class Lag:
+    """How long one change took at each server that has shown it so far, in milliseconds by URL."""
+
+    sent: float
+    key: Key
+    state: str
+    shown: dict[str, float] = member(default_factory=dict)
+    is_superseded: bool = False
+
+
+class Churn:
+    """The changes of one contestant, in as many turns as are asked for.
+
+    :param identify: the instance id that the contestant gives to an endpoint of a service.
+    :param followed: the share of changes whose way is followed to the end.
+    """
+
+    def __init__(
+        self,
+        field: Field,
+        namespace: str,
+        offset: int,
+        identify: Callable[[str, int], str],
+        followed: float,
+    ) -> None:
+        self._field = field
+        self._identify = identify
+        self._share = followed
+        self.rollouts: list[Rollout] = []
+        for service in range(SERVICES):
+            first = offset + service * RANGE // SERVICES
+            states = dict.fromkeys(range(first, first + WIDTH), "UP")
+            rollout = Rollout(namespace, f"{namespace}-{service}", first + WIDTH - 1, states)
+            self.rollouts.append(rollout)
+            field.service(namespace, rollout.name, rollout.body())
+        self._latest: dict[Key, str] = {}
+        self._turn = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was measured so far."""
+        self.made = 0
+        self.seconds = 0.0
+        self.changes: list[Change] = []
+        self.lags: list[Lag] = []
+        self.lost: list[Key] = []
+
+    @property
+    def superseded(self) -> int:
+        """How many changes some server never showed, since the next one of the same instance came before."""
+        return sum(lag.is_superseded for lag in self.lags)
+
+    def milliseconds(self, choose: Callable[[Iterable[float]], float]) -> list[float]:
+        """Return how long each change took that all servers showed, by ``min`` or ``max`` of them."""
+        count = len(self._field.lab.eureka_urls)
+        return [choose(lag.shown.values()) for lag in self.lags if len(lag.shown) == count]
+
+    def wanted(self) -> dict[Key, str]:
+        """Return what the registry must hold."""
+        return {
+            (rollout.name.upper(), self._identify(rollout.name, number)): state
+            for rollout in self.rollouts
+            for number, state in rollout.endpoints.items()
+            if state != GONE
+        }
+
+    def differing(self) -> set[tuple[str, Key]]:
+        """Return where a server does not hold what it must."""
+        wanted = self.wanted()
+        asked = list(wanted.keys() | self._latest.keys())
+        found: set[tuple[str, Key]] = set()
+        for url in self._field.lab.eureka_urls:
+            prober = Prober(url)
+            there = prober.statuses(asked)
+            prober.close()
+            found |= {(url, key) for key in asked if wanted.get(key) != there.get(key)}
+        return found
+
+    def run(self, rate: int, seconds: float) -> None:
+        """Make ``rate`` changes a second for so long, and follow those that are followed to the end."""
+        followed: list[Lag] = []
+        written = threading.Event()
+        followers = [
+            threading.Thread(target=self._follow, args=(url, followed, written))
+            for url in self._field.lab.eureka_urls
+        ]
+        for follower in followers:
+            follower.start()
+        try:
+            with ThreadPoolExecutor(WRITERS) as pool:
+                lanes = range(WRITERS)
+                made = list(pool.map(lambda lane: self.write(lane, rate, seconds, followed), lanes))
+        finally:
+            written.set()
+            for follower in followers:
+                follower.join()
+        self._turn += 1
+        self.made += sum(made)
+        self.seconds += seconds
+        self.lags += followed
+
+    def note(self, key: Key, state: str) -> None:
+        """Have an instance be in this state from now on."""
+        self._latest[key] = state
+
+    def write(self, lane: int, rate: int, seconds: float, followed: list[Lag]) -> int:
+        """Make one writer's changes; returns how many."""
+        rollouts = self.rollouts[lane::WRITERS]
+        chance = random.Random(f"{self._turn} {lane}")  # noqa: S311 - repeatable
+        patches = RawPatches(self._field.lab.kubeconfig)
+        pause, made = WRITERS / rate, 0
+        started = time.monotonic() + lane / rate
+        while (now := time.monotonic()) < started + seconds:
+            due = started + made * pause
+            if now < due:
+                time.sleep(due - now)
+            rollout = chance.choice(rollouts)
+            number, state, patch = rollout.step()
+            key = (rollout.name.upper(), self._identify(rollout.name, number))
+            alters = state != GONE or number in rollout.endpoints
+            if alters:
+                self.note(key, state)
+            sent = time.monotonic()
+            version = patches.patch(rollout.namespace, rollout.name, patch)
+            if alters:
+                self.changes.append(Change(sent, rollout.namespace, rollout.name, version, key, state))
+                if chance.random() < self._share:
+                    followed.append(Lag(sent, key, state))
+            made += 1
+        patches.close()
+        return made
+
+    def _follow(self, url: str, followed: list[Lag], written: threading.Event) -> None:
+        """Look at one server until it has shown each change, or never will."""
+        prober = Prober(url)
+        pending: list[tuple[float, Lag]] = []
+        taken = 0
+        while True:
+            is_last = written.is_set()
+            new = followed[taken:]
+            taken += len(new)
+            pending += [(0.0, lag) for lag in new]
+            pending = [again for due, lag in pending if (again := self._look(prober, url, due, lag))]
+            if is_last and not pending and taken == len(followed):
+                break
+            time.sleep(LOOK_SECONDS)
+        prober.close()
+
+    def _look(self, prober: Prober, url: str, due: float, lag: Lag) -> tuple[float, Lag] | None:
+        """Look at a change once it is due; returns when to look again, None when that is over."""
+        if time.monotonic() < due:
+            return due, lag
+        found = prober.read(lag.key)
+        now = time.monotonic()
+        waited = now - lag.sent
+        if (found["status"] if found else GONE) == lag.state:
+            lag.shown[url] = waited * 1000
+        elif self._latest[lag.key] != lag.state:
+            lag.is_superseded = True
+        elif waited > _GIVEN_UP_SECONDS:
+            self.lost.append(lag.key)
+        else:
+            return now + max(LOOK_SECONDS, LOOK_SHARE * waited), lag
+        return None

@@ -1,0 +1,158 @@
+"""``python -m bench.traced_operator FILE``: the operator, which notes when a change passes where.
+
+Five doors of it are wrapped: an event of a watch is taken, a key is handed to a worker and given back, a
+syncer is decided, and a request to Eureka is sent and answered. When the operator ends, the notes are written
+to the file. Times are of the monotonic clock, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from bench.attribution import Asked, Begun, Decided, Done, Item, Note, Taken, as_json
+from eurekube_provider.eureka.protocol.batch import OLDEST_TIMESTAMP_MS
+from eurekube_provider.eureka.protocol.transport import Transport
+from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.operator.__main__ import main as operate
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.reconciler import Reconciler
+
+_ITEM = re.compile(
+    rb'"action": ?"(\w+)", ?"appName": ?"([^"]*)", ?"id": ?"([^"]*)"'
+    rb'(?:, ?"status": ?"(\w+)", ?"lastDirtyTimestamp": ?(\w+))?'
+)
+_STATUS = re.compile(rb'"status": ?"(\w+)"')
+_ID = re.compile(rb'"instanceId": ?"([^"]*)"')
+
+_BATCHES = "/peerreplication/batch"
+_ACTIONS = {"GET": "Read", "DELETE": "Cancel", "PUT": "Renew"}
+
+Request = tuple[float, float, str, str, str, bytes | None]
+"""Sent, answered, thread, method, path and body."""
+
+
+class Tracer:
+    """Keeps what was noted, in the order in which it was."""
+
+    def __init__(self) -> None:
+        self._notes: list[Note] = []
+        self._requests: list[Request] = []
+
+    def install(self) -> None:
+        """Wrap the doors of the operator."""
+        for owner, name, wrap in (
+            (Reflector, "take", self._take),
+            (WorkQueue, "get", self._get),
+            (WorkQueue, "done", self._done),
+            (Reconciler, "decide", self._decide),
+            (Transport, "request", self._request),
+        ):
+            setattr(owner, name, wrap(getattr(owner, name)))
+
+    def notes(self) -> list[Note]:
+        """Return all notes; the items of each request are read now."""
+        asked = [
+            Asked(
+                sent,
+                answered,
+                thread.partition("-")[0].partition("_")[0],
+                path.startswith(_BATCHES),
+                items_of(method, path, data),
+            )
+            for sent, answered, thread, method, path, data in self._requests
+        ]
+        return [*self._notes, *asked]
+
+    def _take(self, take: Callable[..., None]) -> Callable[..., None]:
+        def taken(reflector: Reflector, event_type: str, item: dict[str, Any]) -> None:
+            if item.get("kind") == "EndpointSlice":
+                metadata = item["metadata"]
+                place = (metadata["namespace"], metadata["name"])
+                self._notes.append(Taken(time.monotonic(), place, metadata["resourceVersion"]))
+            take(reflector, event_type, item)
+
+        return taken
+
+    def _get(self, get: Callable[..., Any]) -> Callable[..., Any]:
+        def got(queue: WorkQueue[Any], *arguments: Any) -> Any:
+            key = get(queue, *arguments)
+            if key is not None:
+                self._notes.append(Begun(time.monotonic(), key))
+            return key
+
+        return got
+
+    def _done(self, done: Callable[..., None]) -> Callable[..., None]:
+        def ended(queue: WorkQueue[Any], key: Any) -> None:
+            self._notes.append(Done(time.monotonic(), key))
+            done(queue, key)
+
+        return ended
+
+    def _decide(self, decide: Callable[..., Any]) -> Callable[..., Any]:
+        def decided(reconciler: Reconciler, key: Any, *arguments: Any) -> Any:
+            found = decide(reconciler, key, *arguments)
+            self._notes.append(Decided(time.monotonic(), key))
+            return found
+
+        return decided
+
+    def _request(self, request: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(transport: Transport, method: str, path: str, **options: Any) -> Any:
+            sent = time.monotonic()
+            try:
+                return request(transport, method, path, **options)
+            finally:
+                thread = threading.current_thread().name
+                request_of = (sent, time.monotonic(), thread, method, path, options.get("data"))
+                self._requests.append(request_of)
+
+        return asked
+
+
+def items_of(method: str, path: str, data: bytes | None) -> tuple[Item, ...]:
+    """Return what a request does to which instances; nothing for lists, deltas and statuses of servers."""
+    parts = [unquote(part) for part in path.split("?")[0].strip("/").split("/")]
+    if path.startswith(_BATCHES) and data is not None:
+        return tuple(_item(*found) for found in _ITEM.findall(data))
+    if parts[0] != "apps" or len(parts) < 2 or parts[1] == "delta":
+        return ()
+    application = parts[1]
+    if method == "POST" and data is not None:
+        named, status = _ID.search(data), _STATUS.search(data)
+        if named is None or status is None:
+            return ()
+        return (Item("Register", application, named[1].decode(), status[1].decode()),)
+    if len(parts) != 3 or method not in _ACTIONS:
+        return ()
+    return (Item(_ACTIONS[method], application, parts[2], ""),)
+
+
+def _item(action: bytes, application: bytes, instance_id: bytes, status: bytes, stamp: bytes) -> Item:
+    named = action.decode()
+    if named == "Heartbeat":
+        named = "Read" if stamp == str(OLDEST_TIMESTAMP_MS).encode() else "Renew"
+    return Item(named, application.decode(), instance_id.decode(), status.decode())
+
+
+def main() -> int:
+    """Run the operator until it is told to end, and write what was noted."""
+    tracer = Tracer()
+    tracer.install()
+    threading.current_thread().name = "operator"
+    try:
+        return operate([])
+    finally:
+        Path(sys.argv[1]).write_text(json.dumps(as_json(tracer.notes())), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Requests are counted by client and kind, from lines of a server's access log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bench.access_log import AGENTS, AccessLog, Kind, a_change, kind_of
+
+
+@pytest.mark.parametrize(
+    ("request_line", "kind"),
+    [
+        ("GET /eureka/apps/RATING/a%3A8080", Kind.READ),
+        ("GET /eureka/instances/a", Kind.READ),
+        ("POST /eureka/apps/RATING", Kind.WRITE),
+        ("DELETE /eureka/apps/RATING/a", Kind.WRITE),
+        ("PUT /eureka/apps/RATING/a/status", Kind.WRITE),
+        ("POST /eureka/peerreplication/batch/", Kind.BATCH),
+        ("PUT /eureka/apps/RATING/a", Kind.OTHER),
+        ("GET /eureka/apps", Kind.OTHER),
+        ("GET /eureka/apps/delta", Kind.OTHER),
+        ("GET /eureka/apps/RATING", Kind.OTHER),
+        ("GET /eureka/status", Kind.OTHER),
+        ("GET /", Kind.OTHER),
+    ],
+)
+def test_each_request_has_a_kind(request_line: str, kind: Kind) -> None:
+    """A list is no read of an instance, and a renewal no write."""
+    assert kind_of(*request_line.split()) is kind
+
+
+def test_the_requests_of_one_client_within_its_turns_are_counted() -> None:
+    """At all servers together; the servers' own, and those of the prober, are others'."""
+    with AccessLog() as log:
+        folder = Path(log.settings["server.tomcat.accesslog.directory"])
+        (folder / "access-1.log").write_text(
+            "1000 GET /eureka/apps/RATING/a eurekube\n"
+            "1500 POST /eureka/apps/RATING eurekube\n"
+            "1600 POST /eureka/apps/RATING python-requests/2.32\n"
+            "2500 POST /eureka/apps/RATING eurekube\n"
+            "9000 POST /eureka/apps/RATING eurekube\n"
+        )
+        (folder / "access-2.log").write_text(
+            "1100 GET /eureka/apps/RATING/a prober\n1200 POST /eureka/peerreplication/batch/ eurekube\n"
+        )
+        assert log.counts(AGENTS.ours, [(0.9, 1.6), (2.0, 3.0)]) == {
+            Kind.READ: 1,
+            Kind.WRITE: 2,
+            Kind.BATCH: 1,
+        }
+        assert log.counts(AGENTS.kopf, [(0.9, 1.6)]) == {}
+    assert not folder.exists()
+
+
+def test_lists_are_not_of_a_change() -> None:
+    """They are shown, and not counted with what a change costs."""
+    counts = Counter({Kind.READ: 2, Kind.WRITE: 4, Kind.BATCH: 1, Kind.OTHER: 8})
+    assert a_change(counts, 4) == {
+        "requests a change": 1.75,
+        "single reads a change": 0.5,
+        "single writes a change": 1.0,
+        "batches a change": 0.25,
+        "other requests a change": 2.0,
+    }

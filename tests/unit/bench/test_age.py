@@ -1,0 +1,111 @@
+"""A record is as old as the commits that touched what it measures since."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench import age, record
+from bench.__main__ import BENCHMARKS
+from bench.record import MeasuredCode, Tree, record_of
+from tests.unit.bench import played
+from tests.unit.bench.played import found
+
+Commit = Callable[[str], str]
+
+
+@pytest.fixture
+def commit(tmp_path: Path) -> Commit:
+    """Commits a change of a file in a repository of the test's own; returns the commit."""
+
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def change(name: str) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(path.read_text() + "more" if path.exists() else "first")
+        git("add", ".")
+        git("commit", "--quiet", "--message", f"Change {name}")
+        return git("rev-parse", "HEAD")
+
+    git("init", "--quiet")
+    return change
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Writes the record of P8, as measured at a commit."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+
+    def measured_at(commit: str) -> None:
+        written = record_of([found(1.0)], MeasuredCode("2026-11-27", commit[:7], Tree.COMMITTED))
+        assert written is not None
+        record.write(written)
+
+    return measured_at
+
+
+def test_only_commits_that_touched_what_is_measured_count(
+    commit: Commit, results: Callable[[str], None], tmp_path: Path
+) -> None:
+    """The benchmark's own file is measured, too."""
+    first = commit("eurekube_provider/core/plan.py")
+    results(first)
+    benchmarks = [("P8", played.__name__)]
+    assert age.ages(benchmarks, tmp_path) == [
+        ("P8", f"2026-11-27, `{first[:7]}`: 0 commits since touched what it measures")
+    ]
+    commit("docs/index.md")
+    commit("eurekube_provider/core/model.py")
+    assert age.ages(benchmarks, tmp_path)[0][1].endswith(": 1 commit since touched what it measures")
+    commit("tests/unit/bench/played.py")
+    assert age.ages(benchmarks, tmp_path)[0][1].endswith(": 2 commits since touched what it measures")
+
+
+def test_a_record_without_its_commit_or_none_is_said(
+    commit: Commit, results: Callable[[str], None], tmp_path: Path
+) -> None:
+    """Nobody can count then."""
+    commit("README.md")
+    assert age.ages([("P8", played.__name__)], tmp_path) == [("P8", "not measured")]
+    results("abcdef0")
+    assert age.ages([("P8", played.__name__)], tmp_path)[0][1].endswith("this repository has no such commit")
+
+
+def test_a_release_refuses_records_older_than_the_release_before(
+    commit: Commit, results: Callable[[str], None], tmp_path: Path
+) -> None:
+    """The first release has none before it."""
+
+    def tag(name: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), "tag", name], check=True)
+
+    first = commit("README.md")
+    tag("v1.0.0")
+    results(first)
+    assert age.too_old(["P8"], "v1.0.0", tmp_path) == []
+    commit("README.md")
+    tag("v1.1.0")
+    assert age.too_old(["P8"], "v1.1.0", tmp_path) == []
+    latest = commit("README.md")
+    tag("v1.2.0")
+    assert age.too_old(["P8", "P1"], "v1.2.0", tmp_path) == [
+        f"the record of P8 (2026-11-27, `{first[:7]}`) is older than v1.1.0: make bench ONLY=P8",
+        "P1 has not been measured: make bench ONLY=P1",
+    ]
+    results(latest)
+    assert age.too_old(["P8"], "v1.2.0", tmp_path) == []
+
+
+@pytest.mark.parametrize("module", BENCHMARKS.values())
+def test_each_path_that_is_measured_is_there(module: str) -> None:
+    """A package that was renamed would count no commit."""
+    paths = age.paths_of(module)
+    assert [path for path in paths if not (age.ROOT / path).exists()] == []
+    assert any(path.startswith("eurekube_provider/") for path in paths)

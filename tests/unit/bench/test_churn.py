@@ -1,0 +1,109 @@
+"""Rolling updates by hand: what each step means, and which changes count as shown."""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench import churn
+from bench.churn import GONE, Churn, Lag, Rollout
+from eurekube_provider.core.model import Key
+
+FIRST, SECOND = "http://eureka-1", "http://eureka-2"
+
+
+class Field:
+    """Two servers, and services that nobody makes."""
+
+    lab = SimpleNamespace(eureka_urls=[FIRST, SECOND])
+
+    def service(self, *_: object) -> None:
+        """Make none."""
+
+
+class Probers:
+    """Servers that hold what they are given, by URL and key."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[str, Key], str] = {}
+
+    def __call__(self, url: str) -> Any:
+        """Return a prober of one of them."""
+
+        def read(key: Key) -> dict[str, str] | None:
+            status = self.held.get((url, key))
+            return {"status": status} if status else None
+
+        def statuses(keys: list[Key]) -> dict[Key, str]:
+            return {key: self.held[url, key] for key in keys if (url, key) in self.held}
+
+        return SimpleNamespace(read=read, statuses=statuses, close=lambda: None)
+
+
+@pytest.fixture
+def probers(monkeypatch: pytest.MonkeyPatch) -> Probers:
+    """The servers that are asked."""
+    made = Probers()
+    monkeypatch.setattr(churn, "Prober", made)
+    return made
+
+
+def test_an_endpoint_comes_and_another_one_goes() -> None:
+    """In four steps, of which the last one changes nothing that Eureka must show."""
+    rollout = Rollout("shop", "rating", 7, {6: "UP", 7: "UP"})
+    steps = [rollout.step() for _ in range(4)]
+    assert [(number, state) for number, state, _ in steps] == [(8, "DOWN"), (8, "UP"), (6, GONE), (6, GONE)]
+    assert [json.loads(patch)[0]["op"] for _, _, patch in steps] == ["add", "replace", "replace", "remove"]
+    assert rollout.endpoints == {7: "UP", 8: "UP"}
+
+
+def test_a_change_is_shown_once_each_server_shows_it() -> None:
+    """The first and the last of them are told apart; what one of them never showed is in no figure."""
+    made = Churn(Field(), "shop", 0, lambda name, number: f"{name}-{number}", 1.0)  # type: ignore[arg-type]
+    lag = Lag(0.0, ("RATING", "a"), "UP")
+    lag.shown = {FIRST: 10.0, SECOND: 500.0}
+    made.lags = [lag, Lag(0.0, ("RATING", "b"), "UP", {FIRST: 1.0}, is_superseded=True)]
+    assert made.milliseconds(min) == [10.0]
+    assert made.milliseconds(max) == [500.0]
+    assert made.superseded == 1
+
+
+def test_where_one_server_lacks_something_it_differs(probers: Probers) -> None:
+    """Each server is asked for each instance."""
+    made = Churn(Field(), "shop", 0, lambda name, number: f"{name}-{number}", 1.0)  # type: ignore[arg-type]
+    wanted = made.wanted()
+    assert len(wanted) == churn.SERVICES * churn.WIDTH
+    probers.held = {(url, key): "UP" for url in (FIRST, SECOND) for key in wanted}
+    assert made.differing() == set()
+    key = next(iter(wanted))
+    del probers.held[SECOND, key]
+    assert made.differing() == {(SECOND, key)}
+
+
+def test_what_is_followed_is_looked_at_until_each_server_shows_it(
+    probers: Probers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the next change of its instance came before is superseded."""
+    shown, never = ("SHOP-0", "a"), ("SHOP-0", "b")
+    probers.held = {(url, shown): "UP" for url in (FIRST, SECOND)} | {(FIRST, never): "UP"}
+    made = Churn(Field(), "shop", 0, lambda name, number: f"{name}-{number}", 1.0)  # type: ignore[arg-type]
+
+    def write(_lane: int, _rate: int, _seconds: float, followed: list[Lag]) -> int:
+        with lock:
+            if not followed:
+                made.note(shown, "UP")
+                made.note(never, GONE)
+                followed += [Lag(0.0, shown, "UP"), Lag(0.0, never, "DOWN")]
+        return 1
+
+    lock = threading.Lock()
+    monkeypatch.setattr(made, "write", write)
+    made.run(100, 0.0)
+    assert made.made == churn.WRITERS
+    assert [sorted(lag.shown) for lag in made.lags] == [[FIRST, SECOND], []]
+    assert [lag.is_superseded for lag in made.lags] == [False, True]
+    assert made.lost == []

@@ -1,0 +1,70 @@
+"""P16: what its figures are made of, and when its bar holds."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from bench.p16_callers import figures_of, holds
+
+REPORT: dict[str, Any] = {
+    "drain": {"known_after_seconds": 102, "replication_seconds": 1, "take_over_seconds": 17},
+    "acts": [{"name": "rolled", "began": 1000.0, "opened": 1215.0}],
+    "failures": [],
+    "pods": [
+        {
+            "pod": "old",
+            "ready": 500.0,
+            "opened": 500.0,
+            "deleted": 1110.0,
+            "clients": {"feign": (600.0, 1150.0), "balanced": (610.0, 1130.0)},
+        },
+        {
+            "pod": "new",
+            "ready": 1005.0,
+            "opened": 1108.0,
+            "deleted": None,
+            "clients": {"feign": (1045.0, 1300.0), "balanced": (1065.0, 1300.0)},
+        },
+    ],
+}
+
+
+def changed(pod: int, **fields: Any) -> dict[str, Any]:
+    """The report with another pod."""
+    report = copy.deepcopy(REPORT)
+    report["pods"][pod] |= fields
+    return report
+
+
+def test_times_are_counted_from_ready_and_from_the_end() -> None:
+    """For each client; pods of before the roll-out are not new."""
+    assert figures_of(REPORT) == {
+        "a client's first call, after the containers are ready, p50": 50.0,
+        "the same, at most": 60.0,
+        "the gate opens, after the containers are ready, at least": 103.0,
+        "a client's last call, after the pod's end began, p50": 30.0,
+        "the same as the last, at most": 40.0,
+        "computed, to learn": 102,
+        "the roll-out of ten pods": 215.0,
+        "failed calls": 0.0,
+    }
+    assert holds(REPORT)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {**REPORT, "failures": [{"at": 1100.0}]},
+        changed(1, clients={"feign": (1108.5, 1300.0)}),
+        changed(1, clients={}),
+        changed(1, clients={"feign": (1107.5, 1300.0)}, opened=1200.0),
+        changed(0, clients={"feign": (600.0, 1231.0)}),
+    ],
+    ids=["a failed call", "opened before", "never called", "learned late", "called for too long"],
+)
+def test_the_bar_does_not_hold(report: dict[str, Any]) -> None:
+    """Each of its parts can break it."""
+    assert not holds(report)

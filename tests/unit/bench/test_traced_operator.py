@@ -1,0 +1,109 @@
+"""The operator's doors are where the tracer wraps them, and its requests are read for what they do."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes import client
+
+from bench.attribution import Asked, Begun, Decided, Done, Item, Taken
+from bench.bookkeeping import Fleet
+from bench.traced_operator import Tracer, items_of
+from eurekube_provider.core.model import Instance, Port
+from eurekube_provider.dev.eureka.serving import EurekaServers
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.protocol import batch
+from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.eureka.protocol.transport import Transport
+from eurekube_provider.kube.access import ENDPOINT_SLICES, KubeAccess
+from eurekube_provider.kube.reflector import Reflector
+from eurekube_provider.operator.queue import WorkQueue
+from eurekube_provider.operator.reconciler import Reconciler
+
+INSTANCE = Instance(
+    application="rating",
+    instance_id="pod-1.shop.bench:rating:8080",
+    host_name="10.0.0.1",
+    ip_address="10.0.0.1",
+    port=Port(8080),
+)
+KEY = INSTANCE.key
+
+
+@pytest.fixture
+def tracer(monkeypatch: pytest.MonkeyPatch) -> Tracer:
+    """A tracer around the doors of this process, until the test ends."""
+    for owner, name in ((Reflector, "take"), (Reconciler, "decide"), (Transport, "request")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    for name in ("get", "done"):
+        monkeypatch.setattr(WorkQueue, name, getattr(WorkQueue, name))
+    made = Tracer()
+    made.install()
+    return made
+
+
+def test_an_event_of_a_slice_is_noted(tracer: Tracer) -> None:
+    """With what finds the patch that made it; events of other kinds are not noted."""
+    access = KubeAccess(client.ApiClient(client.Configuration(host="http://127.0.0.1:1")))
+    taken = []
+    reflector = Reflector(access, ENDPOINT_SLICES, lambda item, _: item, lambda _, new: taken.append(new))
+    metadata = {"namespace": "shop", "name": "rating-1", "resourceVersion": "7"}
+    reflector.take("ADDED", {"kind": "EndpointSlice", "metadata": metadata})
+    reflector.take("ADDED", {"kind": "Service", "metadata": {**metadata, "name": "rating"}})
+    assert [type(note) for note in tracer.notes()] == [Taken]
+    assert [(one.place, one.version) for one in tracer.notes() if isinstance(one, Taken)] == [
+        (("shop", "rating-1"), "7")
+    ]
+    assert len(taken) == 2
+
+
+def test_a_reconcile_is_noted(tracer: Tracer) -> None:
+    """When a worker got its key, when it was decided, and when the worker had finished."""
+    key = ("shop", "rating")
+    queue: WorkQueue[tuple[str, str]] = WorkQueue()
+    queue.add(key)
+    assert queue.get() == key
+    queue.done(key)
+    queue.close()
+    assert queue.get() is None
+    Fleet(1).reconciles.run()
+    found = tracer.notes()
+    assert [type(note) for note in found] == [Begun, Done, Decided]
+    assert [note.key for note in found if isinstance(note, Begun | Done)] == [key, key]
+
+
+def test_a_request_is_noted_with_what_it_does(tracer: Tracer) -> None:
+    """Each kind that the operator sends, as its own client writes it."""
+    read, renewal = (Item(action, *KEY, "UP") for action in ("Read", "Renew"))
+    registration, removal = Item("Register", *KEY, "UP"), Item("Cancel", *KEY, "")
+    with EurekaServers(quick=True) as servers:
+        peer = Peer(servers.urls[0], Connection.parse(servers.urls[0]))
+        peer.register(INSTANCE)
+        peer.read(*KEY)
+        peer.renew(INSTANCE)
+        peer.batch([batch.register(INSTANCE), batch.heartbeat(INSTANCE)])
+        peer.batch([batch.heartbeat(INSTANCE, batch.OLDEST_TIMESTAMP_MS)])
+        peer.batch([batch.cancel(INSTANCE)])
+        peer.deregister(*KEY)
+        peer.list_instances()
+        peer.changes_unless(b"")
+        peer.close()
+    asked = [note for note in tracer.notes() if isinstance(note, Asked)]
+    assert [(one.is_batch, one.items) for one in asked] == [
+        (False, (registration,)),
+        (False, (Item("Read", *KEY, ""),)),
+        (False, (Item("Renew", *KEY, ""),)),
+        (True, (registration, renewal)),
+        (True, (read,)),
+        (True, (removal,)),
+        (False, (removal,)),
+        (False, ()),
+        (False, ()),
+    ]
+    assert all(one.at < one.answered for one in asked)
+    assert {one.by for one in asked} == {"MainThread"}
+
+
+def test_a_path_is_read_as_the_server_reads_it() -> None:
+    """Ids come percent-encoded, and a status is written under the instance's path."""
+    assert items_of("DELETE", "/apps/RATING/a%3A8080?x=1", None) == (Item("Cancel", "RATING", "a:8080", ""),)
+    assert items_of("PUT", "/apps/RATING/a/status", None) == ()
