@@ -182,7 +182,7 @@ def _last_line(log: Path) -> str:
 
 
 def output_of(command: Sequence[str], timeout_seconds: float = 20.0) -> str | None:
-    """What a program prints when asked for its version; None when it cannot be run or fails."""
+    """Return a program's output when asked for its version; None when it cannot be run or fails."""
     try:
         result = subprocess.run(
             command,

@@ -49,7 +49,7 @@ class CoreDns(Process):
 
 
 def resolver_files(namespace: str, directory: Path) -> dict[str, Path]:
-    """What a kubelet puts into a pod, so that it asks the cluster's DNS: files by their paths there."""
+    """Return a kubelet's files that make a pod ask the cluster's DNS: files by their paths there."""
     files = {
         "resolv.conf": f"search {namespace}.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}\n"
         f"nameserver {DNS_ADDRESS}\noptions ndots:5\n",

@@ -58,7 +58,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class EurekaOptions:
-    """What the servers of one lab have in common."""
+    """Options that the servers of one lab share."""
 
     settings: Mapping[str, str]
     security: Security

@@ -1,4 +1,4 @@
-"""What the Eureka servers run: packaged once by Maven, unpacked, with an archive of its loaded classes (CDS).
+"""The package of the Eureka servers: built once by Maven, unpacked, with an archive of loaded classes (CDS).
 
 It is kept in the cache under a hash of its sources, of this module and of the JVM's options. A training run
 makes the archive: a server that starts, answers each kind of request and is asked to end. What it loaded
@@ -118,7 +118,7 @@ def provide_eureka(java: Java, spring_cloud: SpringCloud) -> Path:
 
 
 def package_name(java: Java, spring_cloud: SpringCloud) -> str:
-    """What the package is called in the cache: another name for whatever would make another package."""
+    """Return the package's name in the cache: another name for whatever would make another package."""
     digest = hashlib.sha256("\0".join([*_TRAINS[spring_cloud], java.version, *JVM_OPTIONS]).encode())
     digest.update(Path(__file__).read_bytes())
     for source in sorted(path for path in _PROJECT.rglob("*") if path.is_file()):

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import NODES, PODS, KubeAccess
+from eurekube_provider.kube.access import NODES, PODS, STRATEGIC_MERGE_PATCH, KubeAccess
 from eurekube_provider.kube.reflector import Object, Reflector
 from lab.errors import LabError
 from lab.netns import POD_NETWORK, is_inside
-from lab.pod import STRATEGIC_MERGE_PATCH, Life, Pod
+from lab.pod import Life, Pod
 
 _HEARTBEAT_SECONDS = 10.0  # the controller-manager gives a node up after 50 s
 _END_SECONDS = 10.0

@@ -116,7 +116,7 @@ class Kubernetes:
 
     @property
     def kubelet(self) -> Kubelet:
-        """What runs the pods where they are real."""
+        """Return the kubelet that runs the pods where they are real."""
         if self._kubelet is None:
             raise LabError('this lab has no kubelet, or is not running: use Lab(pods="real")')
         return self._kubelet
@@ -188,8 +188,8 @@ class Kubernetes:
         wait_until(lambda: not self.request("GET", pods)["items"], "the first pod to go", _READY_SECONDS)
 
     def _is_ready_for_pods(self) -> bool:
-        """Whether the nodes are ready and the default ServiceAccount, without which no pod is admitted, is
-        there.
+        """Return whether the nodes are ready and the default ServiceAccount, without which no pod is
+        admitted, is there.
         """
         accounts = self.request("GET", "/api/v1/namespaces/default/serviceaccounts")["items"]
         if not any(account["metadata"]["name"] == "default" for account in accounts):

@@ -1,4 +1,4 @@
-"""What a server of the lab holds at this moment, as only tests may ask.
+"""The present content of a lab's server, as only tests may ask for it.
 
 A server's lists are up to half a minute old, and it keeps each list that it was ever asked for. Its front
 page is made anew for each request, and names all instances; what is known of each is read by its id, past
@@ -45,7 +45,7 @@ Key = tuple[str, str]
 
 
 def listed_now(url: str, application: str = "") -> list[Instance]:
-    """What the server at this service URL holds, or what it holds of one application, past its caches."""
+    """Return the server's instances, or those of one application, past its caches."""
     read = (_read(url, key) for key in held_now(url, application))
     return [one for one in read if one is not None]
 
@@ -78,7 +78,7 @@ def wait_listed(url: str, instances: Iterable[Instance]) -> None:
 
     def shows() -> bool:
         text = _get(f"{url}/apps", "application/json")
-        return text is not None and keys <= {one.key for one in instances_from_text(text)[0]}
+        return text is not None and keys <= {one.key for one in instances_from_text(text)}
 
     try:
         wait_until(shows, f"the list of {url}", LISTED_WITHIN_SECONDS)
@@ -88,7 +88,8 @@ def wait_listed(url: str, instances: Iterable[Instance]) -> None:
 
 
 def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
-    """What a server holds, in one answer: for who lists hundreds of instances many times a second.
+    """Return a server's content in one answer: for callers that list hundreds of instances many times a
+    second.
 
     Only for a server with ``quick_view=True`` that ends with its test: the list is one for a region that
     nobody asked for before, and the server keeps each of them, for good where it has its read-only cache.
@@ -100,7 +101,7 @@ def listed_at_once(url: str, session: requests.Session) -> list[Instance]:
         timeout=30,
     )
     answer.raise_for_status()
-    return instances_from_json(answer.json())[0]
+    return instances_from_json(answer.json())
 
 
 def _read(url: str, key: Key) -> Instance | None:

@@ -93,7 +93,7 @@ def found_inside(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def is_inside() -> bool:
-    """Whether this process runs in such a network."""
+    """Return whether this process runs in such a network."""
     return BRIDGE in (name for _, name in socket.if_nameindex())
 
 

@@ -112,7 +112,7 @@ class Peering:
 
     @property
     def urls(self) -> list[str]:
-        """What clients are told: the proxies' URLs."""
+        """Return the URLs for clients: the proxies' URLs."""
         return [f"http://{HOST}:{front.port}/eureka" for front in self.fronts]
 
     def heal(self) -> None:
@@ -135,5 +135,5 @@ class Peering:
             link.refuse()
 
     def listed(self, number: int) -> dict[Key, Instance]:
-        """What a server holds, past its caches."""
+        """Return a server's instances, past its caches."""
         return {one.key: one for one in listed_at_once(self.servers[number].url, self._session)}

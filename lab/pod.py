@@ -3,7 +3,8 @@
 What a kubelet does is done in its order: the process starts, readiness decides when it may be called; on
 deletion preStop runs first and counts towards the grace period, then comes SIGTERM, at the end of the grace
 period SIGKILL, and only then is the object taken away. Understood of a pod are one container with `command`,
-`env`, an `httpGet` readiness probe and a `preStop` of `sleep` or `exec`.
+`env` (the pod's own name and namespace as well), an `httpGet` readiness probe and a `preStop` of `sleep` or
+`exec`.
 """
 
 import http.client
@@ -18,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from eurekube_provider.core.errors import KubernetesError
-from eurekube_provider.kube.access import PODS, KubeAccess
+from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH, KubeAccess
 from lab.errors import LabError
 from lab.processes import Process
 from lab.sandbox import Sandbox
 
 _log = logging.getLogger(__name__)
 
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 _POLL_SECONDS = 0.2
 _LEAST_GRACE_SECONDS = 2.0
 """A kubelet grants this between a preStop that took the whole grace period and SIGKILL."""
@@ -40,8 +40,10 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class Life:
-    """What became of a pod and when, in seconds since 1970; None is what has not happened.
+    """The life of a pod, in seconds since 1970; None for an event that has not happened.
 
+    :ivar ready_at: its containers were ready, whatever its readiness gates say.
+    :ivar opened_at: its readiness gates were open as well, so that it was called ready.
     :ivar deleted_at: the kubelet read that its deletion has begun.
     :ivar told_at: its process got SIGTERM.
     :ivar gone_at: its address was taken away.
@@ -53,6 +55,7 @@ class Life:
     node: str
     address: str
     ready_at: float | None = None
+    opened_at: float | None = None
     deleted_at: float | None = None
     told_at: float | None = None
     was_killed: bool = False
@@ -79,6 +82,8 @@ class Pod:
         self._deletion = threading.Event()
         self._is_removed = False
         self._is_ready = False
+        self._reporting = threading.Lock()
+        self._running: Process | None = None
         self._failures = 0
         self._restarts = 0
         self._started_at = _now()
@@ -90,8 +95,13 @@ class Pod:
         self._thread.start()
 
     def saw(self, item: Object) -> None:
-        """Its object changed."""
-        self._item = item
+        """Its object changed; where a readiness gate did, its status follows."""
+        before, self._item = self._item, item
+        if self._running is not None and open_gates(before) != open_gates(item):
+            try:
+                self._report(self._running)
+            except KubernetesError:
+                _log.exception("status of pod %s/%s not written", self.life.namespace, self.life.name)
         if item["metadata"].get("deletionTimestamp") and not self._deletion.is_set():
             self.life.deleted_at = time.time()
             self._deletion.set()
@@ -119,6 +129,7 @@ class Pod:
     def _live(self, sandbox: Sandbox) -> None:
         process = self._process("main", self._container["command"], sandbox)
         process.launch()
+        self._running = process
         try:
             self._report(process)
             next_probe = time.monotonic() + _FIRST_PROBE_SECONDS
@@ -130,6 +141,7 @@ class Pod:
                 next_probe = time.monotonic() + self._probe(process)
             self._end(process, sandbox)
         finally:
+            self._running = None
             process.kill()
 
     def _end(self, process: Process, sandbox: Sandbox) -> None:
@@ -167,13 +179,20 @@ class Pod:
         return (self.life.deleted_at or 0.0) + given - time.time()
 
     def _process(self, what: str, command: list[str], sandbox: Sandbox) -> Process:
-        given = {one["name"]: one.get("value", "") for one in self._container.get("env") or ()}
+        given = {one["name"]: self._value(one) for one in self._container.get("env") or ()}
         return Process(
             f"{self.life.name}-{what}",
             sandbox.command(command),
             log=self._log_directory / f"{self.life.namespace}-{self.life.name}-{what}.log",
             environment={"PATH": os.environ.get("PATH", ""), **given},
         )
+
+    def _value(self, variable: Mapping[str, Any]) -> str:
+        """Return a variable's value: a text, or a field of the pod's metadata."""
+        field = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
+        if field.startswith("metadata."):
+            return str(self._item["metadata"][field.removeprefix("metadata.")])
+        return str(variable.get("value", ""))
 
     def _probe(self, process: Process) -> float:
         """Look whether it is ready, and say so where that changed; seconds until the next time."""
@@ -213,11 +232,17 @@ class Pod:
 
     def _report(self, process: Process) -> None:
         """Write the pod's status; one that is gone needs none."""
-        state = "True" if self._is_ready else "False"
+        with self._reporting:
+            self._write(process)
+
+    def _write(self, process: Process) -> None:
+        is_open = self._is_ready and open_gates(self._item)
+        if is_open and self.life.opened_at is None:
+            self.life.opened_at = time.time()
         conditions = [
             {"type": "Initialized", "status": "True"},
-            {"type": "ContainersReady", "status": state},
-            {"type": "Ready", "status": state},
+            {"type": "ContainersReady", "status": str(self._is_ready)},
+            {"type": "Ready", "status": str(is_open)},
         ]
         container = {
             "name": self._container["name"],
@@ -260,6 +285,13 @@ class Pod:
         except KubernetesError as error:
             if error.status_code not in (404, 409):  # gone, or another pod of that name
                 raise
+
+
+def open_gates(item: Object) -> bool:
+    """Return whether the condition of each of a pod's readiness gates is True."""
+    conditions = item.get("status", {}).get("conditions") or ()
+    are_true = {one["type"] for one in conditions if one["status"] == "True"}
+    return all(one["conditionType"] in are_true for one in item["spec"].get("readinessGates") or ())
 
 
 def _now() -> str:

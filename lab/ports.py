@@ -32,7 +32,7 @@ FIXED_PORTS = Ports(eureka=(8761, 8762, 8763), api_server=6443)
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port now; sockets of closed connections do not count."""
+    """Return whether a server could listen on the port now; sockets of closed connections do not count."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -34,6 +34,7 @@ HELM_4 = "helm4"
 PROMTOOL = "promtool"
 ACTIONLINT = "actionlint"
 COREDNS = "coredns"
+FOREIGN_READERS = "foreign-readers"
 PULUMI = "pulumi"
 PULUMI_KUBERNETES = "pulumi-resource-kubernetes"
 PULUMI_YAML = "pulumi-language-yaml"
@@ -253,6 +254,7 @@ PROGRAMS = {
             "github.com/prometheus/prometheus/cmd/promtool",
         ),
         Program(COREDNS, "1.14.7", (1, 11), GoModule("coredns"), "eurekube.lab/coredns", asks=("-version",)),
+        Program(FOREIGN_READERS, "1", (1, 0), GoModule("foreign"), "eurekube.lab/foreign", asks=()),
         Program(
             ACTIONLINT,
             "1.7.12",
@@ -294,7 +296,7 @@ PROGRAMS = {
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
 """What a lab with Kubernetes runs; the other programs are provided to those who ask for them."""
 
-TOOLS = (KUBECTL, HELM, HELM_4, PROMTOOL, COREDNS, ACTIONLINT)
+TOOLS = (KUBECTL, HELM, HELM_4, PROMTOOL, COREDNS, FOREIGN_READERS, ACTIONLINT)
 """Programs that some tests run beside a lab."""
 
 

@@ -10,10 +10,12 @@ import ssl
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -27,7 +29,7 @@ _NO_BODY = (204, 304)
 
 
 class Fault(StrEnum):
-    """What a proxy does to a request."""
+    """A proxy's fault of a request."""
 
     NONE = "none"
     DELAY = "delay"
@@ -42,6 +44,12 @@ class Fault(StrEnum):
     HANG = "hang"
     """Take it and never answer."""
 
+    DRIP = "drip"
+    """Pass it on, and send its answer one byte after the other."""
+
+    BLOAT = "bloat"
+    """Pass it on, and answer with less than a megabyte that decompresses to nearly a gigabyte."""
+
     REFUSE = "refuse"
     """Listen no more, and reset the connections that are open."""
 
@@ -54,6 +62,7 @@ class _Orders:
     fault: Fault = Fault.NONE
     seconds: float = 0.0
     status_code: int = 0
+    megabytes: int = 0
     after: int = 0
     """The number of the last request that is passed on nevertheless."""
 
@@ -144,7 +153,7 @@ class Proxy:
 
     @property
     def fault(self) -> Fault:
-        """What it does at the moment."""
+        """Return the present fault."""
         return self._orders.fault
 
     @property
@@ -183,6 +192,15 @@ class Proxy:
         with self._changed:
             is_hanging = self._orders.fault is Fault.HANG
             return max(0, self._requests - self._orders.after) if is_hanging else 0
+
+    def drip(self, seconds: float = 1.0) -> None:
+        """Send each answer one byte after the other, with so much time between two of them."""
+        self._obey(_Orders(Fault.DRIP, seconds=seconds))
+
+    def bloat(self, megabytes: int = 800) -> None:
+        """Send in place of each answer one that decompresses to so much."""
+        _bloated(megabytes)
+        self._obey(_Orders(Fault.BLOAT, megabytes=megabytes))
 
     def refuse(self) -> None:
         """Be gone: new connections are refused and the open ones reset, until it heals."""
@@ -279,7 +297,12 @@ class Proxy:
                 if orders.fault is Fault.CUT:
                     connection.sendall(answer[: len(answer) // 2])
                     raise _Reset
-                connection.sendall(answer)
+                if orders.fault is Fault.DRIP:
+                    self._drip(connection, answer, orders)
+                elif orders.fault is Fault.BLOAT:
+                    connection.sendall(_bloated(orders.megabytes))
+                else:
+                    connection.sendall(answer)
                 if self._keeps_heads:
                     self.passed_on.append((came, time.perf_counter(), head))
                 if not stays_open:
@@ -288,6 +311,14 @@ class Proxy:
             for server, answers in servers.values():
                 answers.close()
                 server.close()
+
+    def _drip(self, connection: socket.socket, answer: bytes, orders: _Orders) -> None:
+        """Send one byte after the other, until all is sent or other orders come."""
+        for number in range(len(answer)):
+            connection.sendall(answer[number : number + 1])
+            with self._changed:
+                if self._changed.wait_for(lambda: self._orders is not orders, orders.seconds):
+                    raise _Reset
 
     def _next(self, servers: dict[int, tuple[socket.socket, BinaryIO]]) -> tuple[socket.socket, BinaryIO]:
         """The connection of one client to the server whose turn it is; the open ones are in `servers`."""
@@ -322,6 +353,18 @@ class Proxy:
                 if orders.fault is not Fault.DELAY or left <= 0:
                     return orders
                 self._changed.wait(left)
+
+
+@cache
+def _bloated(megabytes: int) -> bytes:
+    packed = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    megabyte = b" " * 10**6
+    body = b"".join([*(packed.compress(megabyte) for _ in range(megabytes)), packed.flush()])
+    head = (
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 def _refusal(status_code: int) -> bytes:

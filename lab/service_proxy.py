@@ -1,4 +1,4 @@
-"""What kube-proxy does, played: a Service's address leads to one of its ready endpoints.
+"""A played kube-proxy: a Service's address leads to one of its ready endpoints.
 
 A network of the lab's own has no rules of the kernel for it, so each port of a Service with a cluster IP is a
 listener on that address. As with kube-proxy a connection goes to any ready endpoint and stays with it however

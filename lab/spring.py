@@ -1,7 +1,8 @@
-"""A real Spring Cloud client: packaged once by Maven, started as an application, asked over HTTP.
+"""Real Spring applications, packaged once by Maven and asked over HTTP: a Spring Cloud client, and a Spring
+Boot Admin server.
 
-Packaged like the Eureka server: kept in the cache under a hash of its sources, unpacked and with an archive
-of its loaded classes. Its caches are as they are by default unless `settings` say otherwise.
+Packaged like the Eureka server: kept in the cache under a hash of their sources, unpacked and with an archive
+of their loaded classes. Their caches are as they are by default unless `settings` say otherwise.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import requests
 
@@ -20,9 +22,8 @@ from lab.ports import HOST, free_ports
 from lab.processes import Process
 from lab.progress import say
 
-_PROJECT = Path(__file__).parent / "spring-client"
-_JAR = "spring-client.jar"
-_CLASS_ARCHIVE = "spring-client.jsa"
+_CLIENT = "spring-client"
+_ADMIN = "spring-admin"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 
 
@@ -30,12 +31,14 @@ class SpringClientMissing(LabError):
     """Neither packaged yet nor can it be: Java or Maven is missing."""
 
 
-class SpringClient(Process):
-    """The application of `spring-client/`, a client of the given Eureka servers; `settings` are Spring
-    properties.
+class _SpringApplication(Process):
+    """A packaged application, a client of the given Eureka servers; `settings` are Spring properties.
 
     Raises SpringClientMissing when Java or Maven is missing.
     """
+
+    _project: ClassVar[str]
+    _ready_path: ClassVar[str]
 
     def __init__(
         self,
@@ -45,7 +48,7 @@ class SpringClient(Process):
         log_directory: Path,
         settings: Mapping[str, str],
     ) -> None:
-        package, java = provide_spring_client()
+        package, java = _provide(self._project)
         (self.port,) = free_ports(1)
         self._session = requests.Session()
         self._session.trust_env = False
@@ -57,10 +60,10 @@ class SpringClient(Process):
             **settings,
         }
         arguments = [f"--{key}={value}" for key, value in properties.items()]
-        archive = f"-XX:SharedArchiveFile={_CLASS_ARCHIVE}"
+        archive = f"-XX:SharedArchiveFile={self._project}.jsa"
         super().__init__(
-            "spring-client",
-            [java.path, *_JVM_OPTIONS, archive, "-jar", _JAR, *arguments],
+            self._project,
+            [java.path, *_JVM_OPTIONS, archive, "-jar", f"{self._project}.jar", *arguments],
             log=log_directory / f"{name.lower()}.log",
             is_ready=self._answers,
             directory=package,
@@ -73,7 +76,29 @@ class SpringClient(Process):
 
     def get(self, path: str) -> requests.Response:
         """One request to the application."""
-        return self._session.get(f"http://{HOST}:{self.port}{path}", timeout=30)
+        return self._session.get(
+            f"http://{HOST}:{self.port}{path}", headers={"Accept": "application/json"}, timeout=30
+        )
+
+    def _answers(self) -> bool:
+        try:
+            return self.get(self._ready_path).status_code == 200
+        except requests.exceptions.RequestException:
+            return False
+
+
+class SpringAdmin(_SpringApplication):
+    """A Spring Boot Admin server, which finds applications through Eureka and shows their health."""
+
+    _project = _ADMIN
+    _ready_path = "/instances"
+
+
+class SpringClient(_SpringApplication):
+    """The application of `spring-client/`: what callers see in Eureka, and their calls."""
+
+    _project = _CLIENT
+    _ready_path = "/netflix/nobody"
 
     def begin_calls(self, balanced: Sequence[str], feign: Sequence[str], per_second: int, file: Path) -> None:
         """Have it call `http://<application>/` so often a second each, until it is told to end that.
@@ -97,62 +122,68 @@ class SpringClient(Process):
         if not answer.ok:
             raise LabError(f"{self.name} answered {answer.status_code}: {answer.text}\n{self.tail()}")
 
-    def _answers(self) -> bool:
-        try:
-            return self.get("/netflix/nobody").status_code == 200
-        except requests.exceptions.RequestException:
-            return False
-
 
 def provide_spring_client() -> tuple[Path, Java]:
     """The folder of the packaged client, from the cache or made by Maven, and the Java to run it."""
+    return _provide(_CLIENT)
+
+
+def provide_spring_admin() -> tuple[Path, Java]:
+    """The same of the Spring Boot Admin server."""
+    return _provide(_ADMIN)
+
+
+def _provide(project: str) -> tuple[Path, Java]:
     try:
         java = find_java()
     except LabError as error:
         raise SpringClientMissing(str(error)) from None
-    folder = cache_folder() / "spring-client" / _fingerprint(java)
+    folder = cache_folder() / project / _fingerprint(project, java)
     if not folder.exists():
         maven = find_tool("mvn")
         if maven is None:
             raise SpringClientMissing(
-                "Maven is missing; the Spring client is packaged with it: install it (Debian package maven)"
+                f"Maven is missing; {project} is packaged with it: install it (Debian package maven)"
             )
-        with locked("spring-client"):
+        with locked(project):
             if not folder.exists():
                 with filled_atomically(folder) as content:
-                    _package(content, java, maven)
-                say(f"Spring client: packaged, now in the cache ({folder})")
+                    _package(project, content, java, maven)
+                say(f"{project}: packaged, now in the cache ({folder})")
     return folder, java
 
 
-def _fingerprint(java: Java) -> str:
+def _fingerprint(project: str, java: Java) -> str:
     digest = hashlib.sha256(java.version.encode())
-    for source in sorted(path for path in _PROJECT.rglob("*") if path.is_file()):
-        name = source.relative_to(_PROJECT)
+    folder = Path(__file__).parent / project
+    for source in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = source.relative_to(folder)
         if "target" not in name.parts:
             digest.update(str(name).encode() + b"\0" + source.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _package(content: Path, java: Java, maven: Path) -> None:
+def _package(project: str, content: Path, java: Java, maven: Path) -> None:
     build = content / ".build"
-    shutil.copytree(_PROJECT, build, ignore=shutil.ignore_patterns("target"))
+    shutil.copytree(Path(__file__).parent / project, build, ignore=shutil.ignore_patterns("target"))
+    jar = f"{project}.jar"
     maven_command = [str(maven), "-B", "-Dstyle.color=never", "package"]
-    _run("packaging the Spring client with Maven (once)", maven_command, build)
-    extract = [str(java.path), "-Djarmode=tools", "-jar", _JAR, "extract", "--destination", "unpacked"]
-    _run("unpacking the Spring client", extract, build / "target")
+    _run(project, "packaging with Maven (once)", maven_command, build)
+    extract = [str(java.path), "-Djarmode=tools", "-jar", jar, "extract", "--destination", "unpacked"]
+    _run(project, "unpacking", extract, build / "target")
     for path in (build / "target" / "unpacked").iterdir():
         path.rename(content / path.name)
     shutil.rmtree(build)
-    training = [f"-XX:ArchiveClassesAtExit={_CLASS_ARCHIVE}", "-Dspring.context.exit=onRefresh", "-jar", _JAR]
+    training = [f"-XX:ArchiveClassesAtExit={project}.jsa", "-Dspring.context.exit=onRefresh", "-jar", jar]
     quiet = ["--eureka.client.register-with-eureka=false", "--eureka.client.fetch-registry=false"]
     _run(
-        "recording the classes of the Spring client",
+        project,
+        "recording the classes",
         [str(java.path), *_JVM_OPTIONS, *training, f"--server.address={HOST}", "--server.port=0", *quiet],
         content,
     )
 
 
-def _run(what: str, command: list[str], directory: Path) -> None:
-    log = cache_folder() / ".logs" / "spring-client.log"
-    run_tool(what, command, directory=directory, environment=os.environ, log=log)
+def _run(project: str, what: str, command: list[str], directory: Path) -> None:
+    log = cache_folder() / ".logs" / f"{project}.log"
+    run_tool(f"{project}: {what}", command, directory=directory, environment=os.environ, log=log)

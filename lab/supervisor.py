@@ -60,7 +60,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What `lab.json` holds."""
+    """The content of `lab.json`."""
 
     supervisor_pid: int
     eureka_urls: list[str]
@@ -99,7 +99,7 @@ def supervisor_pid(folder: Path) -> int | None:
 
 
 def what_is_left(folder: Path) -> str:
-    """What an interrupted command leaves running, in words."""
+    """Return the leftovers of an interrupted command, in words."""
     try:
         pid = supervisor_pid(folder)
     except LabError as error:
@@ -110,7 +110,7 @@ def what_is_left(folder: Path) -> str:
 
 
 def read_state(folder: Path) -> State | None:
-    """What the supervisor wrote; None until all servers are ready."""
+    """Return the supervisor's state; None until all servers are ready."""
     try:
         content = json.loads((folder / "lab.json").read_text())
     except FileNotFoundError:

@@ -74,7 +74,7 @@ class TcpProxy(Proxy):
         _reset({source, target})
 
     def _is_silent(self, connection: socket.socket) -> bool:
-        """What was swallowed once is missed by what follows: silence lasts until the connection's end."""
+        """Return whether bytes were swallowed before: silence lasts until the connection's end."""
         with self._changed:
             if self._orders.fault is Fault.HANG:
                 self._silent.add(connection)

@@ -35,7 +35,7 @@ def pauses_seconds() -> Iterator[float]:
 
 
 def answers_well(opener: urllib.request.OpenerDirector, request: urllib.request.Request | str) -> bool:
-    """Whether it is answered by 200 within 2 s."""
+    """Return whether it is answered by 200 within 2 s."""
     try:
         with opener.open(request, timeout=2) as response:
             return bool(response.status == 200)

@@ -18,6 +18,7 @@ from eurekube_provider.kube.access import (
     NAMESPACES,
     PODS,
     SERVICES,
+    STRATEGIC_MERGE_PATCH,
     SYNCERS,
     ApiResource,
     KubeAccess,
@@ -26,7 +27,6 @@ from lab.waiting import pauses_seconds
 
 DEPLOYMENTS = ApiResource("apps", "v1", "deployments")
 CRDS = ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -196,13 +196,13 @@ class Cluster:
         )
 
     def is_settled(self, namespace: str, app: str, count: int) -> bool:
-        """Whether this many pods are ready under the addresses that they have now."""
+        """Return whether this many pods are ready under the addresses that they have now."""
         ready = self.ready_addresses(namespace, app)
         pods = [pod["status"].get("podIP") for pod in self.pods(namespace, app)]
         return len(ready) == count and ready == sorted(map(str, pods))
 
     def set_ready(self, pod: Object, *, ready: bool) -> None:
-        """What a kubelet reports when a readiness probe changes its mind."""
+        """Set a pod's readiness, as a kubelet does when a readiness probe changes its mind."""
         metadata = pod["metadata"]
         state = "True" if ready else "False"
         conditions = [{"type": kind, "status": state} for kind in ("Ready", "ContainersReady")]

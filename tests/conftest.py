@@ -1,4 +1,4 @@
-"""What every test may ask for: one lab for the whole run, and names of its own in it."""
+"""Fixtures and names for all tests: one lab for the whole run, and names of its own in it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _WAITS = "tests/contract/test_eureka_caches.py"
 
 
 def servers_of(nodeid: str) -> str:
-    """What names the servers that a test uses: its release train, its folder or its file."""
+    """Return the mark, folder or file that names the servers which a test uses."""
     file = nodeid.partition("::")[0]
     if file.startswith("tests/contract/") and file != _WAITS and (train := _train().search(nodeid)):
         return f"tests/contract on {train[1]}"
@@ -74,26 +74,35 @@ def servers_of(nodeid: str) -> str:
 
 _LONGEST = (
     _WAITS,
-    "tests/system/test_registrations.py",
-    "tests/system/test_registrations_faults.py",
-    "tests/system/test_registrations_moves.py",
-    "tests/system/test_languages.py",
-    "tests/contract on 2025.0",
-    "tests/contract on 2025.1",
-    "tests/system/test_lab.py",
-    "tests/system/test_examples.py",
-    "tests/system/test_triggers.py",
-    "tests/system/test_automation.py",
     "tests/system/test_components.py",
     "tests/system/test_pulumi.py",
+    "tests/system/test_languages.py",
+    "tests/system/test_registrations_faults.py",
     "tests/system/test_newcomers.py",
+    "tests/system/test_cli_apply.py",
+    "tests/system/test_registrations.py",
+    "tests/system/test_registrations_moves.py",
     "tests/system/test_hosted_components.py",
-    "tests/contract/test_application_provider.py",
-    "tests/contract/test_provider.py",
-    "tests/system/test_inline.py",
-    "tests/system/test_foreign.py",
+    "tests/system/test_triggers.py",
     "tests/system/test_operator.py",
+    "tests/contract on 2025.0",
+    "tests/contract on 2025.1",
+    "tests/system/test_examples.py",
+    "tests/system/test_high_availability.py",
+    "tests/contract/test_eureka_restart.py",
+    "tests/system/test_lab.py",
+    "tests/contract/test_application_provider.py",
+    "tests/system/test_inline.py",
     "tests/system/test_storm.py",
+    "tests/interop",
+    "tests/system/test_automation.py",
+    "tests/system/test_connections.py",
+    "tests/system/test_doctor.py",
+    "tests/system/test_foreign.py",
+    "tests/system/test_once.py",
+    "tests/system/test_mirror.py",
+    "tests/contract/test_peers.py",
+    "tests/system/test_documented_commands.py",
 )
 """Begun first, so that no worker is left alone with one at the end."""
 
@@ -124,7 +133,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: no search for garbage goes through it again."""
+    """Keep imported and collected objects out of garbage collection until the end."""
     gc.collect()
     gc.freeze()
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Literal
 
 from eurekube_provider.dev.eureka.serving import EurekaServers
@@ -24,7 +25,8 @@ TRAINS: tuple[SpringCloud, ...] = ("2025.0", "2025.1")
 
 Train = SpringCloud | Literal["dev"]
 
-_STEP_SECONDS = 0.1
+_STEPS_SECONDS = (0.1,) * 10 + (1.0,)
+"""Between two looks; the last one for all that follow, since each may read a list of hundreds."""
 
 
 class ServersClock:
@@ -60,10 +62,11 @@ class ServersClock:
             wait_until(condition, what, timeout_seconds)
             return
         deadline = self.monotonic() + timeout_seconds
+        steps = chain(_STEPS_SECONDS, repeat(_STEPS_SECONDS[-1]))
         while not condition():
             if self.monotonic() > deadline:
                 raise LabError(f"waited {timeout_seconds:.0f} s of the servers' time in vain for {what}")
-            self.sleep(_STEP_SECONDS)
+            self.sleep(next(steps))
 
     @contextmanager
     def running(self, servers: EurekaServers) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What Eurekube logs while a test looks, in the form that a person reads."""
+"""Eurekube's log during a test, in the form that a person reads."""
 
 from __future__ import annotations
 

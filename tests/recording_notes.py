@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.eureka.notes import Notes
+from eurekube_provider.eureka.notes import Notes, Order
 from eurekube_provider.eureka.table import Table
 
 
@@ -11,10 +11,12 @@ class RecordingNotes(Notes):
     """Remembers each note as its name and the instance's id.
 
     :param all_is_new: whether it has seen no id before, and each owner has some.
+    :param all_gives_way: whether what it holds needs no read before an update.
     """
 
-    def __init__(self, *, all_is_new: bool = False) -> None:
+    def __init__(self, *, all_is_new: bool = False, all_gives_way: bool = False) -> None:
         super().__init__(Table())
+        self._all_gives_way = all_gives_way
         self.told: list[tuple[str, str]] = []
         self._all_is_new = all_is_new
 
@@ -37,15 +39,19 @@ class RecordingNotes(Notes):
         self.told.append(("found", instance.instance_id))
         super().found(instance)
 
-    def gone(self, instance: Instance) -> None:
+    def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:
         """Remember it."""
         self.told.append(("gone", instance.instance_id))
-        super().gone(instance)
+        super().gone(instance, is_read_back=is_read_back)
+
+    def known_under(self, order: Order) -> Instance | None:
+        """Return what it holds, where all gives way."""
+        return self.table.get(order.key) if self._all_gives_way else None
 
     def is_known(self, _: str) -> bool:
-        """What it was told."""
+        """Return whether it is among the given ones."""
         return self._all_is_new
 
     def is_new(self, _: Key) -> bool:
-        """What it was told."""
+        """Return whether it is among the given ones."""
         return self._all_is_new

@@ -20,7 +20,7 @@ _FAILED_CALLS = 5
 
 
 class Play:
-    """What is done on a stage, and when."""
+    """A course of acts on a stage."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage

@@ -1,4 +1,4 @@
-"""What became of the calls, and for how long each machine was called after it left Eureka."""
+"""The calls' results, and how long each machine was called after it left Eureka."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was written down while it was done.
+    """The record of a run.
 
     :ivar changes: of the endpoints, as the played kube-proxy knew of them.
     :ivar seen: what each Eureka server told its clients of a machine after it left.
@@ -112,7 +112,7 @@ def _counted(calls: Sequence[Call]) -> list[dict[str, Any]]:
 
 
 def _left(life: Life, recorded: Recorded, calls: Sequence[Call]) -> dict[str, Any]:
-    """What became of a machine, in seconds after it began to leave Eureka.
+    """Return a machine's fate, in seconds after it began to leave Eureka.
 
     Until when each caller called it: None for one that never did since then.
     """

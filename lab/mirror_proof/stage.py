@@ -105,7 +105,7 @@ class Stage(Staged):
         self.operator.start()
 
     def is_calm(self) -> bool:
-        """Whether each call of the last moments was answered, of each application by each caller."""
+        """Return whether each call of the last moments was answered, of each application by each caller."""
         time.sleep(_CALM_SECONDS / 4)
         calls = tally(self.call_files, time.time() - _CALM_SECONDS)
         least = CALLS_PER_SECOND * _CALM_SECONDS / 2

@@ -25,7 +25,7 @@ _MORE_THAN_ROLLOUT_SECONDS = 120.0
 
 
 class Play:
-    """What is done on a stage, and when."""
+    """A course of acts on a stage."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -126,7 +126,7 @@ class Play:
         wait_for(is_over, "the rollouts to end", longest)
 
     def _is_rolled(self) -> bool:
-        """Whether every Deployment has come to where it was sent."""
+        """Return whether every Deployment has reached its target."""
         for subject in self._form.subjects:
             item = self._stage.cluster.get(DEPLOYMENTS, subject.name, subject.scenario.namespace) or {}
             wanted, status = item["spec"]["replicas"], item.get("status") or {}

@@ -25,7 +25,7 @@ class Call:
 
     @property
     def failed(self) -> bool:
-        """Whether the caller got anything but an answer 200."""
+        """Return whether the caller got anything but an answer 200."""
         return self.outcome != OK
 
 
@@ -40,7 +40,7 @@ def read_calls(file: Path) -> Iterator[Call]:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of one application's calls, and when each address was called last."""
+    """The results of one application's calls, and each address's last call."""
 
     calls: Counter[str] = field(default_factory=Counter)
     """By client."""

@@ -1,4 +1,4 @@
-"""What the proof found, as plain values: each application's calls, and how long removed pods were called."""
+"""The proof's findings as plain values: each application's calls, and how long removed pods were called."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from lab.proof.witness import Shown
 
 
 class Verdict(StrEnum):
-    """Whether callers noticed that pods went, and who is to blame."""
+    """The callers' notice of pods that went, and the cause."""
 
     HELD = "no call failed, and no pod was called for too long"
     STALE = "a Eureka server showed for too long what it had no longer, and nothing else went wrong"
@@ -40,7 +40,7 @@ class Removed:
     servers: Sequence[Shown] = ()
 
     def is_forgiven(self, form: Form, limit_seconds: float) -> bool:
-        """Whether it was called for too long, and would not have been if no server had been stale."""
+        """Return whether it was called for too long, and would not have been if no server had been stale."""
         drain = form.drain
         stale = max((one.stale for one in self.servers), default=0.0)
         is_stale = stale > drain.server_cache_seconds + drain.replication_seconds
@@ -80,7 +80,7 @@ class Finding:
 
 
 def verdict_on(pods: Iterable[Removed], failed: Iterable[str], form: Form, bound_seconds: float) -> Verdict:
-    """What is to be said of these pods and of the calls that failed, by the addresses that they went to."""
+    """Return the verdict on these pods and on the failed calls, by the addresses that they went to."""
     limit_seconds = bound_seconds + form.drain.margin_seconds
     wrong, forgiven = set(failed), set()
     for pod in pods:

@@ -98,7 +98,7 @@ class Stage(Staged):
             client.end_calls()
 
     def braked(self) -> list[str]:
-        """What the operators' brakes have held up."""
+        """Return the removals that the operators' brakes hold."""
         events = [
             event
             for namespace in {scenario.namespace for scenario in Scenario}

@@ -1,4 +1,4 @@
-"""Who is put to the proof: one application for each thing that happens and each way to meet it."""
+"""Subjects of the proof: one application for each thing that happens and each way to meet it."""
 
 import sys
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _SLEEP_SECONDS = 10
 
 
 class Scenario(StrEnum):
-    """What happens to an application while it is called."""
+    """An application's changes while it is called."""
 
     ROLLED = "rolling update"
     SCALED = "scale down"
@@ -38,12 +38,12 @@ class Scenario(StrEnum):
 
     @property
     def pool(self) -> str:
-        """Which nodes its pods run on."""
+        """Return the nodes that its pods run on."""
         return "drained" if self is Scenario.DRAINED else "common"
 
 
 class Strategy(StrEnum):
-    """What the application does about being called while it ends."""
+    """An application's way to end while it is called."""
 
     NONE = "no drain"
     SLEEP = "10 s sleep"
@@ -53,7 +53,7 @@ class Strategy(StrEnum):
 
     @property
     def drains(self) -> bool:
-        """Whether it serves for as long as the arithmetic says."""
+        """Return whether it serves for as long as the arithmetic says."""
         return self in (Strategy.OURS, Strategy.OUT_OF_SERVICE)
 
 
@@ -76,7 +76,7 @@ class Subject:
 
     @property
     def syncer_spec(self) -> Object:
-        """What its syncer says beside the selector."""
+        """Return its syncer's spec beside the selector."""
         return {"onTermination": "OutOfService"} if self.strategy is Strategy.OUT_OF_SERVICE else {}
 
     def deployment(self, replicas: int, drain: Drain) -> Object:

@@ -1,4 +1,4 @@
-"""What each Eureka server shows of the pods that go, and whether it still has what it shows.
+"""Each Eureka server's view of the pods that go, and whether it still holds that view.
 
 A server that renders its delta at the very moment of a removal keeps one that lacks it, until something else
 changes there (`docs/guides/zero-downtime.md`). Callers go on calling then, whoever removed the pod and
@@ -45,7 +45,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What one server did with one pod, in seconds after the pod's deletion began.
+    """One server's view of one pod, in seconds after the pod's deletion began.
 
     :ivar held: the server was last seen to have it as UP.
     :ivar shown: the server last showed it as UP.
@@ -59,7 +59,7 @@ class Shown:
 
 
 def summed_up(server: str, sights: Iterable[Sight], deleted_at: float) -> Shown:
-    """What all looks at one pod at one server come to."""
+    """Return the sum of all looks at one pod at one server."""
     held = shown = stale = 0.0
     since, version = 0.0, None
     for sight in sights:
@@ -103,7 +103,7 @@ class Witness:
             thread.join()
 
     def seen(self, life: Life) -> list[Shown]:
-        """What every server that knew this pod did with it."""
+        """Return the views of every server that knew this pod."""
         return [
             summed_up(url, list(sights[life.address]), life.deleted_at or 0.0)
             for url, sights in self._sights.items()
@@ -139,7 +139,8 @@ class Witness:
 def _followed(
     session: requests.Session, url: str, view: Mapping[Key, Instance]
 ) -> tuple[Mapping[Key, Instance], int]:
-    """What a client has after its next fetch: the delta applied, or the list where the counts do not fit.
+    """Return a client's view after its next fetch: the delta applied, or the list where the counts do not
+    fit.
 
     With it the delta's version.
     """
@@ -151,7 +152,7 @@ def _followed(
         return followed, delta.version
     apps = session.get(f"{url}/apps", timeout=_TIMEOUT_SECONDS)
     apps.raise_for_status()
-    return {one.key: one for one in instances_from_text(apps.content)[0]}, delta.version
+    return {one.key: one for one in instances_from_text(apps.content)}, delta.version
 
 
 def _is_held(session: requests.Session, url: str, instance: Instance) -> bool:

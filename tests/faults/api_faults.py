@@ -1,4 +1,4 @@
-"""What befalls the way to the Kubernetes API: the server, its storage, the watches."""
+"""Faults of the way to the Kubernetes API: the server, its storage, the watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What befalls the Eureka servers: ends, pauses, splits, slowness, ways that break."""
+"""Faults of Eureka servers: ends, pauses, splits, slowness, ways that break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fault excuses: one kind of judgement, at one place, from its beginning to a margin after its end.
+"""Excuses of a fault: one kind of judgement, at one place, from its beginning to a margin after its end.
 
 Nothing else excuses anything. A fault that names a server excuses nothing at the others, and one that befalls
 the operators of a cluster nothing of another cluster's instances.
@@ -57,7 +57,7 @@ SWEPT_AFTER_SECONDS = windows.SWEEP[-1] + 3.0
 
 
 class Explains(StrEnum):
-    """Which judgement an excuse is for."""
+    """The judgement that an excuse concerns."""
 
     LOSS = "what was asked for anew went once more"
     STAY = "what is gone stayed UP"
@@ -66,7 +66,7 @@ class Explains(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Excuse:
-    """What is excused, and where; what is not said means everywhere.
+    """An excuse with its place; what is not said means everywhere.
 
     :param server: the number of an Eureka server.
     :param cluster: whose instances, by the cluster's name.
@@ -101,7 +101,7 @@ class Span:
         return min(self.ended, self.began + self.excuse.longest_seconds) + self.excuse.margin_seconds
 
     def is_for(self, explains: Explains, server: int, cluster: str, syncer: Syncer | None) -> bool:
-        """Whether it excuses this judgement at this place."""
+        """Return whether it excuses this judgement at this place."""
         mine = self.excuse
         return (
             mine.explains is explains
@@ -134,7 +134,7 @@ def allowance(began: float, patience_seconds: float, spans: Iterable[Span]) -> A
 
 
 def brake_holds(cluster: str, syncer: Syncer) -> tuple[Excuse, ...]:
-    """What the operator's own word gives, that it holds removals of a syncer back."""
+    """Return the excuse that follows from the operator's own word that it holds a syncer's removals back."""
     return tuple(
         Excuse(one, cluster=cluster, syncer=syncer, longest_seconds=HOLD_SECONDS)
         for one in (Explains.STAY, Explains.UNREADY)

@@ -1,4 +1,4 @@
-"""What must stand in Eureka, told from a cluster's objects in the plainest way, and not in the operator's.
+"""Expected instances in Eureka, computed from a cluster's objects in the plainest way.
 
 Every word of ours in Eureka goes back to an EndpointSlice, so that the two can be compared at any time.
 """
@@ -38,7 +38,7 @@ class Expected:
 def expected_instances(
     access: KubeAccess, cluster_name: str, others: Iterable[Instance]
 ) -> dict[Key, Expected]:
-    """What the cluster's syncers ask for now.
+    """Return the instances that the cluster's syncers ask for now.
 
     :param others: what somebody else put into Eureka: their ids are theirs, and a pod that stands there
         already by its own registration does not stand there twice.

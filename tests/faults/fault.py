@@ -1,4 +1,4 @@
-"""What can befall the world: each fault draws its parameters from the seed, begins, lasts, and ends.
+"""Faults: each fault draws its parameters from the seed, begins, lasts, and ends.
 
 Who is meant is drawn as a role or a number (the leader, the second server), so that the same seed does the
 same to another run. What a fault *takes* nobody else may disturb while it lasts, and what it *needs* must be
@@ -64,7 +64,7 @@ class Fault(ABC):
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
-        """What the witness may see because of it, and where; nothing else is excused."""
+        """Return the excuses of this fault:"""
         return self.excused
 
     @classmethod

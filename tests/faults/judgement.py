@@ -1,4 +1,4 @@
-"""What two readings mean: pure functions, which know no clock, no thread and no server.
+"""Judgements on two readings: pure functions, which know no clock, no thread and no server.
 
 A reading of a server is what it holds; one of a cluster is what its syncers ask for.
 """
@@ -40,7 +40,7 @@ class Wishes:
         return Wishes(now, since, {**self.doubted, **broken})
 
     def unsettled(self, syncer: tuple[str, str], at: float) -> Wishes:
-        """What this syncer asks for may change, and change back, without a reading in between."""
+        """Return syncers whose wishes may change and change back between two readings."""
         again = dict.fromkeys((key for key, one in self.now.items() if one.syncer == syncer), at)
         return Wishes(self.now, {**self.since, **again}, {**self.doubted, **again})
 
@@ -62,7 +62,8 @@ class Wishes:
 
 
 def losses(before: Held, held: Held, wanted: Collection[Key], wished: Collection[Key]) -> dict[Key, str]:
-    """What a server showed as UP and does not any more, although it is wanted; how it is now.
+    """Return instances that a server showed as UP and shows no more although they are wanted, as they are
+    now.
 
     :param wished: what a person may have taken out of service: that one status is theirs, no other one.
     """
@@ -94,7 +95,7 @@ def stays(
     clusters: Collection[str],
     others: Collection[Key],
 ) -> dict[Key, Explains]:
-    """What is UP at a server although no syncer asks for that: pods that are gone, or not ready.
+    """Return instances that are UP at a server and wanted by no syncer: pods that are gone, or not ready.
 
     :param wanted: what is wanted UP at this server.
     :param unready: what is wanted there, but DOWN.
@@ -124,5 +125,5 @@ def still_staying(before: Mapping[Key, Stay], staying: Mapping[Key, Explains], n
 
 
 def changed_others(held: Held, planted: Held) -> set[Key]:
-    """What of somebody else is there, and is not as they put it."""
+    """Return instances of others that differ from the form in which they left them."""
     return {key for key, one in planted.items() if key in held and held[key].wanted() != one.wanted()}

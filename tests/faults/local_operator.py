@@ -168,12 +168,14 @@ class LocalOperator:
 
     @property
     def desired(self) -> list[Instance]:
-        """What the syncer asks for now, by the operator's own mapping, in the order of the pods."""
+        """Return the syncer's wanted instances now, by the operator's own mapping, in the order of the
+        pods.
+        """
         wanted = self._sources.desired(self._sources.parsed(self._syncer)).instances
         return sorted(wanted, key=lambda one: one.instance_id)
 
     def key(self, pod: int) -> Key:
-        """What the instance of a pod is called."""
+        """Return the key of a pod's instance."""
         return (self.app.upper(), f"{pod:04}.{NAMESPACE}.{self._cluster.name}:{self.app}:{PORT}")
 
     @property
@@ -183,14 +185,14 @@ class LocalOperator:
 
     @property
     def known(self) -> list[Instance]:
-        """What it knows of its own in Eureka."""
+        """Return its own instances in Eureka, as far as it knows them."""
         return self.registry.known(owner=self.owner)
 
     def _may_write(self) -> bool:
         return self._leads
 
     def has_nothing(self) -> bool:
-        """Whether it renews nothing, and knows of nothing of its own in Eureka."""
+        """Return whether it renews nothing, and knows of nothing of its own in Eureka."""
         return not self.renewed and not self.known
 
     def _metadata(self, suffix: str = "", **more: Any) -> Object:
@@ -273,7 +275,7 @@ class Clocks:
         monkeypatch.setattr("eurekube_provider.eureka.notes.time", self)
 
     def time(self) -> float:
-        """What the calling thread takes for the time."""
+        """Return the time that the calling thread sees."""
         return time.time() + self._ahead()
 
     def set_ahead(self, seconds: float) -> None:

@@ -37,7 +37,7 @@ class NamedEureka:
 
     @property
     def url(self) -> str:
-        """What operators are told."""
+        """Return the URL for operators."""
         return f"http://{HOST}:{self.front.port}/eureka"
 
     def launch(self) -> None:
@@ -58,5 +58,5 @@ class NamedEureka:
         self.server.start()
 
     def listed(self) -> dict[Key, Instance]:
-        """What it holds, past its caches."""
+        """Return its instances, past its caches."""
         return {one.key: one for one in listed_at_once(self.server.url, self._session)}

@@ -1,4 +1,4 @@
-"""What befalls the operators: ends, pauses, leaders that change, clocks."""
+"""Faults of operators: ends, pauses, leaders that change, clocks."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Operator(Process):
         super().launch()
 
     def may_take_over(self, may: bool) -> None:
-        """Whether, from the next start on, it works under the name of a cluster that is gone."""
+        """Return whether the next process may use the name of a cluster that is gone."""
         assert self._environment is not None
         self._environment["TAKE_OVER_CLUSTER"] = str(may).lower()
 
@@ -94,7 +94,7 @@ class Operator(Process):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def is_at_work(self) -> bool:
-        """Whether it has said, in this life, that it is ready."""
+        """Return whether it reported readiness in this life."""
         if not self.log.exists():
             return False
         with self.log.open("rb") as log:

@@ -47,7 +47,7 @@ class Planned:
         return f"at {self.at:5.1f} s  {self.fault}"
 
     def disturbs(self, other: Planned, rest_seconds: float) -> bool:
-        """Whether the two are too close for what they take and need."""
+        """Return whether the two are too close for what they take and need."""
         apart = (
             self.at + self.fault.seconds + rest_seconds <= other.at
             or other.at + other.fault.seconds + rest_seconds <= self.at
@@ -55,7 +55,7 @@ class Planned:
         return self.shares(other) and not apart
 
     def shares(self, other: Planned) -> bool:
-        """Whether one takes what the other takes or needs."""
+        """Return whether one takes what the other takes or needs."""
         mine, others = self.fault, other.fault
         return bool((mine.takes & (others.takes | others.needs)) | (others.takes & mine.needs))
 
@@ -110,7 +110,9 @@ def _drawn(kind: type[Fault], random: Random, storm: Storm) -> Planned:
 
 
 def seed_of_commit(environment: Mapping[str, str] = os.environ) -> int:
-    """What ``SEED`` says; else each commit has one of its own, and each run of that commit the same."""
+    """Return the number in ``SEED``; else each commit has one of its own, and each run of that commit the
+    same.
+    """
     said = environment.get("SEED")
     if said:
         return int(said)

@@ -120,7 +120,9 @@ class Scene:
             self.witness.expect(self.expected(operator))
 
     def expected(self, operator: LocalOperator) -> list[Instance]:
-        """What an operator must have in Eureka: all it desires but what was somebody else's before."""
+        """Return the instances that an operator must have: all it desires but what was somebody else's
+        before.
+        """
         return [one for one in operator.desired if one.key not in self._foreign]
 
     def wait_level(self) -> None:
@@ -149,7 +151,7 @@ class Scene:
             assert secret not in text
 
     def said(self, *words: str) -> bool:
-        """Whether one line of the log has all these words."""
+        """Return whether one line of the log has all these words."""
         return any(all(word in line for word in words) for line in self.log)
 
     def _differences(self) -> list[str]:
@@ -170,7 +172,7 @@ class Scene:
         return found
 
     def is_out_of_service(self) -> bool:
-        """Whether every server shows what the person wished."""
+        """Return whether every server shows the person's status."""
         keys = [operator.key(OUT_OF_SERVICE) for operator in self.operators]
         return all(
             found is not None and found.status is found.overridden_status is Status.OUT_OF_SERVICE
@@ -259,7 +261,7 @@ def test_a_server_that_comes_back_empty_at_once(scene: Scene) -> None:
 
 
 def test_a_server_that_comes_back_with_a_copy(scene: Scene) -> None:
-    """What it copied from another one is renewed like the rest."""
+    """Instances that it copied from another server are renewed like the rest."""
     scene.begin()
     scene.cluster.servers[0].kill()
     scene.change()
@@ -278,7 +280,7 @@ def test_a_server_split_from_the_others(scene: Scene) -> None:
 
 
 def test_removals_that_a_server_missed(scene: Scene) -> None:
-    """What was removed while it did not answer is removed there later, unless it came anew meanwhile."""
+    """Removals during its silence follow later, unless the instance was registered again meanwhile."""
     scene.begin(LONG)
     scene.cluster.fronts[0].hang()
     scene.cluster.split(0)  # nor do the others forward anything
@@ -464,7 +466,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Certific
 
 
 def tls(shown: Certificate, clients: Certificate | None = None) -> ssl.SSLContext:
-    """What a server needs that shows this certificate, and asks clients for theirs."""
+    """Return the settings of a server that shows this certificate and asks clients for theirs."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(shown.certificate, shown.key)
     if clients is not None:

@@ -66,7 +66,7 @@ class Complaint:
 
 
 class LogReader:
-    """What a process has logged since it was asked last, in whole lines."""
+    """The lines that a process has logged since the last read, whole lines only."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -122,19 +122,19 @@ class WatchedCluster:
     readings: int = 0
 
     def wanted(self, connection: str) -> set[Key]:
-        """What is wanted UP at a server of this connection."""
+        """Return the instances that are wanted UP at a server of this connection."""
         now = self.wishes.now
         return {key for key in self.wishes.since if now[key].eureka == connection}
 
     def unready(self, connection: str) -> set[Key]:
-        """What is wanted there, but DOWN."""
+        """Return the instances that are wanted there, but DOWN."""
         now = self.wishes.now.items()
         return {key for key, one in now if one.status != "UP" and one.eureka == connection}
 
 
 @dataclass(frozen=True, slots=True)
 class _Suspicion:
-    """What one server no longer showed at ``at``; the next reading of the cluster decides."""
+    """An instance that one server no longer showed at ``at``; the next reading of the cluster decides."""
 
     at: float
     key: Key
@@ -217,7 +217,7 @@ class Witness:
 
     @property
     def out_of_service(self) -> set[Key]:
-        """What a person took out of service and is still there."""
+        """Return the instances that a person took out of service and that are still there."""
         with self._lock:
             return set(self._out_of_service)
 
@@ -400,7 +400,7 @@ class Witness:
             self.complaints.append(self._complaint(what))
 
     def _hear(self, number: int, text: str) -> None:
-        """What a server says that it did to instances, also between two readings."""
+        """Take in a server's own log of changes to instances, also between two readings."""
         server = self.servers[number]
         for pattern, words in _SAYS.items():
             for key in pattern.findall(text):

@@ -1,4 +1,4 @@
-"""What befalls workloads, namespaces and whole clusters, by people or by accident."""
+"""Faults of workloads, namespaces and whole clusters, by people or by accident."""
 
 from __future__ import annotations
 

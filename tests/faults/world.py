@@ -205,7 +205,7 @@ class World:
 
     @property
     def complaints(self) -> list[Complaint]:
-        """What the witness noted so far."""
+        """Return the witness's complaints so far."""
         return self.witness.complaints
 
     def readings(self) -> str:
@@ -240,7 +240,7 @@ class World:
                 del self._active[number]
 
     def leader(self) -> int:
-        """Which replica of ``east`` holds the Lease; the first one where nobody does."""
+        """Return the replica of ``east`` that holds the Lease; the first one where nobody does."""
         with suppress(KubernetesError):
             lease = self.east.get(LEASES, LEASE_NAME, LEASE_NAMESPACE) or {}
             holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
@@ -426,7 +426,7 @@ class World:
         self._duties[-1].start()
 
     def _kubelets(self) -> None:
-        """What kubelets and controllers do in the end, and kwok leaves to us.
+        """Play the part of kubelets and controllers that kwok leaves to us.
 
         Pods that run are ready again, unless a fault keeps them from it; pods that were sent to a node while
         it was gone, and that nobody will start, are given up.
@@ -453,7 +453,7 @@ class World:
 
 
 def edited_syncer(app: str, mode: str) -> Object:
-    """What a person may make of the syncer that people edit."""
+    """Return a person's next spec of the syncer that people edit."""
     return {"spec": {"mode": mode, "selector": {"app": app}}}
 
 

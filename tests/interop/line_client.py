@@ -51,6 +51,12 @@ class LineClient:
             self._process.communicate(timeout=30)
             self._log.close()
 
+    def kill(self) -> None:
+        """End it at once: its registration stays."""
+        self._process.kill()
+        self._process.communicate(timeout=30)
+        self._log.close()
+
     def instances(self, application: str, *ids: str) -> list[Document]:
         """The instances in its copy of the registry, once these and no others are there."""
         seen: list[Document] = []

@@ -25,7 +25,7 @@ class PythonClient(LineClient):
 
     @staticmethod
     def is_installed() -> bool:
-        """Whether this Python has ``py-eureka-client``."""
+        """Return whether this Python has ``py-eureka-client``."""
         return find_spec("py_eureka_client") is not None
 
     def call(self, application: str, path: str = "", **options: bool) -> str:

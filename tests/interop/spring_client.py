@@ -1,4 +1,4 @@
-"""What the lab's Spring Cloud client sees, once it sees it: as tests ask for it."""
+"""The views of the lab's Spring Cloud client, each once it has the expected content."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class SpringViews(SpringClient):
     """The application of the lab, and what it says about the registry."""
 
     def instances(self, service: str, *ids: str) -> list[Document]:
-        """What its ``DiscoveryClient`` gives for a service, once these ids and no others are there."""
+        """Return its ``DiscoveryClient``'s instances of a service, once these ids and no others are there."""
         return self._once_there(f"/instances/{service}", ids)
 
     def held(self, vip: str, *ids: str, secure: bool = False) -> list[Document]:
-        """What Netflix's ``EurekaClient`` holds under a VIP, once these ids and no others are there."""
+        """Return its ``EurekaClient``'s instances of a VIP, once these ids and no others are there."""
         path = f"/netflix/{vip}?secure={str(secure).lower()}"
         return self._once_there(path, ids)
 
     def choose(self, service: str, instance_id: str) -> Document:
-        """What its ``LoadBalancerClient`` chose, once that is this instance."""
+        """Return its ``LoadBalancerClient``'s choice, once that is this instance."""
 
         def is_it(seen: Document) -> bool:
             return seen.get("instanceId") == instance_id

@@ -75,7 +75,7 @@ def copy(app: str, number: int) -> Instance:
 
 
 def test_it_sees_what_we_register_by_deltas(start: Start, register: Register, peer: Peer, app: str) -> None:
-    """What comes, what a person takes out of service and what goes again."""
+    """New instances, drained ones and removed ones."""
     register(copy(app, 1))
     client = start(f"{app}-caller")
     client.instances(app, f"{app}-1")

@@ -188,7 +188,7 @@ class TestWhatItRegistered:
     def test_read_and_written_again_it_is_the_same(
         self, python: PythonClient, caller: Instance, peer: Peer
     ) -> None:
-        """What we read and register again, it and we see as before."""
+        """A registration that we read and write again is unchanged for it and for us."""
         before = python.instances(CALLER, CALLER_ID)
         sent = replace(caller, last_dirty_timestamp_ms=next_timestamp(caller))
         peer.register(sent)

@@ -352,7 +352,7 @@ class TestWhatSpringRegistered:
     def test_read_and_written_again_it_is_the_same(
         self, spring: SpringViews, caller: Instance, peer: Peer, eureka_url: str
     ) -> None:
-        """What we read and register again is held by the server as before, fields unknown to us included."""
+        """A registration that we read and write again is unchanged at the server, unknown fields included."""
         computed = {"leaseInfo", "lastDirtyTimestamp", "lastUpdatedTimestamp", "actionType"}
         before = raw(eureka_url, *CALLER_KEY)
         peer.register(replace(caller, last_dirty_timestamp_ms=next_timestamp(caller)))

@@ -15,14 +15,22 @@ from eurekube_provider.dev.eureka.instance_registry import Document
 
 DATA_CENTER = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
 REPLICATED = {"x-netflix-discovery-replication": "true"}
+
+
+def amazon(instance_id: str) -> Document:
+    """Return the data centre of a machine that names itself by it, and sends no id of its own."""
+    metadata = {"instance-id": instance_id, "availability-zone": "eu-west-1a"}
+    return {"@class": "com.netflix.appinfo.AmazonInfo", "name": "Amazon", "metadata": metadata}
+
+
 _JSON = {"Accept": "application/json"}
 
 _TIMES = (1_000, 2_000, 3_000)
 """Dirty timestamps: older, equal and newer ones meet often where there are few."""
 
-_REGISTERED = ("UP", "UP", "UP", "DOWN", "STARTING", "OUT_OF_SERVICE", "UNKNOWN")
+_REGISTERED = (*("UP", "OUT_OF_SERVICE") * 4, "DOWN", "STARTING", "UNKNOWN")
 _SET = ("OUT_OF_SERVICE", "OUT_OF_SERVICE", "UP", "DOWN", "UNKNOWN", "nonsense", None)
-_OVERRIDDEN = ("UNKNOWN", "UNKNOWN", "UNKNOWN", "OUT_OF_SERVICE", "UP")
+_OVERRIDDEN = ("UNKNOWN", "OUT_OF_SERVICE", "UP")
 
 
 class Commands:
@@ -36,13 +44,19 @@ class Commands:
         # One id in both applications: servers keep overrides by id alone.
         self.ids = (f"{name}-1", f"{name}-2")
         self._random = random.Random(seed)  # noqa: S311 - a test
+        self._app, self._id = self.apps[0], self.ids[0]
 
     def draw(self) -> ServerRequest:
         """One command."""
         return self._random.choice(self._kinds())()
 
+    def reads(self, about: ServerRequest | None = None) -> list[ServerRequest]:
+        """Read each instance, or those whose id a request has, past what lists show."""
+        ids = [one for one in self.ids if about is None or one in repr(about)]
+        return [ServerRequest("GET", ("apps", app, one), headers=_JSON) for app in self.apps for one in ids]
+
     def clean_up(self) -> list[ServerRequest]:
-        """What takes everything away again."""
+        """Return the commands that remove everything again."""
         ids = (*self.ids, "10.0.0.1")  # the host name is the id of what has none
         return [
             ServerRequest("DELETE", ("apps", app, one), headers=_JSON) for app in self.apps for one in ids
@@ -72,7 +86,7 @@ class Commands:
             "hostName": "10.0.0.1",
             "ipAddr": "10.0.0.1",
             "status": self._random.choice(_REGISTERED),
-            "overriddenStatus": self._random.choice(_OVERRIDDEN),
+            "overriddenStatus": self._overridden(0.3),
             "port": {"$": number, "@enabled": "true"},
             "securePort": {"$": 443, "@enabled": "false"},
             "vipAddress": app.lower(),
@@ -83,7 +97,15 @@ class Commands:
         }
 
     def _place(self) -> tuple[str, str]:
-        return self._random.choice(self.apps), self._random.choice(self.ids)
+        """An instance, mostly that of the command before: what two commands do to one shows most."""
+        if self._random.random() < 0.3:
+            self._app = self._random.choice(self.apps)
+        if self._random.random() < 0.1:
+            self._id = self._random.choice(self.ids)
+        return self._app, self._id
+
+    def _overridden(self, share: float) -> str:
+        return self._random.choice(_OVERRIDDEN) if self._random.random() < share else "UNKNOWN"
 
     def _headers(self) -> Document:
         return {**_JSON, **(REPLICATED if self._random.random() < 0.3 else {})}
@@ -101,8 +123,8 @@ class Commands:
     def _renew(self) -> ServerRequest:
         app, instance_id = self._place()
         query = self._dirty()
-        if self._random.random() < 0.3:
-            query["overriddenstatus"] = self._random.choice(_OVERRIDDEN)
+        if self._random.random() < 0.5:
+            query["overriddenstatus"] = self._overridden(1.0)
         return ServerRequest("PUT", ("apps", app, instance_id), query, self._headers())
 
     def _put_status(self) -> ServerRequest:
@@ -143,7 +165,7 @@ class Commands:
         if action in ("StatusUpdate", "DeleteStatusOverride"):
             item["status"] = self._random.choice(("UP", "DOWN", "OUT_OF_SERVICE"))
         if action == "Heartbeat" and self._random.random() < 0.4:
-            item["overriddenStatus"] = self._random.choice(_OVERRIDDEN)
+            item["overriddenStatus"] = self._overridden(1.0)
         if self._random.random() < 0.03:
             item["surprise"] = 1
         return item
@@ -162,7 +184,9 @@ class Commands:
 
 
 def comparable(request: ServerRequest, response: ServerResponse, commands: Commands) -> Any:
-    """What of an answer depends on nothing but the commands: no times, and nobody else's instances."""
+    """Return the part of an answer that depends on the commands alone: no times, and nobody else's
+    instances.
+    """
     code, path = response.status_code, request.path
     if code >= 300 or not response.text:
         return code

@@ -1,4 +1,4 @@
-"""What stands in place of `eureka/protocol/transport.py`: the same door, and no network behind it."""
+"""A replacement of `eureka/protocol/transport.py` without a network."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class PlayedTransport(ABC):
     def __init__(self, url: str, connection: Connection) -> None:
         self._url, self._base = url, urlsplit(url).path
         self._longest_seconds = connection.read_timeout_seconds
+        self.proxy = ""
 
     @abstractmethod
     def answer(self, request: ServerRequest, timeout_seconds: float) -> ServerResponse:

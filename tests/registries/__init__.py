@@ -1,1 +1,1 @@
-"""What every kind of registry does, and a throw-away kind that shows how little a new one needs."""
+"""Behaviour of every kind of registry, and a throw-away kind that shows how little a new one needs."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -10,14 +12,20 @@ from unittest import mock
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.registry import EUREKA, Capabilities, Registry
 from eurekube_provider.dev.eureka import cluster as model
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.protocol import peer
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.zookeeper.codec import encode
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.servers import ZooKeeperServers
+from eurekube_provider.zookeeper.writer import path_of
+from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from lab.waiting import wait_until
+from lab.zookeeper import ZooKeepers
 from tests.model.played_transport import PlayedTransport
 from tests.registries.memory import MemoryConnection, MemoryRegistry
 
@@ -31,6 +39,8 @@ LIST_MS = 45_000
 class Kind(Protocol):
     """One registry, and how to make clients of it."""
 
+    capabilities: Capabilities
+
     def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
         """A client, not started."""
 
@@ -38,11 +48,13 @@ class Kind(Protocol):
         """Have somebody else register it."""
 
     def stands(self, key: Key) -> Instance | None:
-        """What stands there, as somebody else sees it."""
+        """Return the instances as another client sees them."""
 
 
 class Memory:
     """The throw-away kind."""
+
+    capabilities = EUREKA
 
     def __init__(self) -> None:
         self._connection = MemoryConnection()
@@ -56,7 +68,7 @@ class Memory:
         self._connection.put(instance)
 
     def stands(self, key: Key) -> Instance | None:
-        """What stands there."""
+        """Return the instances."""
         return self._connection.held.get(key)
 
 
@@ -76,6 +88,8 @@ class _Wire(PlayedTransport):
 class Eureka:
     """Two servers of the model."""
 
+    capabilities = EUREKA
+
     def __init__(self) -> None:
         _Wire.servers = self._servers = model.EurekaCluster(URLS)
         self._connection = Connection(URLS)
@@ -92,7 +106,7 @@ class Eureka:
             self._servers.clock.advance(LIST_MS)
 
     def stands(self, key: Key) -> Instance | None:
-        """What one server holds, when the other one has told it."""
+        """Return one server's instances after replication from the other."""
         with _Wire.lock:
             self._servers.clock.advance(TOLD_MS)
         return self._other.read(*key)
@@ -108,10 +122,51 @@ def eureka() -> Iterator[Kind]:
         wait_until(lambda: not any(one.is_alive() for one in read), "the last readings to end", 20.0)
 
 
+class ZooKeeper:
+    """One server, below a root of the test's own."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = ZooKeeperConnection.configured({"url": f"{url}/{uuid.uuid4().hex}"}.get)
+        self.capabilities = self._connection.capabilities
+        self._other = ZooKeeperServers(self._connection)
+        self._other.connect()
+
+    def client(self, may_write: Callable[[], bool] = lambda: True) -> Registry:
+        """A client, not started."""
+        return ZooKeeperRegistry(self._connection, CLUSTER, "operator", 0.05, may_write=may_write)
+
+    def put(self, instance: Instance) -> None:
+        """Have somebody else register it."""
+        path = path_of(self._connection.root, instance)
+        self._other.client.create(path, encode(instance, 1), makepath=True)
+
+    def stands(self, key: Key) -> Instance | None:
+        """Return the instance."""
+        return self._other.read(*key)
+
+    def close(self) -> None:
+        """End the session."""
+        self._other.close()
+
+
+_ensemble: list[ZooKeepers] = []
+
+
+@contextmanager
+def zookeeper() -> Iterator[Kind]:
+    """A real server, which all tests of this process share."""
+    if not _ensemble:
+        _ensemble.append(ZooKeepers().__enter__())
+        atexit.register(_ensemble[0].close)
+    made = ZooKeeper(_ensemble[0].url)
+    yield made
+    made.close()
+
+
 @contextmanager
 def memory() -> Iterator[Kind]:
     """The memory of this process."""
     yield Memory()
 
 
-KINDS = {"eureka": eureka, "memory": memory}
+KINDS = {"eureka": eureka, "memory": memory, "zookeeper": zookeeper}

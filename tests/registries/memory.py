@@ -12,7 +12,16 @@ from eurekube_provider.core.identity import Cluster, cluster_of
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
-from eurekube_provider.core.registry import Condition, Figures, RegistryListener, Unread, Well
+from eurekube_provider.core.registry import (
+    EUREKA,
+    Capabilities,
+    Condition,
+    Figures,
+    Reading,
+    RegistryListener,
+    Unread,
+    Well,
+)
 
 
 @dataclass(eq=False)
@@ -26,6 +35,7 @@ class MemoryConnection:
     held: dict[Key, Instance] = field(default_factory=dict)
     clients: list[MemoryRegistry] = field(default_factory=list)
     service_urls: tuple[str, ...] = ("memory:",)
+    capabilities: Capabilities = EUREKA
 
     def put(self, instance: Instance) -> None:
         """Have somebody else register it."""
@@ -83,7 +93,7 @@ class MemoryRegistry:
         return Well() if self._was_read else Unread()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
-        """What is there."""
+        """Return the instances."""
         name = application.upper()
         return [
             one
@@ -96,8 +106,12 @@ class MemoryRegistry:
         return next((one for one in self.known() if one.key == key), None)
 
     def owners(self, *, called: str = "") -> set[str]:
-        """Who has instances."""
+        """Return the owners of instances."""
         return {one.owner for one in self.known() if one.owner and called.lower() in ("", *one.names)}
+
+    def clusters(self) -> set[str]:
+        """Whose syncers have instances."""
+        return {name for one in self.known() if (name := cluster_of(one.owner)) is not None}
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:
         """How many are UP."""
@@ -110,6 +124,10 @@ class MemoryRegistry:
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
         """Do nothing: what is known is what there is."""
 
+    def read_everywhere(self, keys: Iterable[Key]) -> Reading:
+        """Return its only server's instances."""
+        return Reading({"memory:": {key: self._connection.held.get(key) for key in keys}})
+
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan."""
         if plan and not self._may_write():
@@ -120,7 +138,8 @@ class MemoryRegistry:
     def _carry_out(self, change: Change, owner: str) -> ChangeError | None:
         key, held = change.instance.key, self._connection.held
         there = held.get(key)
-        if there is not None and there.owner != owner:
+        former = change.actual.owner if change.adopts and change.actual is not None else owner
+        if there is not None and there.owner not in (owner, former):
             return OwnershipConflict(f"{key} is not {owner}'s")
         if change.action is Action.DEREGISTER:
             held.pop(key, None)
@@ -161,7 +180,7 @@ class MemoryRegistry:
         self._renewed.clear()
 
     def figures(self, *, in_full: bool = False) -> Figures:
-        """What is there, and renewed."""
+        """Return the counts of instances and renewals."""
         assert in_full in (True, False)
         return Figures(registered=len(self.known()), held=len(self._renewed))
 

@@ -9,19 +9,23 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 import requests
 import yaml
 
+from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
+from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
+from lab.waiting import wait_until
 from lab.workloads import Cluster, wait_for
 from tests.system.shells import DYNAMIC, NATIVE, Shell, Workshop
 from tests.system.stacks import HAS_PYTHON_SDK, needs_python_sdk, python_sdk
@@ -53,7 +57,7 @@ class Operator:
         wait_for(is_ready, "operator", 60.0)
 
     def text(self) -> str:
-        """What it has logged."""
+        """Return its log."""
         return self.log.read_text()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
@@ -83,6 +87,30 @@ def operator_environment(lab: Lab, namespace: str, **environment: str) -> dict[s
 def cluster(lab: Lab) -> Cluster:
     """The lab's cluster with our CRDs."""
     return with_crds(lab)
+
+
+def end_syncers(cluster: Cluster) -> None:
+    """Take away the syncers that other tests have left, which no operator serves."""
+
+    syncers: list[dict[str, Any]] = []
+
+    def are_listed() -> bool:
+        try:
+            syncers[:] = cluster.access.get(SYNCERS.path(None))["items"]
+        except KubernetesError as error:
+            if error.status_code == 429:  # another test has just made the CRD anew
+                return False
+            raise
+        return True
+
+    wait_until(are_listed, "the list of syncers", 60.0)
+    for item in syncers:
+        metadata = item["metadata"]
+        path = SYNCERS.path(metadata["namespace"], metadata["name"])
+        with suppress(KubernetesError):  # it is gone meanwhile
+            body = {"metadata": {"finalizers": None}}
+            cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            cluster.access.request("DELETE", path)
 
 
 def with_crds(lab: Lab) -> Cluster:

@@ -73,7 +73,7 @@ print(json.dumps([contextvars.Context().run(made, each) for each in json.load(sy
 
 
 def helm(*arguments: str, version: int = 3, fails: bool = False) -> str:
-    """What helm printed on standard output, or on standard error where it fails, as it must then."""
+    """Return helm's standard output, or its standard error where it fails, as it must then."""
     name = HELM if version == 3 else HELM_4
     program = provide([name])[name]
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120, env=_clean())

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ def look_up(shell, name, application):
 for item in json.loads(Path("wanted.json").read_text()):
     if item["kind"] == "Lookup":
         made[item["name"]] = look_up(item["shell"], item["name"], item["application"])
+        continue
+    if item["kind"] == "Get":
+        import pulumi_eurekube
+        found = getattr(pulumi_eurekube, item["of"]).get(item["name"], item["id"])
+        pulumi.export(item["name"], found.owner)
         continue
     name, args, options = item["name"], item["args"], item.get("options", {})
     for path in item.get("secret", ()):
@@ -107,11 +112,17 @@ class Shell:
         return {"shell": self.name, "kind": "Application", "name": name, "args": given}
 
     def lookup(self, name: str, application: str) -> Wanted:
-        """What Eureka lists of an application, exported under a name."""
+        """Return a program that exports Eureka's list of an application."""
         return {"shell": self.name, "kind": "Lookup", "name": name, "application": application}
 
+    def got(self, name: str, kind: str, id_: str) -> Wanted:
+        """Return a program of the native provider that gets an id and exports its owner."""
+        return {"shell": self.name, "kind": "Get", "of": kind, "name": name, "id": id_}
+
     def moved_here(self, wanted: Wanted) -> Wanted:
-        """What another shell has made, as this one's by an alias; the native provider's SDK has its own."""
+        """Return a program that takes over another shell's resource by an alias; the native provider's SDK
+        has its own.
+        """
         if self.name == "native":
             return {**wanted, "shell": self.name, "options": {}}
         (other,) = (each for each in SHELLS if each.name == wanted["shell"])
@@ -124,7 +135,7 @@ SHELLS = (DYNAMIC, NATIVE)
 
 
 def with_options(wanted: Wanted, **options: Any) -> Wanted:
-    """What is wanted, with options of a resource."""
+    """Return a program with options of a resource."""
     return {**wanted, "options": {**wanted.get("options", {}), **options}}
 
 
@@ -205,7 +216,7 @@ class ShellStack(Stack):
 
 
 class Preview:
-    """What a preview says.
+    """The result of a preview.
 
     :ivar text: as it was printed.
     """
@@ -220,7 +231,7 @@ class Preview:
         ]
 
     def operations(self) -> dict[str, list[str]]:
-        """What is done to each registration, by its name, in the order in which it is done."""
+        """Return the operations on each registration by name, in their order."""
         found: dict[str, list[str]] = {}
         for name, step in self._steps:
             if "pulumi:providers" not in step["urn"]:
@@ -238,7 +249,7 @@ class Preview:
 
 
 class Watch:
-    """Whether applications are UP in Eureka all the time, as their callers see it.
+    """A watch of applications that must stay UP all the time, as their callers see it.
 
     :param names: applications of which each instance that stands there now must stay UP.
     """
@@ -272,7 +283,7 @@ class Watch:
 
 
 def held(eureka: Peer, application: str) -> dict[str, Instance]:
-    """What Eureka holds of an application at this moment, by the beginning of the id."""
+    """Return an application's instances in Eureka now, by the beginning of the id."""
     found = listed_now(eureka.url, application=application)
     return {each.instance_id.partition(".")[0]: each for each in found}
 
@@ -280,6 +291,12 @@ def held(eureka: Peer, application: str) -> dict[str, Instance]:
 def hosts(eureka: Peer, application: str) -> dict[str, str]:
     """The host names that Eureka holds of an application at this moment, by the beginning of the id."""
     return {key: each.host_name for key, each in held(eureka, application).items()}
+
+
+def by_hand(eureka: Peer, instance: Instance, **changes: object) -> None:
+    """Change what Eureka holds, as somebody else may."""
+    stamp = (instance.last_dirty_timestamp_ms or 0) + 1
+    eureka.register(replace(instance, **changes, last_dirty_timestamp_ms=stamp))  # type: ignore[arg-type]
 
 
 def eurekube(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from scripts import sdks
 os.environ["PATH"] = pulumi_path()  # for all tests: what the lab has built is there as well
 
 ROOT = Path(__file__).parents[2]
-_UV = Path(sys.prefix) / "bin" / "uv"
+UV = Path(sys.prefix) / "bin" / "uv"
 HAS_LANGUAGE_HOST = shutil.which("pulumi-language-python") is not None
 
 _UV_PROJECT = {
@@ -76,6 +77,18 @@ def needs_language_host(why: str) -> pytest.MarkDecorator:
     )
 
 
+def _has_importing_cli() -> bool:
+    """Return whether the CLI is one of which it is known that it imports without a language host."""
+    cli = shutil.which("pulumi")
+    told = subprocess.run([cli, "version"], capture_output=True, text=True).stdout if cli else ""
+    return tuple(map(int, re.findall(r"\d+", told)[:2])) >= (3, 276)
+
+
+needs_importing_cli = pytest.mark.skipif(
+    not HAS_LANGUAGE_HOST and not _has_importing_cli(),
+    reason="no language host of Pulumi for Python, which a CLI before 3.276 may ask before it imports",
+)
+
 HAS_PYTHON_SDK = HAS_LANGUAGE_HOST or shutil.which(PULUMI_PYTHON_SDK) is not None
 needs_python_sdk = pytest.mark.skipif(
     not HAS_PYTHON_SDK, reason=f"no language host of Pulumi for Python, and no {PULUMI_PYTHON_SDK} of the lab"
@@ -94,8 +107,8 @@ def own_pulumi(directory: Path, package: Path = ROOT) -> dict[str, str]:
     tools = directory / "tools"
     if not tools.exists():
         tools.mkdir()
-        if _UV.exists():
-            (tools / _UV.name).symlink_to(_UV)
+        if UV.exists():
+            (tools / UV.name).symlink_to(UV)
         if not HAS_LANGUAGE_HOST:
             (tools / "pulumi").symlink_to(inline_cli(Path(str(shutil.which("pulumi")))))
     return {
@@ -124,7 +137,7 @@ def python_project(folder: Path, program: str) -> Path:
     folder.mkdir()
     (folder / "__main__.py").write_text(program)
     (folder / ".venv").symlink_to(sys.prefix)
-    has_uv = _UV.exists()
+    has_uv = UV.exists()
     options = {"toolchain": "uv" if has_uv else "pip", "virtualenv": ".venv"}
     if has_uv:
         for name, text in _UV_PROJECT.items():
@@ -182,7 +195,7 @@ class Stack:
         return found
 
     def outputs(self) -> dict[str, Any]:
-        """What the program exports."""
+        """Return the program's outputs."""
         (stack,) = (each for each in self.resources() if each["type"] == "pulumi:pulumi:Stack")
         found: dict[str, Any] = stack.get("outputs", {})
         return found
@@ -192,7 +205,9 @@ class Stack:
         return self._state_file().read_text()
 
     def state_is_at_rest(self) -> bool:
-        """Whether nobody wrote it for some seconds: a file that the CLI was killed over cannot be read."""
+        """Return whether nobody wrote the state for some seconds: a file that the CLI was killed over cannot
+        be read.
+        """
         return time.time() - self._state_file().stat().st_mtime > 3
 
     def write_state(self, resources: Sequence[Mapping[str, Any]]) -> None:

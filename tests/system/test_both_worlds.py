@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -43,7 +44,7 @@ def test_both_worlds_as_they_are(
     namespace: str,
     start_operator: StartOperator,
 ) -> None:
-    """What is in sync, what somebody else has, and what is not ready; the page has the same order."""
+    """In sync, somebody else's, and not ready; the page has the same names, figures, words and order."""
     good, taken = f"{namespace}-good", f"{namespace}-taken"
     for name, replicas in ((good, 2), (taken, 1)):
         running(cluster, namespace, name, replicas)
@@ -81,6 +82,21 @@ def test_both_worlds_as_they_are(
         (good, "synced"),
     ]
     assert on_page["troubles"][0]["name"] == "Conflict"
+    _, both = asked(capsys, lab, "status", "-n", namespace)
+    assert [
+        (one["keeper"]["name"], one["application"], one["state"], one["kubernetes"], one["eureka"])
+        for one in both["applications"]
+        if one["keeper"]["kind"] == "syncer"
+    ] == [
+        (
+            f"{row['namespace']}/{row['name']}",
+            row["application"],
+            row["state"],
+            {"up": row["desiredUp"], "total": row["desired"]},
+            {"up": row["registeredUp"], "total": row["registered"]},
+        )
+        for row in on_page["syncers"]
+    ]
     assert (on_page["syncers"][1]["desiredUp"], on_page["syncers"][1]["registeredUp"]) == (2, 2)
     pairs = document(port, f"?application={taken}")["application"]["syncers"][0]["pairs"]
     assert [(one["endpointState"], one["instanceId"]) for one in pairs] == [("ready", "")]
@@ -131,3 +147,50 @@ def test_one_world_alone(
     shown = capsys.readouterr()
     assert " instances" in shown.out
     assert "Kubernetes is not at hand" in shown.err
+
+
+def test_who_leads_is_looked_at_first(
+    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster,
+    eureka: Peers,
+    lab: Lab,
+    namespace: str,
+    start_operator: StartOperator,
+) -> None:
+    """Neither command says that all is well while the operator is stopped; two of them are reported."""
+    app = f"{namespace}-app"
+    running(cluster, namespace, app, 1)
+    operator = start_operator(OPERATOR_NAME="west")
+    cluster.syncer(namespace, app)
+    wait_for(lambda: len(instances(eureka, app)) == 1, "1 registered", WAIT_SECONDS)
+    wait_listed(lab.eureka_urls[0], instances(eureka, app))
+
+    def seen() -> set[str]:
+        _, status = asked(capsys, lab, "status", app, "-n", namespace)
+        _, doctor = asked(capsys, lab, "doctor", "-n", namespace)
+        by_status = {one["name"] for one in status["troubles"] if one["severity"] != "note"}
+        by_doctor = {one["fault"] for one in doctor["findings"]}
+        return by_status & by_doctor
+
+    code, status = asked(capsys, lab, "status", app, "-n", namespace)
+    (leader,) = [one for one in status["operators"] if one["lease"] == f"default/{namespace}-leader"]
+    assert (code, leader["isAlive"], leader["operator"], leader["namespaces"]) == (
+        0,
+        True,
+        "west",
+        [namespace],
+    )
+    assert leader["servers"][0]["readAt"] is not None
+    assert seen() == set()
+    other = start_operator(ready=False, LEASE_NAME=f"{namespace}-other")
+    wait_for(lambda: seen() == {"OperatorTwice"}, "both operators to be reported", WAIT_SECONDS)
+    other.stop()
+    wait_for(lambda: seen() == set(), "one of them to be gone", WAIT_SECONDS)
+    operator.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: seen() == {"OperatorAway"}, "the end of the Lease", WAIT_SECONDS)
+        assert asked(capsys, lab, "status", app, "-n", namespace)[0] == 1
+        assert asked(capsys, lab, "doctor", "-n", namespace)[0] == 1
+    finally:
+        operator.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: seen() == set(), "the operator to be back", WAIT_SECONDS)

@@ -75,7 +75,7 @@ def former_chart(helm: Helm, tmp_path: Path) -> Path:
 
 
 def git(*words: str) -> bytes:
-    """What git answers; nothing where it does not know that."""
+    """Return git's answer; empty where it has none."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
     return b"" if done.returncode else done.stdout
 

@@ -82,7 +82,7 @@ ENDING: list[tuple[dict[str, Any], str]] = [
         'clusterCidrs: "10.43.0.0/15"',
     ),
     (environment(LOG_LEVEL="LOUD"), 'environment: LOG_LEVEL is "LOUD": it must be one of DEBUG, INFO'),
-    (environment(LOG_FORMAT="xml"), "must be one of json, text"),
+    (environment(LOG_FORMAT="xml"), "must be one of auto, json, text"),
     (environment(EUREKA_MODE="fast"), "must be one of auto, rest, batch"),
     (environment(LEADER_ELECT="no"), "must be true or false"),
     (environment(RESYNC_SECONDS="soon"), "must be a number of seconds between 0.1 and 86400"),

@@ -111,11 +111,10 @@ def step(name: str) -> str:
     return str(found)
 
 
-def on_gitlab() -> str:
-    """The step with the lines that differ on GitLab, as the README has them."""
-    block = (CI / "README.md").read_text().split("```")[-2]
-    begin = step("Comment").partition("# A page that")[0]
-    return f'{begin}\nNOTES="$COMMENTS"\n{block}'
+def on_gitlab(part: int) -> str:
+    """A part of the job's script for merge requests."""
+    jobs = yaml.safe_load((CI / "gitlab.yaml").read_text())
+    return str(jobs["discovery-preview"]["script"][part])
 
 
 @needs_tools
@@ -124,7 +123,7 @@ def test_one_comment_is_made_and_then_kept(
     forge_name: str, forge: Forge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The second run changes what the first one wrote; others' comments stay, whatever they begin with."""
-    script = step("Comment") if forge_name == "github" else on_gitlab()
+    script = step("Comment") if forge_name == "github" else on_gitlab(1)
     write = "PATCH" if forge_name == "github" else "PUT"
     forge.comments.append({"id": 1, "url": "", "user": {"type": "User"}, "body": "first!"})
 
@@ -134,7 +133,7 @@ def test_one_comment_is_made_and_then_kept(
         done = subprocess.run(
             ["bash", "-e", "-c", script],  # as the forge runs it: a pipe's first failure is none
             cwd=tmp_path,
-            env={"PATH": PATH, "TOKEN": "t0ken", "COMMENTS": forge.url},
+            env={"PATH": PATH, "TOKEN": "t0ken", "COMMENTS": forge.url, "NOTES": forge.url},
         )
         assert (done.returncode == 0) == goes_well
         return (tmp_path / "summary.md").read_text()

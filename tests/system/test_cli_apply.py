@@ -67,7 +67,7 @@ def registration(application: str, **changes: Any) -> dict[str, Any]:
 
 
 def held(eureka: Peers, name: str, port: int = 8080) -> Instance | None:
-    """What Eureka holds of a registration."""
+    """Return a registration as Eureka holds it."""
     return eureka.read(name, f"{name}.dev.eurekube:{name}:{port}")
 
 
@@ -162,7 +162,7 @@ def test_somebody_elses_instance_stops_apply_with_a_sentence(
     ],
 )
 def test_wrong_settings_are_told_in_one_sentence(cli: Cli, changes: dict[str, str], sentence: str) -> None:
-    """What was tried, and what to do."""
+    """The sentence has the attempt and the remedy."""
     said = cli("apply", fails=True, **changes)
     assert sentence in said
     assert len(said.splitlines()) == 1

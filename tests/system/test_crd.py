@@ -1,4 +1,4 @@
-"""What the API server refuses by itself: one sentence for each rule of the schema."""
+"""Refusals of the API server itself: one sentence for each rule of the schema."""
 
 from __future__ import annotations
 
@@ -54,6 +54,9 @@ RULES: list[tuple[Object, str]] = [
     ({**POD, "port": "Http!"}, _PORT),
     ({**POD, "securePort": "a b"}, _PORT),
     ({**POD, "port": 8443, "securePort": "8443"}, "port and securePort must differ"),
+    ({**POD, "address": "198.51.100.7"}, "address is for mode service, in place of advertise"),
+    ({**SERVICE, "address": "a", "advertise": "Auto"}, "address is for mode service, in place of advertise"),
+    ({**SERVICE, "address": "http://a"}, "must be an IP address or a host name"),
     ({**SERVICE, "nodes": 2}, "nodes is for advertise NodePort"),
     ({**POD, "advertise": "Auto"}, "advertise is for mode service; in mode pod each endpoint has its own"),
     (
@@ -68,6 +71,13 @@ RULES: list[tuple[Object, str]] = [
         {**POD, "policy": "UpsertOnly", "notReady": "Remove"},
         "notReady Remove needs policy Sync, since UpsertOnly removes nothing",
     ),
+    *(
+        (
+            {**POD, **more, "removeDeadSelfRegistered": True},
+            "removeDeadSelfRegistered is for mode pod with policy Sync",
+        )
+        for more in ({"mode": "service"}, {"policy": "UpsertOnly"})
+    ),
     ({**POD, "metadata": {"a_b": "c"}}, _KEY),
     ({**POD, "metadata": {"a/b": "c"}}, _KEY),
     ({**POD, "metadata": {"eurekube.owner": "me"}}, _OWN_KEY),
@@ -80,12 +90,26 @@ RULES: list[tuple[Object, str]] = [
     ({**POD, "metadataFromLabels": ["eurekube/owner"]}, _OWN_LABEL),
     ({**POD, "metadataFromPodLabels": ["/a"]}, _LABEL),
     ({**POD, "metadataFromPodLabels": ["eurekube.io/x"]}, _OWN_LABEL),
+    *(
+        ({**POD, field: {key: "a"}}, sentence)
+        for field in ("metadataFromPorts", "metadataFromAnnotations")
+        for key, sentence in (("a/b", _KEY), ("a_b", _KEY), ("eurekube.owner", _OWN_KEY))
+    ),
+    ({**POD, "metadataFromPorts": {"a": "Http!"}}, "must be the name of a port, such as management"),
+    ({**POD, "metadataFromPorts": {"a": "8080/tcp"}}, "must be the name of a port, such as management"),
+    ({**POD, "metadataFromAnnotations": {"a": "b c"}}, "must be the key of an annotation"),
+    ({**POD, "healthCheckPort": 80}, "healthCheckPort needs healthCheckPath"),
+    ({**POD, "healthCheckPath": "/", "healthCheckPort": "a b"}, _PORT),
     ({**POD, "homePagePath": "home"}, _PATH),
     ({**POD, "statusPagePath": "info"}, _PATH),
     ({**POD, "healthCheckPath": "/a b"}, _PATH),
     (
         {**POD, "lease": {"renewalIntervalSeconds": 90}},
         "durationSeconds must be longer than renewalIntervalSeconds",
+    ),
+    *(
+        ({**POD, "readinessGate": {"callersSeconds": value}}, "must be Computed, or seconds from 0 to 86400")
+        for value in ("soon", "computed")
     ),
     ({**POD, "eureka": "EU"}, "must be the name of a connection, such as eu-west"),
 ]
@@ -157,6 +181,17 @@ MIRROR_RULES: list[tuple[Object, str]] = [
     ({**MIRROR, "allowedCIDRs": ["ten"]}, "must be a network such as 192.0.2.0/24, without bits set"),
     ({**MIRROR, "zones": {"dc1": "a b"}}, "must be a zone of nodes, such as eu-central-1a"),
     ({**MIRROR, "holdSeconds": 29}, "greater than or equal to 30"),
+    ({**ALL, "allow": ["?*"]}, "an entry that any name fits is no list"),
+    ({**MIRROR, "attachTo": "x", "serviceLabels": {"a": "b"}}, "are for a Service that the mirror makes"),
+    ({**MIRROR, "serviceLabels": {"a b": "c"}}, "each key must be a label's"),
+    ({**MIRROR, "serviceLabels": {"a": "b c"}}, "must be a label value such as web"),
+    ({**MIRROR, "serviceAnnotations": {"a b": "c"}}, "each key must be an annotation's"),
+    *(
+        ({**MIRROR, field: {key: "a"}}, "are the mirror's own")
+        for field in ("serviceLabels", "serviceAnnotations")
+        for key in ("eurekube.io/mirror", "app.kubernetes.io/managed-by")
+    ),
+    ({**MIRROR, "maxServices": 0}, "greater than or equal to 1"),
 ]
 """EurekaMirrors that the API server refuses, and what it says."""
 
@@ -176,6 +211,9 @@ FULL: Object = {
     "homePagePath": "/",
     "statusPagePath": "/actuator/info",
     "healthCheckPath": "/actuator/health?full=1",
+    "healthCheckPort": 8081,
+    "metadataFromPorts": {"management.port": "management"},
+    "metadataFromAnnotations": {"team": "example.com/team"},
     "lease": {"renewalIntervalSeconds": 10, "durationSeconds": 30},
     "policy": "UpsertOnly",
     "paused": True,
@@ -192,7 +230,7 @@ def create(
     kind: str = "EurekaSyncer",
     name: str = "rating",
 ) -> Object:
-    """What the API server makes of a custom resource; nothing is kept."""
+    """Return the API server's form of a custom resource; nothing is stored."""
     body = {
         "apiVersion": "eurekube.io/v1alpha1",
         "kind": kind,
@@ -244,7 +282,7 @@ def test_a_bad_mirror_is_refused_with_a_sentence(cluster: Cluster, spec: Object,
 
 
 def test_a_mirror_may_not_be_called_by_more_than_a_label_holds(cluster: Cluster) -> None:
-    """What is its own carries its name as a label."""
+    """A mirror's name becomes a label, which bounds its length."""
     assert create(cluster, MIRROR, MIRRORS, "EurekaMirror", "a" * 63)["metadata"]["name"] == "a" * 63
     with pytest.raises(KubernetesError, match=_LONG_NAME):
         create(cluster, MIRROR, MIRRORS, "EurekaMirror", "a" * 64)
@@ -259,6 +297,8 @@ def test_a_mirror_of_one_field(cluster: Cluster) -> None:
         **MIRROR,
         "eureka": "eu-west",
         "serviceName": "vm-{application}",
+        "serviceLabels": {"app": "review", "spring.example.com/on": ""},
+        "serviceAnnotations": {"example.com/team": "stars and moons"},
         "headless": True,
         "port": 8080,
         "portName": "web",
@@ -268,6 +308,7 @@ def test_a_mirror_of_one_field(cluster: Cluster) -> None:
         "zones": {"dc1": "eu-central-1a"},
         "includeOtherClusters": True,
         "holdSeconds": 60,
+        "maxServices": 40,
         "paused": True,
     }
     assert create(cluster, full, MIRRORS, "EurekaMirror")["spec"] == full
@@ -323,12 +364,12 @@ def test_mode_and_selector_are_enough(cluster: Cluster) -> None:
     ],
 )
 def test_good_input_is_taken_as_it_is(cluster: Cluster, spec: Object) -> None:
-    """Whatever the documentation offers is accepted, and nothing of it is dropped."""
+    """Inputs of the documentation are accepted, and nothing of them is dropped."""
     assert spec.items() <= create(cluster, spec)["spec"].items()
 
 
 def test_an_object_from_before_a_rule_goes_on(cluster: Cluster) -> None:
-    """What is refused today and was stored before: the operator writes its finalizer and status as ever."""
+    """The operator goes on to write finalizer and status of a stored object that would be refused today."""
     (crd,) = (one for one in crd_documents() if one["spec"]["names"]["kind"] == "EurekaSyncer")
     today = copy.deepcopy(crd)
     # Under names of its own: other tests of this cluster ask kubectl for eurekasyncers.

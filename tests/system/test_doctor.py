@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.model import EurekaLease, Instance, Port
@@ -20,7 +21,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.writer import Writer
-from eurekube_provider.kube.access import SYNCERS
+from eurekube_provider.kube.access import PODS, SERVICES, SYNCERS, ApiResource
 from lab import Lab
 from lab.eureka import LISTS_EACH_SECOND
 from lab.listing import listed_now, wait_listed
@@ -103,6 +104,8 @@ def deployment(
     grace: int = 150,
     probe: dict[str, Any] | None = PROBE,
     min_ready: int = 120,
+    annotations: dict[str, str] | None = None,
+    sidecars: tuple[dict[str, Any], ...] = (),
 ) -> None:
     """A Deployment of one pod and its Service; as it should be, unless told otherwise."""
     container: dict[str, Any] = {
@@ -123,8 +126,12 @@ def deployment(
                 "minReadySeconds": min_ready,
                 "selector": {"matchLabels": {"app": name}},
                 "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": {"terminationGracePeriodSeconds": grace, "containers": [container]},
+                    "metadata": {"labels": {"app": name}, "annotations": annotations or {}},
+                    "spec": {
+                        "terminationGracePeriodSeconds": grace,
+                        "initContainers": list(sidecars),
+                        "containers": [container],
+                    },
                 },
             },
         },
@@ -182,9 +189,16 @@ def test_nothing_is_found_where_all_is_well(cluster: Cluster, registry: Peers, d
     cluster.syncer(WELL, "sound")
     wait_served(cluster, WELL, "sound", "Synced")
     wait_agreed(registry)
-    well = "looked at 1 syncers, 1 services, 1 workloads, 1 instances, 2 Eureka servers: all is well\n"
+    well = "all is well in 1 syncer, 1 service, 1 workload, 1 instance, 2 Eureka servers read\n"
     # What was registered a second ago is in no list yet.
-    awaited(doctor, lambda answer: answer == (0, well, ""), "--namespace", WELL)
+    _, said, _ = awaited(
+        doctor,
+        lambda one: (one[0], one[1].endswith(f"\n{well}"), one[2]) == (0, True, ""),
+        "--namespace",
+        WELL,
+    )
+    assert re.match(r"operator eurekube: \S+ leads by the Lease default/\S+, renewed \d s ago\n", said)
+    assert re.search(r"  Eureka default was read \d+ s ago; http\S+ answered \d+ s ago\n", said)
     assert doctor("--namespace", WELL, "--fix")[:2] == (0, "")
 
 
@@ -322,6 +336,7 @@ EXPECTED = {
     ("UnresolvableHostName", f"Deployment {ILL}/old"),
     ("UnresolvableHostName", f"EurekaSyncer {ILL}/inside"),
     ("MixedVipCase", f"EurekaSyncer {ILL}/mixed"),
+    ("SyncerTrouble", f"EurekaSyncer {ILL}/mixed"),  # a machine has its name
     ("SyncerTrouble", f"EurekaSyncer {ILL}/nobody"),
     ("PeersDisagree", "Eureka default"),
 }
@@ -362,6 +377,115 @@ def planted(cluster: Cluster, registry: Peers) -> list[Instance]:
     return [*others, lonely]
 
 
+INJECTS = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: mesh}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE"], resources: ["pods"]}]
+  matchConditions:
+  - name: asked-for
+    expression: has(object.metadata.annotations) && ('mesh.example.com/inject' in object.metadata.annotations)
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: >
+        Object{spec: Object.spec{containers: [Object.spec.containers{
+        name: "istio-proxy", image: "proxyv2", ports: [Object.spec.containers.ports{
+        containerPort: 15090, name: "http-envoy-prom", protocol: "TCP"}]}]}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: mesh}
+spec: {policyName: mesh}
+"""
+POLICIES = ApiResource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies")
+BINDINGS = ApiResource("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicybindings")
+PROXY = {
+    "name": "istio-proxy",
+    "image": "proxyv2",
+    "restartPolicy": "Always",
+    "ports": [{"containerPort": 15090, "name": "http-envoy-prom"}],
+    "lifecycle": {"preStop": {"exec": {"command": ["pilot-agent", "request", "POST", "drain"]}}},
+}
+
+
+@pytest.fixture
+def _injects(cluster: Cluster) -> Iterator[None]:
+    """Add a sidecar to admitted pods that ask for it, as Istio's webhook does."""
+    policy, binding = yaml.safe_load_all(INJECTS)
+    cluster.apply(POLICIES, policy)
+    cluster.apply(BINDINGS, binding)
+    yield
+    cluster.delete(BINDINGS, "mesh")
+    cluster.delete(POLICIES, "mesh")
+
+
+@pytest.mark.usefixtures("_injects")
+def test_a_sidecar_that_the_template_does_not_show(cluster: Cluster, doctor: Doctor) -> None:
+    """Operator and doctor say the same of it, and the doctor where to change it; a native one is sound."""
+    deployment(cluster, WELL, "mesh", annotations={"mesh.example.com/inject": "true"})
+    deployment(cluster, WELL, "native", sidecars=(PROXY,))
+    for name in ("mesh", "native"):
+        cluster.service(WELL, name)
+        cluster.syncer(WELL, name)
+
+    def has_proxy() -> bool:
+        # The policy is served a moment after it was made.
+        pods = cluster.pods(WELL, "mesh")
+        found = [len(pod["spec"]["containers"]) > 1 for pod in pods]
+        for pod, is_injected in zip(pods, found, strict=True):
+            if not is_injected:
+                cluster.delete(PODS, pod["metadata"]["name"], WELL)
+        return bool(found) and all(found)
+
+    wait_for(has_proxy, "the sidecar", 60.0)
+
+    def said_of(name: str) -> str:
+        status = (cluster.get(SYNCERS, name, WELL) or {}).get("status") or {}
+        found = (one for one in status.get("conditions") or () if one["type"] == "DrainTooShort")
+        return next((str(one["message"]) for one in found if one["status"] == "True"), "")
+
+    wait_for(lambda: "container istio-proxy" in said_of("mesh"), "the operator's DrainTooShort", 60.0)
+    assert "eurekube doctor" in said_of("mesh")
+
+    def is_told(answer: Answer) -> bool:
+        return "istio-proxy" in answer[1]
+
+    asked = ("--namespace", WELL, "--ignore", "SelfPreservationNear,PeersDisagree", "--output", "json")
+    _, told, _ = awaited(doctor, is_told, *asked)
+    (finding,) = [one for one in json.loads(told)["findings"] if one["subject"] == f"Deployment {WELL}/mesh"]
+    assert (finding["fault"], finding["patch"]) == ("NoPreStop", None)
+    assert "its template has no such container" in finding["problem"]
+    assert "a container istio-proxy with image auto" in finding["remedy"]
+    assert f"{WELL}/native" not in told
+    assert said_of("native") == ""
+    for name in ("mesh", "native"):
+        cluster.delete(SYNCERS, name, WELL)
+        cluster.delete(DEPLOYMENTS, name, WELL)
+
+
+def test_several_services_with_one_label(cluster: Cluster, registry: Peers, doctor: Doctor) -> None:
+    """It names those of which nobody can tell which is meant, before an operator of this version runs."""
+    deployment(cluster, ILL, "several")
+    for name, port in (("several-a", 8080), ("several-b", 9090)):
+        metadata = {"namespace": ILL, "name": name, "labels": {"app": "several"}}
+        spec = {"selector": {"app": "several"}, "ports": [{"name": "http", "port": port}]}
+        cluster.apply(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    cluster.syncer(ILL, "several")
+    wait_served(cluster, ILL, "several", "AmbiguousService")
+    _, told, _ = doctor("--namespace", ILL, "--output", "json")
+    found = [one for one in json.loads(told)["findings"] if one["subject"] == f"EurekaSyncer {ILL}/several"]
+    assert [one["fault"] for one in found] == ["AmbiguousService"]
+    assert "several-a, several-b" in found[0]["problem"]
+    assert instances(registry, "several") == []
+    cluster.delete(SYNCERS, "several", ILL)
+    cluster.delete(DEPLOYMENTS, "several", ILL)
+
+
 def test_a_server_that_is_away_and_a_cluster_that_is(eurekas: Lab, doctor: Doctor, lab: Lab) -> None:
     """The one is a fault, and the rest is looked at; without the other nothing can be said."""
     code, said, _ = doctor("-n", WELL, url=f"{eurekas.eureka_urls[0]},http://127.0.0.1:9/eureka")
@@ -379,7 +503,11 @@ def test_what_may_not_be_read_is_told_one_by_one(lab: Lab, doctor: Doctor, tmp_p
     nobody = lab.service_account_kubeconfig(WELL, "default", tmp_path / "nobody")
     code, said, complaints = doctor("-n", WELL, "--kubeconfig", str(nobody))
     assert code == 2
-    assert "looked at 0 syncers, 0 services, 0 workloads" in said
+    counted = said.splitlines()[-1]
+    assert re.match(r"\d+ errors?, \d+ warnings? in \d+ instances?, 2 Eureka servers read", counted)
     for kind in ("eurekasyncers", "services", "endpointslices", "pods", "deployments"):
         assert f"could not look at {kind} in namespace {WELL}: GET" in complaints
     assert "which instances are this cluster's: give --cluster-name" in complaints
+    assert (
+        "could not look at whether an operator leads: GET /apis/coordination.k8s.io/v1/leases" in complaints
+    )

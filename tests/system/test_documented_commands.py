@@ -64,8 +64,7 @@ class Reader:
     def has_a_clone_and_nothing_installed(self) -> None:
         """Lay the rest of a clone beside the examples, for a plugin that is installed without an index.
 
-        The environment that the CLI would fill is there, and finds what these tests are installed with. No
-        other plugin is in reach.
+        No other plugin is in reach.
         """
         left_out = shutil.ignore_patterns("venv", "__pycache__")
         for name in ("eurekube_provider", "plugin", "crds", "stacks"):
@@ -73,15 +72,7 @@ class Reader:
         program = ("__main__.py", "Pulumi.yaml")
         for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", *program):
             shutil.copy(ROOT / name, self._folder)
-        venv = self._folder / "plugin" / "venv"
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-        (packages,) = venv.glob("lib/python*/site-packages")
-        (packages / "around.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
-        for name in ("setuptools", "wheel"):  # which the CLI brings up to date, and nothing here needs
-            if not list(packages.glob(f"{name}-*.dist-info")):
-                described = packages / f"{name}-99.dist-info"
-                described.mkdir()
-                (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 99\n")
+        self.has_an_environment_for_the_plugin()
         engine = ("pulumi", "pulumi-language-python", "pulumi-language-yaml")
         programs = (
             *(Path(str(shutil.which(name))).parent for name in engine),
@@ -92,6 +83,18 @@ class Reader:
         path = os.pathsep.join(map(str, programs))
         assert shutil.which("pulumi-resource-eurekube", path=path) is None
         self._environment |= {"PATH": path, "PIP_NO_INDEX": "true", "PIP_NO_BUILD_ISOLATION": "false"}
+
+    def has_an_environment_for_the_plugin(self) -> None:
+        """Make the environment that the CLI would fill; it finds what these tests are installed with."""
+        venv = self._folder / "plugin" / "venv"
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        (packages,) = venv.glob("lib/python*/site-packages")
+        (packages / "around.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+        for name in ("setuptools", "wheel"):  # which the CLI brings up to date, and nothing here needs
+            if not list(packages.glob(f"{name}-*.dist-info")):
+                described = packages / f"{name}-99.dist-info"
+                described.mkdir()
+                (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 99\n")
 
     def types(self, commands: str) -> str:
         """Run a block; what it printed. It must succeed, each command of it."""
@@ -219,7 +222,7 @@ def test_a_program_without_an_engine(reader: Reader, eureka: Peer) -> None:
 @needs_language_host("writes an SDK for Python")
 def test_the_native_provider(reader: Reader, eureka: Peer) -> None:
     """native-provider.md: an SDK, and both ways of an import."""
-    _, sdk, imports, printed = blocks("native-provider.md")
+    _, sdk, *_, imports, printed = blocks("native-provider.md")
     reader.types("mkdir project && cd project && printf 'name: project\\nruntime: yaml\\n' > Pulumi.yaml")
     reader.types(f"pulumi stack init dev && pulumi config set eurekube:url {WRITTEN_URL}")
     before = [registered_before(eureka, name) for name in ("billing", "rating", "ledger")]
@@ -252,3 +255,35 @@ def test_a_plugin_is_added_from_a_folder(reader: Reader, eureka: Peer) -> None:
     reader.types("cd .. && mkdir other && cd other && printf 'name: other\\nruntime: yaml\\n' > Pulumi.yaml")
     reader.types(added.replace(ANY_PLUGIN, "../plugin"))
     assert "plugin" in reader.types("cat Pulumi.yaml")
+
+
+@needs_language_host("makes the plugin's environment")
+def test_a_plugin_in_a_folder_is_upgraded(reader: Reader) -> None:
+    """native-provider.md: a newer checkout, a Python that is gone, and no package index.
+
+    A language host for YAML that does not link packages fails when the environment is there, so that the CLI
+    is asked for the schema, which makes that in the same way. Without an index it is half made before. What
+    fills a folder with wheels needs one, and is not run.
+    """
+    _, _, upgraded, made_anew, downloads, offline, *_ = blocks("native-provider.md")
+    assert downloads.startswith("python3 -m pip download --dest wheels")
+    adds, asks = "pulumi package add <path>/plugin", "pulumi package get-schema ./plugin > schema.json"
+    assert all(adds in block for block in (upgraded, made_anew, offline))
+    upgraded, made_anew, offline = (
+        block.replace(adds, asks).replace("<path>", ".") for block in (upgraded, made_anew, offline)
+    )
+    reader.has_a_clone_and_nothing_installed()
+    copy = "plugin/venv/lib/python*/site-packages/eurekube_provider/__init__.py"
+    reader.types(upgraded)
+    reader.types("echo '# newer' >> eurekube_provider/__init__.py")
+    assert "# newer" not in reader.types(f"cat {copy}")
+    reader.types(upgraded)
+    assert "# newer" in reader.types(f"cat {copy}")
+    reader.types("ln -sfn /gone/python3 plugin/venv/bin/python3 && ln -sfn python3 plugin/venv/bin/python")
+    assert "creating virtual environment" in reader.types(f"! {{ {upgraded.strip()}; }} 2>&1")
+    removes, makes = made_anew.splitlines()
+    for command in (makes, offline):
+        reader.types(removes)
+        reader.has_an_environment_for_the_plugin()
+        reader.types(command)
+        assert "# newer" in reader.types(f"cat {copy}")

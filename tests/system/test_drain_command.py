@@ -40,7 +40,7 @@ def cli(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Cli:
 
 
 def message(cluster: Cluster, namespace: str, app: str) -> str:
-    """What the syncer says of itself."""
+    """Return the syncer's message."""
     status = (cluster.get(SYNCERS, app, namespace) or {}).get("status") or {}
     return next((one["message"] for one in status.get("conditions") or () if one["type"] == "Ready"), "")
 
@@ -120,7 +120,7 @@ def test_what_is_not_there_is_told_in_one_sentence(unique_name: str, cli: Cli) -
 
 
 def test_a_server_that_is_away_leaves_it_unsafe(lab: Lab, eureka: Peers, unique_name: str, cli: Cli) -> None:
-    """What can be set is set; what nobody knows is told, and the exit code says so."""
+    """It sets the status where it can, names the rest, and ends with another exit code."""
     Writer(eureka).register(Instance(unique_name, f"it.{unique_name}", "192.0.2.1", "192.0.2.1", Port(8080)))
     away = f"{lab.eureka_urls[0]},http://127.0.0.1:9/eureka"
     code, said, complaints = cli("drain", f"it.{unique_name}", *FAST, url=away)

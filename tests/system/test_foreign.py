@@ -29,7 +29,7 @@ pulumi.export("plain", [each.address for each in found.ready])
 
 @pytest.fixture
 def released(tmp_path: Path) -> Path:
-    """What a user gets: the package out of its wheel."""
+    """Return the package out of its wheel, as a user gets it."""
     subprocess.run(
         [
             sys.executable,

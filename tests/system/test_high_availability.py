@@ -103,7 +103,7 @@ class Replicas:
                 operator.wait_ready()
 
     def leader(self) -> str | None:
-        """Which one holds the Lease, as the Lease says."""
+        """Return the holder of the Lease."""
         lease = self._cluster.get(LEASES, LEASE, HOME) or {}
         holder = str((lease.get("spec") or {}).get("holderIdentity") or "").rpartition("_")[0]
         return holder if holder in self.by_name else None
@@ -134,7 +134,7 @@ def replicas(start_operator: StartOperator, account: Path, cluster: Cluster) -> 
 
 
 def all_renewed_since(eureka: Peers, held: list[Instance], since: float) -> Callable[[], bool]:
-    """Whether each of these was renewed after that time."""
+    """Return whether each of these was renewed after that time."""
     return lambda: all(renewed_at(eureka, one) > since for one in held)
 
 

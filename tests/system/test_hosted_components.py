@@ -121,7 +121,7 @@ def counted(said: str) -> dict[str, int]:
     return {what: int(number) for number, what in re.findall(r"(\d+) (\w+)", section)}
 
 
-@pytest.mark.timeout(900)  # eleven runs of the CLI
+@pytest.mark.timeout(900)  # thirteen runs of the CLI
 def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> None:
     """Made, unchanged, rolled out, refused while others need it, moved from Python's and removed."""
     wants(stack)
@@ -178,3 +178,11 @@ def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> Non
     stack.destroy()
     assert [cluster.get(NAMESPACES, name) for name in (HOME, TEAM)] == [None, None]
     assert cluster.get(CRDS, "eurekasyncers.eurekube.io") is not None
+
+    # A namespace of others is refused before it is touched, and stays.
+    cluster.namespace(HOME)
+    theirs = cluster.get(NAMESPACES, HOME)
+    taken = stack.up(fails=True)
+    assert f"Operator: the namespace {HOME} already exists: set createNamespace to false" in taken
+    stack.destroy()
+    assert cluster.get(NAMESPACES, HOME) == theirs

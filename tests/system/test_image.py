@@ -1,4 +1,4 @@
-"""What the Dockerfile does, step by step without a container: the operator without Pulumi, run by nobody."""
+"""The steps of the Dockerfile without a container: the operator without Pulumi, run by nobody."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from eurekube_provider.eureka.peers import Peers
 from lab import Lab
 from lab.workloads import Cluster, wait_for
 from tests.system.conftest import ROOT, addresses
+from tests.system.stacks import UV
 
 pytestmark = pytest.mark.lab
 
@@ -62,9 +63,11 @@ def image(folder: Path) -> Path:
         shutil.copy(path, build)
     (steps,) = (step for step in dockerfile("RUN") if "--require-hashes" in step)
     steps = steps.replace("/build/", f"{build}/").replace("/opt/eurekube", str(target))
-    steps = re.sub(r"\bpython -m", f"{sys.executable} -m", steps)
-    # For speed pip may keep what it fetches, and leave the compiling to Python.
+    # For speed pip may keep what it fetches, and leave the compiling to Python; uv, where it is, does so.
     steps = steps.replace("--no-cache-dir ", "")
+    if UV.exists():
+        steps = steps.replace("python -m pip install", f"{UV} pip install --quiet --python {sys.executable}")
+    steps = re.sub(r"\bpython -m", f"{sys.executable} -m", steps)
     environment = {**os.environ, "PIP_NO_COMPILE": "1"}
     subprocess.run(["sh", "-ec", steps], env=environment, check=True, stdout=subprocess.DEVNULL)
     return target

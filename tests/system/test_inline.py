@@ -79,7 +79,9 @@ def inline_stack(source: Path, directory: Path, config: Mapping[str, Any]) -> au
 
 
 def registered(url: str, project: str) -> dict[str, Status]:
-    """What a project's stack dev has at a Eureka server: status by application and host."""
+    """Return the registrations of a project's stack dev at a Eureka server: status by application and
+    host.
+    """
     owner = f"stack/organization/{project}/dev/"
     found = (each for each in listed_now(url) if (each.owner or "").startswith(owner))
     return {f"{each.application} {each.host_name}": each.status for each in found}

@@ -1,4 +1,4 @@
-"""What the documentation takes for flags of kubectl, helm and pulumi are flags of those programs."""
+"""Flags of kubectl, helm and pulumi in the documentation are flags of those programs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_flag_is_in_the_programs_own_help(name: str) -> None:
 
 
 def help_of(path: Path, *words: str) -> str:
-    """What a program says of a command; it has it if that succeeds."""
+    """Return a program's help of a command; it has the command if that succeeds."""
     done = subprocess.run([path, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"{path.name} {' '.join(words)}: {done.stderr[-300:]}"
     return done.stdout

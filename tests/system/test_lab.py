@@ -18,7 +18,7 @@ import pytest
 import requests
 import yaml
 
-from eurekube_provider.kube.access import MERGE_PATCH, PODS
+from eurekube_provider.kube.access import MERGE_PATCH, PODS, STRATEGIC_MERGE_PATCH
 from lab import EUREKA_PASSWORD, EUREKA_USER, EurekaServer, Lab, LabError, Ports
 from lab.listing import held_now, listed_now, wait_listed
 from lab.waiting import wait_until
@@ -65,7 +65,7 @@ def namespace(lab: Lab, unique_name: str) -> Iterator[str]:
 
 
 def registration(application: str, instance_id: str) -> dict[str, Any]:
-    """What a Eureka client sends to register."""
+    """Return a registration as a Eureka client sends it."""
     data_center = {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"}
     return {
         "instance": {
@@ -98,8 +98,11 @@ def peers_of(http: requests.Session, url: str) -> set[str]:
     return {peer.strip().rstrip("/") for peer in found.group(1).split(",") if peer.strip()}
 
 
-def create_deployment(lab: Lab, namespace: str, name: str, replicas: int) -> None:
+def create_deployment(lab: Lab, namespace: str, name: str, replicas: int, *gates: str) -> None:
     labels = {"app": name}
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "none"}]}
+    if gates:
+        spec["readinessGates"] = [{"conditionType": gate} for gate in gates]
     lab.kubernetes.request(
         "POST",
         f"/apis/apps/v1/namespaces/{namespace}/deployments",
@@ -110,7 +113,7 @@ def create_deployment(lab: Lab, namespace: str, name: str, replicas: int) -> Non
                 "selector": {"matchLabels": labels},
                 "template": {
                     "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "main", "image": "none"}]},
+                    "spec": spec,
                 },
             },
         },
@@ -161,7 +164,7 @@ def await_endpoints(lab: Lab, namespace: str, expected: list[bool]) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that is dead and not yet buried does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -173,7 +176,7 @@ def all_gone(pids: list[int]) -> bool:
 
 
 def test_a_registration_by_hand_is_read_back(lab: Lab, http: requests.Session) -> None:
-    """What is registered over REST is found past the caches at once, and in a list when it is a new one."""
+    """A registration over REST is found past the caches at once, and in a list when it is a new one."""
     url = lab.eureka_urls[0]
     register(http, url, "LAB-BY-HAND", "by-hand:8080")
     assert ("LAB-BY-HAND", "by-hand:8080") in held_now(url)
@@ -335,6 +338,41 @@ def test_a_pod_made_unready_stays_unready(lab: Lab, cluster: Cluster, namespace:
     create_deployment(lab, namespace, "other", 1)
     await_endpoints(lab, namespace, [False, True])
     assert endpoints_of(lab, namespace)[pod["status"]["podIP"]] is False
+
+
+def test_a_pod_with_readiness_gates_is_ready_when_all_are_open(
+    lab: Lab, cluster: Cluster, namespace: str
+) -> None:
+    """As a kubelet computes it: the containers and each gate's condition, and no longer than they hold."""
+    gates = ["example.org/first", "example.org/second"]
+    create_deployment(lab, namespace, "rating", 1, *gates)
+    await_endpoints(lab, namespace, [False])
+    (pod,) = pods_of(lab, namespace)
+
+    def say(*conditions: tuple[str, str]) -> None:
+        body = {"status": {"conditions": [{"type": kind, "status": state} for kind, state in conditions]}}
+        path = PODS.path(namespace, pod["metadata"]["name"], "status")
+        cluster.access.request("PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH)
+
+    def conditions() -> dict[str, str]:
+        path = PODS.path(namespace, pod["metadata"]["name"])
+        return {one["type"]: one["status"] for one in cluster.access.get(path)["status"]["conditions"]}
+
+    assert conditions()["Ready"] == "False"
+    say((gates[0], "True"))
+    say((gates[1], "False"))
+    # A pod without gates is taken through all of kwok's stages; had one been enough, it would be ready.
+    create_deployment(lab, namespace, "other", 1)
+    await_endpoints(lab, namespace, [False, True])
+    say((gates[1], "True"))
+    await_endpoints(lab, namespace, [True, True])
+    assert conditions().keys() >= set(gates)
+    say((gates[0], "False"))
+    await_endpoints(lab, namespace, [False, True])
+    say((gates[0], "True"))
+    await_endpoints(lab, namespace, [True, True])
+    say(("ContainersReady", "False"))
+    await_endpoints(lab, namespace, [False, True])
 
 
 def test_rbac_denies_a_fresh_service_account(
@@ -579,7 +617,7 @@ def test_up_status_and_down(tmp_path: Path) -> None:
 
 
 def test_every_eureka_server_is_a_process_with_a_log(lab: Lab) -> None:
-    """What the other tests lean on: the pid of the running server, and the file it writes to."""
+    """Other tests rely on the pid of the running server and on its log file."""
     (server,) = lab.eurekas
     assert isinstance(server, EurekaServer)
     assert server.pid is not None

@@ -11,8 +11,16 @@ import yaml
 
 from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
-from scripts.sdks import LANGUAGES, build
-from tests.system.stacks import Stack, needs_pulumi, needs_python_sdk, needs_yaml, own_pulumi
+from scripts.sdks import LANGUAGES, PLUGIN, build
+from tests.system.stacks import (
+    ROOT,
+    Stack,
+    needs_language_host,
+    needs_pulumi,
+    needs_python_sdk,
+    needs_yaml,
+    own_pulumi,
+)
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi]
 
@@ -64,3 +72,28 @@ def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Pee
     stack.destroy()
     assert [*listed_now(plain.url, "billing"), *listed_now(plain.url, "rating")] == []
     shutil.rmtree(project)  # packages of npm are many
+
+
+@needs_language_host("has uv make the environment")
+@pytest.mark.skipif(not (Path(sys.prefix) / "bin" / "uv").exists(), reason="no uv beside the interpreter")
+def test_a_project_of_uv_needs_no_pip(tmp_path: Path, plain: Peer) -> None:
+    """The example's environment is uv's, after its lock file, and has no pip."""
+    environment = own_pulumi(tmp_path)
+    environment["PATH"] = f"{tmp_path / 'plugin'}:{environment['PATH']}"
+    for name in ("VIRTUAL_ENV", "PYTHONPATH"):
+        environment.pop(name, None)
+    (tmp_path / "plugin").mkdir()
+    (tmp_path / "plugin" / PLUGIN.name).symlink_to(PLUGIN)
+    stack = Stack(tmp_path / "native-uv", environment)
+    shutil.copytree(ROOT / "examples" / "native-uv", stack.project)
+    locked = (stack.project / "uv.lock").read_text()
+    stack.pulumi("package", "add", str(PLUGIN))
+    stack.pulumi("stack", "init", "dev")
+    (stack.project / "Pulumi.dev.yaml").write_text(yaml.safe_dump({"config": {"eurekube:url": plain.url}}))
+    stack.up()
+    assert stack.outputs() == {"owner": "stack/organization/native-uv/dev/billing"}
+    assert [each.name for each in stack.project.glob(".venv/lib/*/site-packages/pip*")] == []
+    versions = [line for line in locked.splitlines() if line.startswith(("name =", "version ="))]
+    assert set(versions) <= set((stack.project / "uv.lock").read_text().splitlines())
+    stack.destroy()
+    assert listed_now(plain.url, "billing") == []

@@ -231,6 +231,30 @@ def test_an_application_appears_changes_drains_and_vanishes(scene: Scene, eureka
     assert scene.writes() <= scene.counted_writes()
 
 
+def test_a_mirrored_service_is_found_by_its_labels(scene: Scene) -> None:
+    """As by Spring Cloud Kubernetes' filter; with the spec the labels go, and nobody else's."""
+    app = f"{scene.namespace}-labels"
+    given = {
+        "serviceLabels": {"spring": "true", "tier": "web"},
+        "serviceAnnotations": {"example.com/a": "b c"},
+    }
+    scene.mirror("labels", application=app, serviceName="labels", **given)
+
+    def found(**labels: str) -> list[str]:
+        return [one["metadata"]["name"] for one in scene.cluster.items(SERVICES, scene.namespace, **labels)]
+
+    wait_for(lambda: found(spring="true", tier="web") == ["labels"], "the labels")
+    service = scene.cluster.get(SERVICES, "labels", scene.namespace) or {}
+    assert service["metadata"]["annotations"]["example.com/a"] == "b c"
+    path = SERVICES.path(scene.namespace, "labels")
+    body = {"metadata": {"labels": {"mine": "1"}}}
+    scene.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+    scene.mirror("labels", application=app, serviceName="labels", serviceLabels={"tier": "db"})
+    wait_for(lambda: found(mine="1", tier="db") == ["labels"] and not found(spring="true"), "other labels")
+    service = scene.cluster.get(SERVICES, "labels", scene.namespace) or {}
+    assert "example.com/a" not in service["metadata"]["annotations"]
+
+
 def test_what_eureka_cannot_tell_or_forgot_stays(order: Scene) -> None:
     """Down, all stays, and so it does while it is back and empty."""
     assert order.shows("order") == BOTH

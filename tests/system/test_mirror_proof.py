@@ -33,7 +33,7 @@ Report = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """What one run found; the first in which Eureka told what it knew."""
+    """Return the report of the first run in which Eureka told all that it knew."""
     if reason := why_not():
         pytest.skip(reason)
     for _ in range(ATTEMPTS):
@@ -48,7 +48,7 @@ def report() -> Report:
 
 
 def is_stale(report: Report) -> bool:
-    """Whether Eureka went on showing a machine that had left."""
+    """Return whether Eureka went on to show a machine that had left."""
     bound = report["bounds"]["server_cache_seconds"] + LOAD_SECONDS
     return any(one["shown_by_eureka_until"] > bound for one in report["machines"])
 
@@ -62,7 +62,7 @@ def arithmetic(report: Report) -> str:
 
 
 def counted(report: Report, phase: str, application: str, client: str) -> dict[str, Any]:
-    """What became of the calls of one caller to one application."""
+    """Return the counts of one caller's calls to one application, by their end."""
     found: dict[str, Any] = next(
         one
         for one in report["phases"][phase]["calls"]
@@ -83,7 +83,7 @@ def test_no_call_fails_while_machines_are_rolled(report: Report, application: st
 def test_a_connection_that_is_kept_is_made_anew_no_more_often_than_machines_end(
     report: Report, application: str, client: str
 ) -> None:
-    """Who keeps a connection stays with its machine to the end; who connects anew never meets one."""
+    """A kept connection lasts as long as its machine; a new one never meets a machine that ended."""
     found = counted(report, "rolled", application, client)
     assert found["on_new_connection"] <= (2 if client == "open" else 0), arithmetic(report)
 

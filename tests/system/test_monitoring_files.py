@@ -121,6 +121,28 @@ def test_the_chart_s_rules_are_these_for_one_operator(tmp_path: Path) -> None:
     promtool("test", "rules", "tests.yaml", folder=tmp_path)
 
 
+def test_each_alert_leads_to_its_page(tmp_path: Path) -> None:
+    """A heading that is there, below the base that a value gives; without it none has the annotation."""
+    base = "https://git.example.com/docs"
+
+    def annotations(**more: str) -> dict[str, str | None]:
+        values = {"eurekaUrls": ["http://e/eureka"], "prometheusRule": True, **more}
+        (rule,) = [item for item in chart_objects(values, tmp_path) if item["kind"] == "PrometheusRule"]
+        rules = [one for group in rule["spec"]["groups"] for one in group["rules"]]
+        return {one["alert"]: one["annotations"].get("runbook_url") for one in rules}
+
+    assert set(annotations().values()) == {None}
+    found = annotations(runbookBaseUrl=f"{base}/")
+    assert found == annotations(runbookBaseUrl=base)
+    for alert, url in found.items():
+        page, _, heading = str(url).removeprefix(f"{base}/").partition("#")
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        assert heading in {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in headings}, (
+            alert
+        )
+
+
 def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
     """As recording rules, which are checked as queries are."""
     rules = [{"record": f"query:{number}", "expr": text} for number, (_, text) in enumerate(queries())]

@@ -1,4 +1,4 @@
-"""What a real network does to the connections of the operator: here a server that is gone without a word."""
+"""Losses of a real network: here a server that is gone without a word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has the package and the documentation gets a Service into Eureka, in at most ten commands.
+"""Newcomers with the package and the documentation get a Service into Eureka, in at most ten commands.
 
 The commands are those of the start pages, as they stand there. Each newcomer begins in an empty directory,
 with an installed wheel and none of the repository's files. Two things are played. The wheel comes from here,
@@ -28,8 +28,8 @@ from lab.programs import HELM, HELM_4, find_kubectl, provide
 from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from scripts.blocks import blocks
 from scripts.release import manifest
-from tests.system.conftest import addresses, run_commands
-from tests.system.stacks import ROOT, needs_kubectl, needs_pulumi, needs_yaml, own_pulumi
+from tests.system.conftest import addresses, end_syncers, run_commands
+from tests.system.stacks import ROOT, UV, needs_kubectl, needs_pulumi, needs_yaml, own_pulumi
 
 pytestmark = [pytest.mark.lab, needs_kubectl]
 
@@ -89,8 +89,10 @@ class Newcomer:
     def installed(self, venv: str) -> str:
         """The commands that bring the wheel into a virtual environment, in place of the public index."""
         libraries = sysconfig.get_path("purelib")
+        by_pip = f"{sys.executable} -m pip --python {venv}/bin/python install"
+        install = f"{UV} pip install --python {venv}/bin/python" if UV.exists() else by_pip
         return (
-            f"{venv}/bin/python -m pip install --quiet --no-index --no-deps {shlex.quote(str(self._wheel))}\n"
+            f"{install} --quiet --no-index --no-deps {shlex.quote(str(self._wheel))}\n"
             f"echo {shlex.quote(libraries)} > "
             f'"$({venv}/bin/python -c "import sysconfig as a; print(a.get_path(\'purelib\'))")/others.pth"\n'
         )
@@ -148,6 +150,7 @@ def test_a_newcomer_sees_the_demo(lab: Lab, wheel: Path, tmp_path: Path) -> None
 
 def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path) -> None:
     """docs/start/pip.md: the operator from a terminal registers the pods, and takes them out again."""
+    end_syncers(cluster)
     rating(cluster)
     one = Newcomer("pip.md", empty(tmp_path), lab, wheel)
     assert one.commands <= MOST_COMMANDS
@@ -179,7 +182,7 @@ def test_a_newcomer_with_kubectl(
     (one.folder / "install.yaml").write_text(manifest())
     eureka_is, install, syncer, look = one.scripts
     one.types(one.told(eureka_is) + install)
-    one.types("python3 -m venv eurekube\n" + one.installed("eurekube"))
+    one.types("python3 -m venv --without-pip eurekube\n" + one.installed("eurekube"))
     assert one.url in one.types(DEPLOYED)
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
     with one.running(in_place_of_the_pods(one)):
@@ -222,7 +225,7 @@ def test_a_newcomer_with_pulumi(
     one.types(project)
     one.folder = one.folder / "shop-stack"
     assert install.startswith("pulumi install\n")
-    one.types(f"{sys.executable} -m venv venv\n" + one.installed("venv"))
+    one.types(f"{sys.executable} -m venv --without-pip venv\n" + one.installed("venv"))
     one.types(install.removeprefix("pulumi install\n") + one.told(configure))
     (program,) = one.programs
     first, *others = one.url.split(",")
@@ -291,7 +294,7 @@ def test_a_newcomer_with_helm(lab: Lab, cluster: Cluster, eureka: Peers, wheel: 
     # The lab has the CRDs already, which are nobody's.
     ownership = f"{chart} --take-ownership"
     one.types(one.told(install).replace("oci://ghcr.io/eurekube/charts/eurekube", ownership))
-    one.types("python3 -m venv eurekube\n" + one.installed("eurekube"))
+    one.types("python3 -m venv --without-pip eurekube\n" + one.installed("eurekube"))
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
     with one.running(in_place_of_the_pods(one)):
         one.types(syncer)

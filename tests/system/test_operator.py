@@ -197,7 +197,7 @@ def test_conflict_is_shown(
 
 
 def self_registered(eureka: Peers, app: str, address: str) -> Instance:
-    """What a pod's own Eureka client registers."""
+    """Return the registration of a pod's own Eureka client."""
     itself = Instance(
         application=app,
         instance_id=f"{address}:{app}:8080",
@@ -247,7 +247,7 @@ def test_two_clusters_share_an_application(
     east = start_operator("--cluster-name", "east")
     wait_for(lambda: len(instances(eureka, app)) == 2, "east's instances")
     east.stop()
-    # A pod of another cluster cannot have the same address, so that this one's are on their way out.
+    # Another cluster has another UID, and none of its pods has the same address.
     for one in instances(eureka, app):
         Writer(eureka).register(
             Instance(
@@ -256,7 +256,7 @@ def test_two_clusters_share_an_application(
                 host_name=f"192.0.2.{len(one.instance_id)}",
                 ip_address=f"192.0.2.{40 + int(one.ip_address.rpartition('.')[2]) % 200}",
                 port=one.port,
-                metadata=one.metadata,
+                metadata={**one.metadata, "eurekube.cluster-uid": "of-the-east"},
             )
         )
     before = {one.key: one for one in instances(eureka, app)}
@@ -334,16 +334,16 @@ def test_other_namespace_is_refused(
 def test_another_name_is_refused(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
-    """Nobody publishes under a name that is not its Service's, unless the configuration allows it."""
+    """In strict settings nobody publishes under a name that is not its Service's, without leave."""
     app, other = f"{namespace}-app", f"{namespace}-other"
     running(cluster, namespace, app, 1)
-    operator = start_operator()
+    operator = start_operator(STRICT_NAMES="true")
     cluster.syncer(namespace, app, application=other)
     wait_for(lambda: condition(cluster, namespace, app).get("reason") == "NotAllowed", "NotAllowed")
     assert f"--publish {namespace}={other}" in condition(cluster, namespace, app)["message"]
     assert addresses(eureka, other) == {}
     operator.stop()
-    start_operator(PUBLISH=f"{namespace}={other}")
+    start_operator(PUBLISH=f"{namespace}={other}", STRICT_NAMES="true")
     wait_for(lambda: len(addresses(eureka, other)) == 1, "one instance")
 
 

@@ -56,6 +56,20 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"watch_namespaces": ["shop", "billing"], "operator_name": "team-a", "cluster_name": "prod"},
         {"watchNamespaces": ["shop", "billing"], "operatorName": "team-a", "clusterName": "prod"},
     ),
+    "names of a shared cluster": (
+        {
+            "reserve": ["payments=billing", "shop=rating*"],
+            "publish": ["shop=ratings"],
+            "cross_namespace": ["platform=*"],
+            "strict_names": True,
+        },
+        {
+            "reserve": ["payments=billing", "shop=rating*"],
+            "publish": ["shop=ratings"],
+            "crossNamespace": ["platform=*"],
+            "strictNames": True,
+        },
+    ),
     "mirrors": (
         {"mirrors": True, "mirror_cidrs": ["10.20.0.0/16"], "cluster_cidrs": ["10.42.0.0/16"]},
         {"mirrors": True, "mirrorCidrs": ["10.20.0.0/16"], "clusterCidrs": ["10.42.0.0/16"]},
@@ -63,6 +77,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mirrors of listed namespaces": (
         {"mirrors": True, "mirror_cidrs": ["10.20.0.0/16"], "watch_namespaces": ["shop"]},
         {"mirrors": True, "mirrorCidrs": ["10.20.0.0/16"], "watchNamespaces": ["shop"]},
+    ),
+    "readiness gates of listed namespaces": ({"gate_namespaces": ["shop"]}, {"gateNamespaces": ["shop"]}),
+    "readiness gates everywhere": ({"gate_namespaces": ["*"]}, {"gateNamespaces": ["*"]}),
+    "readiness gates of what is watched": (
+        {"gate_namespaces": ["*"], "watch_namespaces": ["shop"]},
+        {"gateNamespaces": ["*"], "watchNamespaces": ["shop"]},
     ),
     "none of the roles for people": ({"user_roles": False}, {"userRoles": False}),
     "pods": (
@@ -209,7 +229,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def components() -> dict[str, list[dict[str, Any]]]:
-    """What the component makes in each case."""
+    """Return the component's objects in each case."""
     urls = {"eureka_urls": ["http://eureka:8761/eureka"]}
     return dict(zip(CASES, component_objects({**urls, **given} for given, _ in CASES.values()), strict=True))
 
@@ -316,6 +336,13 @@ def test_helm_lint_is_content(version: int) -> None:
         ({"connections": {"eu": {"urls": ["http://a/e"], "mode": "fast"}}}, "mode"),
         ({"connections": {"eu": {"urls": ["http://u:s3cret@a/e"]}}}, "no URL may carry credentials"),
         ({"egressPorts": [8080]}, "mean nothing without networkPolicy"),
+        ({"reserve": ["billing"]}, "reserve"),
+        ({"publish": ["shop=a;b"]}, "publish"),
+        ({"reserve": ["a=b"], "environment": {"RESERVE": "a=c"}}, "must not set RESERVE: reserve says it"),
+        (
+            {"strictNames": True, "environment": {"STRICT_NAMES": "false"}},
+            "must not set STRICT_NAMES: strictNames says it",
+        ),
         ({"targetSecrets": {"key": "s3cret"}}, "targetSecrets means nothing without targets"),
         ({"targets": {"prod": {"kind": "pulumiStack", "stack": "prod"}}}, "stack"),
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "by which the chart's objects are found"),
@@ -340,6 +367,7 @@ def test_every_setting_of_the_operator_can_be_given(tmp_path: Path) -> None:
         "OPERATOR_NAME": "operatorName",
         "CLUSTER_NAME": "clusterName",
         "WATCH_NAMESPACE": "watchNamespaces",
+        "GATE_NAMESPACE": "gateNamespaces",
         "MIRRORS": "mirrors",
         "MIRROR_CIDRS": "mirrorCidrs",
         "CLUSTER_CIDRS": "clusterCidrs",
@@ -373,7 +401,7 @@ def some_text(name: str) -> str:
 
 
 def test_pods_and_objects_take_what_is_theirs(tmp_path: Path) -> None:
-    """What only the chart has, and what Kubernetes has its own words for."""
+    """Differences that are the chart's alone, or that Kubernetes has its own words for."""
     values = {
         **PLAIN,
         "imagePullSecrets": ["registry"],

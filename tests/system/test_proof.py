@@ -38,7 +38,7 @@ And a server that shows a pod which it no longer has fails them, whoever removed
 
 @pytest.fixture(scope="module")
 def report() -> dict[str, Any]:
-    """What one run found; the first that says something about the operator."""
+    """Return the report of the first run that says something about the operator."""
     if reason := why_not():
         pytest.skip(reason)
     void = ""
@@ -70,12 +70,12 @@ def why_void(report: dict[str, Any]) -> str:
 
 
 def evidence(found: dict[str, Any]) -> str:
-    """What became of each pod that was removed: a line each."""
+    """Return the fate of each removed pod, a line each."""
     return "\n".join([found["application"], *(json.dumps(pod) for pod in found["pods"])])
 
 
 def finding(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> dict[str, Any]:
-    """What was found about one application."""
+    """Return the findings about one application."""
     found: dict[str, Any] = next(
         one for one in report["findings"] if (one["scenario"], one["strategy"]) == (scenario, strategy)
     )
@@ -91,7 +91,7 @@ def test_calls_fail_without_a_drain(report: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("scenario", "strategy"), DRAINED)
 def test_no_call_fails_with_ours(report: dict[str, Any], scenario: Scenario, strategy: Strategy) -> None:
-    """Whatever happens to the application, its operator and its Eureka, every call is answered."""
+    """Every call is answered, with faults of the application, its operator and its Eureka."""
     ours = finding(report, scenario, strategy)
     assert (ours["failed"], ours["outcomes"], ours["failures"]) == (0, {}, {}), evidence(ours)
 

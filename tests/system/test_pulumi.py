@@ -26,7 +26,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.kube.access import NAMESPACES, SYNCERS
 from lab import Lab
-from lab.workloads import Cluster, wait_for
+from lab.workloads import CRDS, Cluster, wait_for
 from tests.system.conftest import ROOT, StartOperator
 from tests.system.stacks import Example, Stack, needs_kubernetes_plugin, needs_pulumi, own_pulumi
 
@@ -97,12 +97,12 @@ def deployed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bri
 
 
 def held(peer: Peer, stack: Bridge) -> Instance | None:
-    """What Eureka holds of the stack's registration."""
+    """Return the stack's registration in Eureka."""
     return peer.read(stack.name, f"billing.{stack.name}.eurekube:{stack.name}:8080")
 
 
 def must_hold(peer: Peer, stack: Bridge) -> Instance:
-    """What Eureka holds of the stack's registration, which must be there."""
+    """Return the stack's registration in Eureka, which must be there."""
     instance = held(peer, stack)
     assert instance is not None
     return instance
@@ -130,7 +130,9 @@ def renewing(peer: Peer, instance: Instance) -> Iterator[None]:
 
 
 def test_up_registers_and_a_second_up_changes_nothing(deployed: Bridge, peer: Peer) -> None:
-    """What Eureka computes, and numbers that arrive as floats, are no change, for a refresh neither."""
+    """Values that Eureka computes, and numbers that arrive as floats, are no change, for a refresh
+    neither.
+    """
     instance = must_hold(peer, deployed)
     assert (instance.host_name, instance.metadata["tier"]) == ("192.0.2.10", "1")
     deployed.up("--refresh", "--expect-no-changes")
@@ -165,7 +167,7 @@ ALONE = ("unshare", "--net", "bash", "-eo", "pipefail", "-c")
 
 
 def may_be_alone() -> bool:
-    """Whether a process may have a network of its own here."""
+    """Return whether a process may have a network of its own here."""
     programs = map(shutil.which, ("unshare", "ip"))
     return all(programs) and not subprocess.run([*ALONE, "ip link set lo up"], capture_output=True).returncode
 
@@ -252,8 +254,7 @@ def test_destroy_leaves_everything_clean_while_an_operator_works(
     assert held(peer, stack) is None
     for name in ("cleared", "cleared-system"):
         assert cluster.get(NAMESPACES, name) is None
-    stack.up()  # the CRD was kept, and is taken over again
-    stack.destroy()
+    assert cluster.get(CRDS, "eurekasyncers.eurekube.io") is not None
 
 
 def wait_for_finalizer(cluster: Cluster, namespace: str, name: str) -> None:
@@ -275,16 +276,23 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 """One for each place that may refuse; what else the program refuses is rendered without an engine."""
 
 
-@pytest.mark.timeout(600)  # four runs
-def test_wrong_configuration_is_told_in_seconds(lab: Lab, tmp_path: Path, unique_name: str) -> None:
-    """One sentence with what is wrong, and no traceback."""
+@pytest.mark.timeout(600)  # five runs
+def test_wrong_configuration_is_told_in_seconds(
+    lab: Lab, cluster: Cluster, tmp_path: Path, unique_name: str
+) -> None:
+    """One sentence with what is wrong, and no traceback. A namespace of others stays as it is."""
+    cluster.namespace(unique_name)
+    theirs = cluster.get(NAMESPACES, unique_name)
     stack = Bridge(tmp_path, unique_name, settings(lab, unique_name))
-    for config, sentence in WRONG:
+    taken = f"eurekube:namespaces: the namespace {unique_name} already exists: leave out of"
+    for config, sentence in (*WRONG, ({"namespaces": [unique_name]}, taken)):
         stack.write(settings(lab, unique_name, **config))
         started = time.monotonic()
         said = stack.up(fails=True)
         assert time.monotonic() - started < 60  # most of it Pulumi's own
         assert sentence in said, said
         assert "Traceback" not in said
+    assert cluster.get(NAMESPACES, unique_name) == theirs
     stack.write(settings(lab, unique_name, registrations=[]))
     stack.destroy()
+    assert cluster.get(NAMESPACES, unique_name) == theirs

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from tests.system.shells import (
     Wanted,
     Watch,
     Workshop,
+    by_hand,
     eurekube,
     held,
     host,
@@ -66,15 +66,9 @@ def every_property(shell: Shell, *, changed: bool) -> list[Wanted]:
 
 
 def their_steps() -> dict[str, list[str]]:
-    """What a change of each is to do, there and back."""
+    """Return the expected steps of a change of each, there and back."""
     anew = {key.replace("_", "-"): STEPS["replace"] for key in (*ANEW, *ANEW_OF_MANY)}
     return {"all": STEPS["update"], "all-of-many": STEPS["update"], **anew}
-
-
-def by_hand(eureka: Peer, instance: Instance, **changes: object) -> None:
-    """Change what Eureka holds, as somebody else may."""
-    stamp = (instance.last_dirty_timestamp_ms or 0) + 1
-    eureka.register(replace(instance, **changes, last_dirty_timestamp_ms=stamp))  # type: ignore[arg-type]
 
 
 def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, plain: Peer) -> None:
@@ -211,15 +205,16 @@ def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, p
 
 
 def all_of(eureka: Peer) -> list[Instance]:
-    """What Eureka holds."""
+    """Return all instances in Eureka."""
     return listed_now(eureka.url)
 
 
 def below(component: str, wanted: Wanted) -> Wanted:
-    """What is wanted, below a component without an alias: for Pulumi another resource of that name."""
+    """Return the program below a component without an alias: for Pulumi another resource of that name."""
     return {**wanted, "component": f"{component}-{wanted['name']}", "options": {}}
 
 
+@pytest.mark.parametrize("shell", [DYNAMIC], ids=["dynamic"], indirect=True)  # the engine's order is one
 def test_a_removal_takes_only_its_own(shell: Shell, workshop: Workshop, plain_url: str, plain: Peer) -> None:
     """The halves of a replacement in runs of their own, in each order: what is asked for stays UP."""
     config = {"url": plain_url, "connections.dead.url": NOBODY}

@@ -22,11 +22,12 @@ from eurekube_provider.kube.access import (
     MERGE_PATCH,
     PODS,
     SERVICES,
+    STRATEGIC_MERGE_PATCH,
     SYNCERS,
     ApiResource,
 )
 from lab import Lab
-from lab.workloads import DEPLOYMENTS, STRATEGIC_MERGE_PATCH, Cluster, wait_for
+from lab.workloads import DEPLOYMENTS, Cluster, wait_for
 from tests.system.conftest import Operator, instances, operator_environment
 
 pytestmark = pytest.mark.lab
@@ -48,7 +49,14 @@ def operator(
     """One operator that looks at all namespaces."""
     log = tmp_path_factory.mktemp("fields") / "operator.log"
     environment = operator_environment(
-        lab, "", CLUSTER_NAME="fields", CLUSTER_DOMAIN="corp.example", PUBLISH="*=*"
+        lab,
+        "",
+        CLUSTER_NAME="fields",
+        CLUSTER_DOMAIN="corp.example",
+        PUBLISH="*=*",
+        ADVERTISE_CIDRS="198.51.100.0/24,10.0.0.0/8",
+        CLUSTER_CIDRS="10.77.0.0/16",
+        ADVERTISE_HOSTS=".lb.example.com",
     )
     running = Operator(log, environment, [])
     running.wait_ready()
@@ -136,7 +144,7 @@ class Shop:
         return self.condition(kind)[2]
 
     def held(self, application: str | None = None) -> list[Instance]:
-        """What Eureka holds."""
+        """Return the instances in Eureka."""
         return instances(self.eureka, application or self.app)
 
     def statuses(self) -> dict[str, str]:
@@ -167,7 +175,7 @@ def shop(cluster: Cluster, eureka: Peers, namespace: str) -> Shop:
 
 
 def test_names_ports_paths_lease_and_metadata(shop: Shop) -> None:
-    """Whatever a syncer says of an instance stands in Eureka as it was said."""
+    """Eureka has each field as the syncer gives it."""
     shop.service(HTTP, HTTPS, labels={"team": "stars", "example.com/part-of": "web", "unasked": "x"})
     shop.slices(shop.endpoint(1, "a") | {"zone": "zone-b"}, ports=(ADMIN, HTTP, HTTPS))
     shop.syncer(
@@ -283,6 +291,30 @@ def test_every_way_to_advertise_a_service(shop: Shop) -> None:
     wait_for(lambda: shop.statuses() == {"192.0.2.7": "DOWN"}, "DOWN without a ready endpoint", 60.0)
     shop.wait_condition("Ready", "False", "NoneUp")
     assert shop.condition("Synced")[0] == "True"
+
+
+def test_an_address_by_hand(shop: Shop) -> None:
+    """Where the configuration allows it; else the syncer is refused, and what is registered stays."""
+    shop.service()
+    shop.slices(shop.endpoint(1))
+    for address in ("198.51.100.9", "a.lb.example.com"):
+        shop.syncer("service", address=address)
+        wait_for(
+            lambda address=address: (
+                [(one.host_name, one.port) for one in shop.held()]  # type: ignore[misc]
+                == [(address, Port(8080))]
+            ),
+            address,
+            60.0,
+        )
+    for address in (shop.address(1), "127.0.0.1", "lb.example.org"):
+        shop.syncer("service", address=address)
+        wait_for(lambda address=address: address in shop.condition("Ready")[2], address, 60.0)  # type: ignore[misc]
+        shop.wait_condition("Ready", "False", "NotAllowed")
+        assert [one.host_name for one in shop.held()] == ["a.lb.example.com"]
+    shop.syncer("service", address="198.51.100.9")
+    shop.wait_condition("Ready", "True", "Synced")
+    assert [one.host_name for one in shop.held()] == ["198.51.100.9"]
 
 
 def test_a_node_port_is_registered_at_several_nodes(shop: Shop) -> None:
@@ -469,7 +501,7 @@ def test_a_lease_that_a_fail_over_outlasts(shop: Shop) -> None:
 
 
 def test_pods_that_end_too_early(shop: Shop) -> None:
-    """What is registered is right all the same; the change that the condition names mends it.
+    """The registrations are right all the same; the condition's remedy settles it.
 
     Of endpoints that somebody wrote by hand nothing is said.
     """
@@ -558,7 +590,7 @@ def test_endpoints_that_somebody_wrote_by_hand(shop: Shop) -> None:
 
 
 def test_events_are_counted(shop: Shop) -> None:
-    """What was registered and deregistered shows as Events that say how many, also when it repeats."""
+    """Events count registrations and deregistrations, also repeated ones."""
     shop.service()
     shop.slices(shop.endpoint(1), shop.endpoint(2), shop.endpoint(3))
     shop.syncer()

@@ -27,7 +27,7 @@ BEFORE_THE_FIRST_TAG = "13069c2"
 
 
 def git(*words: str) -> bytes:
-    """What git answers; skips where it knows nothing of that."""
+    """Return git's answer; skip where it has none."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
     if done.returncode:
         pytest.skip(f"the last release is not in this clone: {done.stderr.decode().strip()}")

@@ -47,7 +47,7 @@ def page(port: int, path: str) -> str:
 
 
 def document(port: int, query: str = "") -> dict[str, Any]:
-    """What ``/status.json`` says."""
+    """Return the content of ``/status.json``."""
     answer = get(port, f"/status.json{query}")
     assert answer is not None
     result: dict[str, Any] = answer.json()

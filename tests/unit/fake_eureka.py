@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from eurekube_provider.core.errors import RegistryUnreachable
+from eurekube_provider.core.errors import RegistryRejected, RegistryUnreachable
 from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -46,13 +47,18 @@ class FakeEureka:
         self.held[instance.key] = replace(instance, status=instance.overridden_status)
 
     def read(self, application: str, instance_id: str) -> Instance | None:
-        """Past the caches."""
+        """Past the caches.
+
+        :raises RegistryRejected: no URL can name it, as our client does.
+        """
+        if problem := path_problem(instance_id):
+            raise RegistryRejected(f"{instance_id!r} {problem}")
         key = (application.upper(), instance_id)
         found: Instance | None = self.answer("read", lambda: self.held.get(key))
         return found
 
     def deregister(self, application: str, instance_id: str) -> bool:
-        """Whether it was there."""
+        """Return whether it was there."""
         key = (application.upper(), instance_id)
         return self.answer("deregister", lambda: self.held.pop(key, None)) is not None
 
@@ -77,7 +83,7 @@ class FakeEureka:
         return bool(self.answer("clear_status", usual))
 
     def list_instances(self, application: str | None = None, **_: Any) -> list[Instance]:
-        """What a list has, which may be old."""
+        """Return the content of a list, which may be old."""
         found = list(self.held.values()) if self.listed is None else self.listed
         return [each for each in found if application in (None, each.application)]
 

@@ -1,4 +1,6 @@
-"""What an object holds, directly or through others: for tests that ask whether something was forgotten."""
+"""The objects that an object holds, directly or through others: for tests that ask whether something was
+forgotten.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class PlayedServers:
         thread.join()
 
     def answer(self, path: str) -> Any | None:
-        """What stands at a path; None for nothing."""
+        """Return the object at a path; None for nothing."""
         if path.startswith("/eureka/"):
             return self._of_eureka([unquote(part) for part in path.split("/")[2:]])
         if path == "/version":
@@ -85,7 +85,7 @@ class PlayedServers:
         return {"metadata": {}, "items": items}
 
     def refuses(self, path: str) -> bool:
-        """Whether who asks has no right to."""
+        """Return whether the caller lacks the right."""
         parts = path.split("/")
         is_secret = parts[-1] == "eurekasyncers" and bool(self.refused_namespaces.intersection(parts))
         return parts[-1] in self.refused or is_secret

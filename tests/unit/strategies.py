@@ -1,4 +1,4 @@
-"""What property tests draw from: instances, registries and Kubernetes objects of every shape that exists."""
+"""Strategies of property tests: instances, registries and Kubernetes objects of every shape that exists."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ instances = st.builds(
 
 @st.composite
 def desired(draw: st.DrawFn) -> list[Instance]:
-    """What a source of ours asks for: few ids and addresses, so that they meet what is there."""
+    """Return desired instances of our sources: few ids and addresses, so that they meet what is there."""
     return draw(st.lists(_small(st.just(OURS), st.just(Status.UNKNOWN)), max_size=6))
 
 
 @st.composite
 def registries(draw: st.DrawFn) -> list[Instance]:
-    """What a registry holds: ours, another cluster's and what applications registered themselves.
+    """Return registries with our instances, another cluster's and self-registered ones.
 
     No two of them share an application and id. Some are overridden, as a person or a tool leaves them.
     """
@@ -190,6 +190,9 @@ def services(names_: st.SearchStrategy[str]) -> st.SearchStrategy[list[Object]]:
             "externalTrafficPolicy": st.sampled_from(["Cluster", "Local"]),
             "ipFamilies": st.sampled_from([["IPv4"], ["IPv6"], ["IPv6", "IPv4"]]),
             "ports": st.none() | _slice_ports,
+            "publishNotReadyAddresses": st.booleans(),
+            "selector": st.none() | st.sampled_from([{}, {"app": "a"}, {"app": "b"}]),
+            "type": st.sampled_from(["ClusterIP", "LoadBalancer", "ExternalName"]),
         },
     )
     status = st.none() | st.fixed_dictionaries(

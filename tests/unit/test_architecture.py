@@ -18,12 +18,22 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 REFERENCE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):`~?\.?([\w.]+)`")
 """How a docstring names something of the code."""
 
-BESIDE_THE_PACKAGE = {"bench": "bench", "docs": "scripts", "faults": "tests/faults", "lab": "lab"}
+BESIDE_THE_PACKAGE = {
+    "examples": "examples",
+    "bench": "bench",
+    "docs": "scripts",
+    "faults": "tests/faults",
+    "lab": "lab",
+}
 """Folders of the unit tests that are about none of the package's, and what they are about."""
 
 OF_NO_MODULE = {
     "docs/test_syncer_page.py": "holds a page that nothing writes",
+    "docs/test_public_reports.py": "holds a page that nothing writes",
     "testing/test_guide.py": "executes a page",
+    "cli/test_strange_servers.py": "has all commands at servers that are broken, slow or others'",
+    "operator/mirror/test_brake.py": "has the mirror's guard and its reconcilers together",
+    "operator/mirror/test_strangers.py": "has all that people and other clients do to a mirror",
     "operator/mirror/test_fixed_point.py": "has syncers and mirrors of two clusters together",
     "operator/test_bounded_memory.py": "has all that an operator remembers",
 }
@@ -68,7 +78,7 @@ def test_the_files_that_contributors_read_of_are_there(page: str) -> None:
 
 
 def test_each_test_module_has_the_name_of_what_it_tests() -> None:
-    """Whoever has a module finds its tests; what is beside the folders is about the repository."""
+    """A module's tests bear its name; tests beside the folders are about the repository."""
     unit = ROOT / "tests" / "unit"
     astray = set()
     for path in unit.rglob("test_*.py"):

@@ -1,4 +1,6 @@
-"""What is delivered is what was tested: the image has the lock file's packages, no Pulumi; extras add up."""
+"""The delivered files are the tested ones: the image has the lock file's packages, no Pulumi; extras add
+up.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def locked(name: str) -> dict[str, set[str]]:
 
 
 def project() -> dict[str, Any]:
-    """What pyproject.toml says."""
+    """Return the content of pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -49,7 +51,8 @@ def names(requirements: list[str]) -> set[str]:
 def test_the_image_has_what_the_extra_for_the_operator_has() -> None:
     """With the core, but without Pulumi."""
     said = project()
-    extra = names(said["project"]["optional-dependencies"]["operator"])
+    extras = said["project"]["optional-dependencies"]
+    extra = names(extras["operator"]) | names(extras["zookeeper"])
     core = names(said["project"]["dependencies"]) - {"pulumi"}
     assert names(said["dependency-groups"]["operator"]) == extra | core
 
@@ -86,6 +89,13 @@ def test_the_image_has_the_versions_that_are_tested() -> None:
     for name, hashes in operator.items():
         assert hashes
         assert hashes == versions[name.partition(" ;")[0]]
+
+
+def test_the_plugins_archives_have_the_versions_that_are_tested() -> None:
+    """As the image has."""
+    everything, plugin = locked("requirements.lock"), locked("requirements-plugin.lock")
+    assert {name.partition("==")[0] for name in plugin} >= {"kubernetes", "pulumi", "pulumi-kubernetes"}
+    assert {name: everything.get(name) for name in plugin} == plugin
 
 
 def test_no_pulumi_in_the_image() -> None:

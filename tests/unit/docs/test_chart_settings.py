@@ -17,7 +17,7 @@ from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIN
 from scripts.chart_settings import rules
 
 RULES = rules()
-PATIENT = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """A busy machine draws slowly."""
 
 BY_VALUES = ("EUREKA_URL", "WEB_ADDRESS")
@@ -75,11 +75,12 @@ def test_each_setting_that_can_be_refused_has_a_rule(name: str, option: Option) 
     ("name", "texts"),
     [
         ("LOG_LEVEL", ["DEBUG", "debug", "Warning"]),
-        ("LOG_FORMAT", ["json", "TEXT"]),
+        ("LOG_FORMAT", ["auto", "json", "TEXT"]),
         ("EUREKA_MODE", ["auto", "Batch"]),
         ("LEADER_ELECT", ["true", "False"]),
         ("RESYNC_SECONDS", ["0.1", ".5", "15", "2.50", "86400"]),
         ("DRAIN_SECONDS", ["0", "120", "86400"]),
+        ("EUREKA_MAX_ANSWER_MIB", ["1", "128", "4096"]),
         ("RESERVE", ["payments=billing,shop=rating*", "*=*, a=b"]),
         ("CROSS_NAMESPACE", ["platform=*"]),
         ("LEASE_NAMESPACE", ["eurekube-system"]),
@@ -104,6 +105,8 @@ def test_what_people_write_is_let_through(name: str, texts: list[str]) -> None:
         ("RESYNC_SECONDS", "86400.5"),
         ("DRAIN_SECONDS", "1.5"),
         ("DRAIN_SECONDS", "86401"),
+        ("EUREKA_MAX_ANSWER_MIB", "0"),
+        ("EUREKA_MAX_ANSWER_MIB", "4097"),
         ("CLUSTER_NAME", "A B"),
         ("CLUSTER_NAME", "x" * 41),
         ("PUBLISH", "shop"),

@@ -1,4 +1,4 @@
-"""What the documentation has from the code is what the code says now."""
+"""Generated parts of the documentation agree with the code."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from eurekube_provider.provider.components import COMPONENTS
 from eurekube_provider.provider.configuration import KEYS
 from eurekube_provider.provider.functions import FUNCTIONS
-from eurekube_provider.provider.native_resource import KINDS, OURS
+from eurekube_provider.provider.native_resource import INSTANCE_IDS, KINDS, OURS
 from eurekube_provider.provider.served_schema import COMMITTED
 from eurekube_provider.registrations.members import MEMBER_INPUTS, MEMBER_OUTPUTS, OWN
 from eurekube_provider.registrations.names import camel
@@ -19,7 +19,7 @@ from scripts.provider_schema import schema, schema_text
 
 
 def inputs_of(token: str) -> dict[str, Any]:
-    """What a program may write."""
+    """Return the inputs that a program may write."""
     found: dict[str, Any] = schema()["resources"][token]["inputProperties"]
     return found
 
@@ -34,7 +34,7 @@ def test_the_committed_schema_is_that_of_the_code() -> None:
     ("token", "inputs", "outputs"),
     [
         ("eurekube:index:Instance", INPUTS, OUTPUTS),
-        ("eurekube:index:Application", MEMBER_INPUTS, MEMBER_OUTPUTS),
+        ("eurekube:index:Application", MEMBER_INPUTS, (*MEMBER_OUTPUTS, INSTANCE_IDS)),
     ],
 )
 def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
@@ -114,3 +114,21 @@ def test_components_are_described_as_their_classes_are() -> None:
         assert [name for name, each in described.items() if not each["description"]] == []
         assert not any("_" in name for name in described)
     assert types["eurekube:index:EurekaConnection"]["properties"]["password"]["secret"]
+
+
+def test_sdks_have_names_that_people_can_read() -> None:
+    """A status in Python is OUT_OF_SERVICE, and what every state has is optional in no language."""
+    made = schema()
+    names = {each["value"]: each["name"] for each in made["types"]["eurekube:index:Status"]["enum"]}
+    assert names == {
+        "UP": "Up",
+        "DOWN": "Down",
+        "STARTING": "Starting",
+        "OUT_OF_SERVICE": "OutOfService",
+    }
+    resources = made["resources"]
+    one, many = (resources[f"eurekube:index:{each}"]["required"] for each in ("Instance", "Application"))
+    assert {"instanceId", "hostName", "port", "status"} <= set(one)
+    assert {"instanceIds", "instances", "statuses"} <= set(many)
+    assert not {"port", "hostName", "status"} & set(many)  # of each instance
+    assert "see below" not in schema_text()

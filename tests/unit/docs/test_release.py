@@ -55,6 +55,15 @@ def test_a_release_is_refused_while_a_page_says_that_there_is_none(tree: Path) -
     assert release.disagreements("", tree, "1.2.3") == []
 
 
+def test_a_release_is_refused_with_old_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is built, as for any other disagreement."""
+    old = "the record of P8 is older than v1.1.0"
+    monkeypatch.setattr(release, "too_old", lambda names, tag: [old] if "P8" in names and tag else [])
+    monkeypatch.setattr(release, "disagreements", lambda _: [])
+    with pytest.raises(release.NotReleasable, match=old):
+        release.dry_run("v1.2.0")
+
+
 @pytest.mark.parametrize("repository", ["", "https://forge.example.com/o/n"])
 def test_the_package_s_page_leads_nowhere_that_is_not_there(repository: str) -> None:
     """Links of the README lead to the release's files where the repository is known; else they are words."""
@@ -70,7 +79,7 @@ def test_the_package_s_page_leads_nowhere_that_is_not_there(repository: str) -> 
 
 
 def test_this_tree_agrees_with_itself() -> None:
-    """Whatever it is a version of; the heading of a changelog comes with the tag."""
+    """It does so at any version; the heading of a changelog comes with the tag."""
     assert release.disagreements("") == []
 
 

@@ -34,7 +34,7 @@ def clone(folder: Path) -> Path:
 
 
 def known(project: Path) -> str:
-    """What its checks have left."""
+    """Return the leftovers of its checks."""
     return (project / ".mypy_cache" / "known").read_text()
 
 

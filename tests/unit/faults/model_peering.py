@@ -131,7 +131,7 @@ class ModelPeering:
 
     @property
     def urls(self) -> list[str]:
-        """What clients are told: the proxies' URLs."""
+        """Return the URLs for clients: the proxies' URLs."""
         return [f"http://{HOST}:{front.port}/eureka" for front in self.fronts]
 
     def heal(self) -> None:
@@ -149,14 +149,14 @@ class ModelPeering:
         self.model.cut |= {ends for ends in itertools.permutations(self.model.urls, 2) if url in ends}
 
     def listed(self, number: int) -> dict[Key, Instance]:
-        """What a server holds; who is down raises what a client would get."""
+        """Return a server's instances; a dead server raises a client's error."""
         url = self.servers[number].url
         with self.lock:
             if url in self.model.down:
                 raise requests.exceptions.ConnectionError(url)
             leases = self.model.servers[url].registry.all()
             document = json.loads(json.dumps(documents.applications(leases, leases, 1)))
-        return {one.key: one for one in instances_from_json(document)[0]}
+        return {one.key: one for one in instances_from_json(document)}
 
     def _pass_time(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):

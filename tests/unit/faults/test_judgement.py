@@ -38,7 +38,7 @@ def test_what_is_up_and_not_wanted_stays() -> None:
 
 
 def test_a_stay_counts_without_a_break() -> None:
-    """What left in between, and is back, has begun anew, and so has what was not ready and is gone."""
+    """An instance that left in between, or was not ready, starts again."""
     gone, unready = {ONE: Explains.STAY}, {ONE: Explains.UNREADY}
     once = still_staying({}, gone, 10.0)
     assert still_staying(once, gone, 20.0) == {ONE: Stay(Explains.STAY, 10.0)}
@@ -133,7 +133,7 @@ def test_an_excuse_is_good_at_its_place_only(excuse: Excuse, is_excused: bool) -
 
 
 def test_slack_is_for_the_margin_only() -> None:
-    """What a fault takes of its own is known to the second."""
+    """A fault's own span is known to the second."""
     excuses = Excuses(slack=2.0)
     numbers = excuses.give("f", [replace(STAY, margin_seconds=3.0, longest_seconds=7.0)], 0.0)
     (span,) = excuses.of(Explains.STAY, 0, "east", None)

@@ -31,7 +31,7 @@ def peering(tmp_path: Path) -> Iterator[ModelPeering]:
 
 
 def holds(peering: ModelPeering, operator: LocalOperator, *pods: int, **metadata: str) -> bool:
-    """Whether each server holds exactly these of the operator's, with this metadata."""
+    """Return whether each server has exactly these instances of the operator, with this metadata."""
     return all(
         {one.key for one in held if metadata.items() <= one.metadata.items()}
         == {one.key for one in held}

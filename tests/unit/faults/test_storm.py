@@ -1,4 +1,4 @@
-"""What the storm of the fault suite draws from a seed; nothing is started here."""
+"""Draws of the fault suite's storm from a seed; nothing is started here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STORM = Storm(Scale())
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_seed_draws_the_same_again(seed: int) -> None:
-    """Who has the seed of a failure has its schedule."""
+    """A failure's seed gives its schedule."""
     assert schedule(seed, STORM, minutes=60) == schedule(seed, STORM, minutes=60)
     assert (
         schedule(seed, STORM, minutes=10)
@@ -44,7 +44,7 @@ def test_an_hour_has_every_kind(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_faults_that_need_each_other_stay_apart(seed: int) -> None:
-    """What a fault takes is neither taken nor needed by another one until a while after its end."""
+    """A fault's resources are neither taken nor needed by another one until a while after its end."""
     for planned in schedule(seed, STORM, minutes=60):
         for first, second in itertools.combinations(planned, 2):
             one, other = first.fault, second.fault

@@ -71,7 +71,7 @@ class Server:
     answered: Callable[[], None] = lambda: None
 
     def read(self) -> dict[Key, Instance]:
-        """What it holds now; ``answered`` is called when the answer is on its way."""
+        """Return the present instances; ``answered`` is called when the answer is on its way."""
         found = dict(self.held)
         self.answered()
         return found
@@ -99,7 +99,7 @@ class Scene:
         wait_until(lambda: all(map(operator.ge, counts(), enough)), "the witness", 20)
 
     def said(self) -> list[str]:
-        """What it complains of."""
+        """Return its complaints."""
         self.look()
         return [one.what for one in self.witness.complaints]
 
@@ -206,7 +206,7 @@ def test_an_endpoint_that_is_not_ready_may_go(scene: Scene) -> None:
 
 
 def test_a_cluster_that_is_away_decides_later(scene: Scene) -> None:
-    """What went missing meanwhile is complained of only if it is still wanted afterwards."""
+    """An instance that went missing is a complaint only if it is still wanted afterwards."""
     scene.cluster.is_away = True
     for pod in ("one", "two"):
         del scene.servers[0].held[key(pod)]
@@ -217,7 +217,7 @@ def test_a_cluster_that_is_away_decides_later(scene: Scene) -> None:
 
 
 def test_a_server_that_begins_anew_has_lost_nothing(scene: Scene) -> None:
-    """What it does not hold after its start is a difference only."""
+    """A missing instance after its start is a difference only."""
     scene.witness.begins_anew(0)
     scene.servers[0].held.clear()
     scene.witness.begins_anew(0)
@@ -226,7 +226,7 @@ def test_a_server_that_begins_anew_has_lost_nothing(scene: Scene) -> None:
 
 
 def test_somebody_else_is_touched(scene: Scene) -> None:
-    """Whether it is changed or gone."""
+    """A change and a removal count alike."""
     scene.servers[0].held[OTHER.key] = replace(OTHER, metadata={"eurekube.owner": "us"})
     del scene.servers[1].held[OTHER.key]
     said = " ".join(scene.said())
@@ -282,7 +282,7 @@ def test_a_persons_wish_lasts_as_long_as_any_server_holds_the_instance(scene: Sc
 
 
 def test_an_override_that_nobody_wished_for(scene: Scene) -> None:
-    """Whoever set it: callers lose what serves, and only what a person is known to wish excuses that."""
+    """Callers lose a serving instance, and only a person's known wish excuses that."""
     server = scene.servers[0]
     status = Status.OUT_OF_SERVICE
     server.held[key("one")] = replace(server.held[key("one")], status=status, overridden_status=status)
@@ -360,7 +360,7 @@ def test_the_brakes_word_on_another_syncer(scene: Scene, monkeypatch: pytest.Mon
 
 
 def test_what_a_cluster_that_is_away_asks_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is UP beyond its last word stays undecided until it is read again: it may ask for that by now."""
+    """An instance that is UP beyond its last word stays undecided until the cluster is read again."""
     two = {server.log: server.held.pop(key("two")) for server in scene.servers}
     scene.witness.complaints.clear()
     del scene.cluster.ready["two"]

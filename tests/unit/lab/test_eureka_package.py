@@ -1,4 +1,4 @@
-"""What is done to the packaged Eureka server so that it starts sooner."""
+"""Changes to the packaged Eureka server that make it start sooner."""
 
 import zipfile
 from pathlib import Path
@@ -24,7 +24,7 @@ def jar(path: Path, **more: bytes) -> Path:
 
 
 def test_a_signature_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
-    """What a signed jar says of itself stays, and so do its files."""
+    """A signed jar's manifest and files stay."""
     signed = jar(tmp_path / "signed.jar", BC_SF=b"signature", BC_DSA=b"key", LICENSE_txt=b"free")
     unsign(signed)
     with zipfile.ZipFile(signed) as read:

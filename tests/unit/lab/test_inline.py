@@ -45,7 +45,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(project: Path, runtime: str | Mapping[str, Any], *words: str) -> dict[str, Any]:
-    """What the CLI told that was run in a project of this runtime."""
+    """Return the CLI's output of a project with this runtime."""
     (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
     command = [str(inline_cli(project / "cli")), *words]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as process:

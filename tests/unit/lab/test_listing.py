@@ -1,4 +1,4 @@
-"""What the lab reads off the front page of a server."""
+"""The lab's reading of a server's front page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PAGE = """
 
 
 def test_the_front_page_names_all_instances() -> None:
-    """Whatever their status is, linked or not, in the application that they stand in; and nothing else."""
+    """Any status, linked or not, in its application; and nothing else."""
     assert list(keys_on(PAGE)) == [
         ("RATING", "q,w e&r<t>y"),
         ("RATING", "linked"),

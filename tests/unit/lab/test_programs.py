@@ -379,7 +379,7 @@ def test_a_cache_that_cannot_be_made_is_reported(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    """What fails half-way leaves nothing, and what a killed lab left is cleared away."""
+    """A failure half-way leaves nothing, and a killed lab's leftovers are removed."""
     (tmp_path / ".making-dead").mkdir()
 
     def fail_half_way() -> None:

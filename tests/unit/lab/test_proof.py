@@ -1,4 +1,4 @@
-"""What the proof deploys and how it counts, without running it."""
+"""Deployments and counts of the proof, without a run."""
 
 from __future__ import annotations
 

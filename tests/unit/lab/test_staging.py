@@ -1,4 +1,4 @@
-"""What a stage has started ends with it, and where a step of its start fails."""
+"""Programs of a stage end with it, and where a step of its start fails."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def connect(tcp_proxy: TcpProxy) -> socket.socket:
 
 
 def says(client: socket.socket, word: bytes) -> bytes:
-    """What comes back for a word; empty when the connection ended."""
+    """Return the answer to a word; empty when the connection ended."""
     try:
         client.sendall(word)
         return client.recv(1024)
@@ -59,7 +59,7 @@ def test_bytes_go_through(tcp_proxy: TcpProxy) -> None:
 
 
 def test_cut_ends_open_connections_only(tcp_proxy: TcpProxy) -> None:
-    """Who comes back is served."""
+    """New connections are served."""
     with connect(tcp_proxy) as one:
         assert says(one, b"first") == b"first"
         tcp_proxy.cut()

@@ -1,4 +1,4 @@
-"""What the lab takes for a server that is ready."""
+"""Readiness of a server, as the lab judges it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_nobody_there_is_not_ready() -> None:
 
 
 def test_looks_follow_each_other_quickly_at_first_and_rarely_in_the_end() -> None:
-    """What comes at once is seen at once, and a long wait burns little of the processor."""
+    """A quick success is seen at once, and a long wait costs little of the processor."""
     pauses = list(itertools.islice(pauses_seconds(), 40))
     assert pauses[0] <= 0.02
     assert pauses == sorted(pauses)

@@ -1,0 +1,149 @@
+"""`deploy/try` on real servers, typed as docs/start/try.md says: `python -m lab.trial FILE`.
+
+It runs inside a network of the lab's own. Pods are processes with addresses of their own, and run the
+commands of their containers: every image is this Python with this package. Played are a cluster's DNS (a
+Service's name in a URL becomes its address), the pods of the operator (its program runs beside the
+cluster), and the parts of a kubelet that `kubectl` asks for logs and forwarded ports.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from lab.lab import Lab
+from lab.operators import operator_process
+from lab.programs import find_kubectl
+from lab.service_proxy import ServiceProxy
+from lab.workloads import Object, wait_for
+from scripts.blocks import blocks
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "start" / "try.md"
+NAMESPACE = "eurekube-try"
+EUREKA_ADDRESS = "10.96.0.77"
+_PLAYED = re.compile(r"^(kind|make|kubectl logs|kubectl port-forward|sleep)\b")
+_LOGS = "kubectl logs deployment/caller "
+
+
+def played_manifests(kubectl: Path) -> list[Object]:
+    """Return the objects of `deploy/try`, with an address for a name, and without the operator's pods."""
+    done = subprocess.run(
+        [kubectl, "kustomize", ROOT / "deploy" / "try"], check=True, capture_output=True, text=True
+    )
+    text = re.sub(r"http://eureka(\.eurekube-try)?:8761", f"http://{EUREKA_ADDRESS}:8761", done.stdout)
+    objects: list[Object] = list(yaml.safe_load_all(text))
+    for one in objects:
+        match one["kind"], one["metadata"]["name"]:
+            case "Service", "eureka":
+                one["spec"]["clusterIP"] = EUREKA_ADDRESS
+            case "Deployment", "eurekube-operator":
+                one["spec"]["replicas"] = 0
+    return objects
+
+
+class Trial:
+    """Somebody who types what the page says, in a cluster of the lab.
+
+    :ivar seen: what each block of commands printed, in the page's order.
+    """
+
+    def __init__(self, lab: Lab, kubectl: Path) -> None:
+        self.seen: list[str] = []
+        self._lab = lab
+        self._folder = lab.directory / "trial"
+        (self._folder / "deploy").mkdir(parents=True)
+        (self._folder / ".venv").symlink_to(Path(sys.prefix))
+        (self._folder / "deploy" / "try").mkdir()
+        for name in ("kustomization.yaml", "all.yaml", "syncer.yaml"):
+            (self._folder / "deploy" / "try" / name).write_text(self._file(name, kubectl))
+        path = os.pathsep.join([str(kubectl.parent), os.environ["PATH"]])
+        self._environment = {"PATH": path, "KUBECONFIG": str(lab.kubeconfig), "HOME": str(self._folder)}
+
+    def type(self, script: str) -> None:
+        """Type a block of the page; each command must succeed.
+
+        :raises CalledProcessError: one did not.
+        """
+        printed = []
+        for command in script.replace("\\\n", " ").splitlines():
+            if command.startswith(_LOGS):
+                printed.append(self.caller_says())
+            elif not _PLAYED.match(command):
+                printed.append(
+                    self._run(command.replace("http://127.0.0.1:8761", f"http://{EUREKA_ADDRESS}:8761"))
+                )
+        self.seen.append("\n".join(filter(None, printed)))
+
+    def caller_says(self) -> str:
+        """Return the caller's next line, which tells of what is there now."""
+        (log,) = (self._lab.directory / "logs").glob(f"{NAMESPACE}-caller-*-main.log")
+        lines = log.read_text().count("\n")
+        said = wait_for(
+            lambda: log.read_text().splitlines()[lines + 1 :], "the caller's next two lines", 30.0
+        )
+        return said[0]
+
+    def _run(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{command}\n{done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+    def _file(self, name: str, kubectl: Path) -> str:
+        if name == "all.yaml":
+            return yaml.safe_dump_all(played_manifests(kubectl))
+        if name == "kustomization.yaml":
+            return "resources: [all.yaml]\n"
+        return (ROOT / "deploy" / "try" / name).read_text()
+
+
+def main() -> None:
+    """Try it, and write what was seen as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m lab.trial", description=__doc__)
+    parser.add_argument("file", type=Path)
+    file = parser.parse_args().file
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    kubectl = find_kubectl()
+    if kubectl is None:
+        raise SystemExit("kubectl is missing")
+    scripts = [block.script() for block in blocks(PAGE) if block.language == "bash"]
+    with Lab(eureka=0, pods="real") as lab:
+        proxy = ServiceProxy(lab.kubeconfig)
+        proxy.start()
+        trial = Trial(lab, kubectl)
+        operator = operator_process(
+            "operator",
+            lab.directory / "logs" / "operator.log",
+            EUREKA_URL=f"http://{EUREKA_ADDRESS}:8761/eureka",
+            KUBECONFIG=str(lab.kubeconfig),
+            LEASE_NAMESPACE="eurekube-system",
+            OPERATOR_NAME="eurekube",
+        )
+        try:
+            for number, script in enumerate(scripts):
+                trial.type(script)
+                if number == 1:
+                    operator.start()
+        finally:
+            operator.kill()
+            proxy.stop()
+    file.write_text(json.dumps(trial.seen))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Health of our custom resources in Argo CD's and Flux's own engines, from statuses of real servers."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from eurekube_provider.core.condition_types import Reason, RefreshReason
+from eurekube_provider.core.mirror_conditions import MirrorCondition, MirroredService, MirrorReport
+from eurekube_provider.core.problem import Problem
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import (
+    ENDPOINT_SLICES,
+    MIRRORS,
+    NAMESPACES,
+    REFRESHES,
+    SERVICES,
+    SYNCERS,
+    ApiResource,
+)
+from eurekube_provider.operator.conditions import Report
+from eurekube_provider.operator.mirror.mirror_status import mirror_status
+from eurekube_provider.operator.progress import STALLED_SECONDS
+from eurekube_provider.operator.status import status_of
+from eurekube_provider.operator.triggers import trigger_state
+from eurekube_provider.operator.triggers.trigger_state import TriggerState
+from lab import Lab
+from lab.errors import LabError
+from lab.programs import FOREIGN_READERS, find_kubectl, provide
+from lab.workloads import Cluster, wait_for
+from tests.system.conftest import ROOT, Operator, instances, operator_environment
+
+pytestmark = pytest.mark.lab
+
+Object = dict[str, Any]
+Verdict = tuple[str, str]
+"""What kstatus, and so Flux, says, and what Argo CD says."""
+
+NAMESPACE, UNSERVED, DELETED = "gitops", "gitops-unserved", "gitops-deleted"
+HTTP, ADMIN, OTHER = ({"name": name, "port": port} for name, port in (("http", 80), ("admin", 81), ("x", 82)))
+ON_ITS_WAY, FAILED, WELL = ("InProgress", "Progressing"), ("Failed", "Degraded"), ("Current", "Healthy")
+
+SETTLED: Mapping[str, Verdict] = {
+    "up": WELL,
+    "scaled-to-zero": WELL,
+    "no-pod-ready": ON_ITS_WAY,
+    "paused": ("Current", "Suspended"),
+}
+STUCK = ("no-service", "no-port", "ambiguous-port", "no-address", "unknown-eureka", "not-allowed")
+
+
+def service(
+    cluster: Cluster,
+    name: str,
+    ready: bool | None,
+    *ports: Object,
+    kind: str = "ClusterIP",
+    namespace: str = NAMESPACE,
+) -> None:
+    """A Service with an endpoint, or with none where `ready` is None."""
+    cluster.apply(
+        SERVICES,
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"ports": list(ports), "type": kind},
+        },
+    )
+    endpoint = {"addresses": [f"10.78.0.{len(name)}"], "conditions": {"ready": ready}}
+    cluster.apply(
+        ENDPOINT_SLICES,
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": namespace,
+                "name": name,
+                "labels": {"kubernetes.io/service-name": name},
+            },
+            "addressType": "IPv4",
+            "ports": list(ports),
+            "endpoints": [] if ready is None else [endpoint],
+        },
+    )
+
+
+def verdicts(objects: Mapping[str, Object]) -> dict[str, Verdict]:
+    """Return both engines' verdicts on each object."""
+    checks = yaml.safe_load((ROOT / "deploy/argocd/argocd-cm.yaml").read_text(encoding="utf-8"))["data"]
+    by_flux = asked("kstatus", list(objects.values()))
+    found = {}
+    for (name, item), flux in zip(objects.items(), by_flux, strict=True):
+        script = checks[f"resource.customizations.health.eurekube.io_{item['kind']}"]
+        (argo,) = asked("argo-health", {"script": script, "objects": [item]})
+        assert argo["message"], name
+        found[name] = (flux["status"], argo["status"])
+    return found
+
+
+def asked(command: str, given: Any) -> list[dict[str, str]]:
+    """Return the answer of the program with the engines."""
+    try:
+        program = provide([FOREIGN_READERS])[FOREIGN_READERS]
+    except LabError as error:
+        pytest.skip(str(error))
+    done = subprocess.run(
+        [program, command], input=json.dumps(given), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer: list[dict[str, str]] = json.loads(done.stdout)
+    return answer
+
+
+def test_argo_cd_and_flux_see_what_is_well_on_its_way_and_failed(
+    lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """From the first apply, over two minutes, to an operator that is away."""
+    for name in (NAMESPACE, UNSERVED):
+        cluster.namespace(name)
+    unserved = {kind: make_unserved(cluster, kind, resource) for kind, resource in KINDS.items()}
+    assert verdicts(unserved) == dict.fromkeys(KINDS, ON_ITS_WAY)
+
+    environment = operator_environment(lab, NAMESPACE, CLUSTER_NAME="gitops")
+    operator = Operator(tmp_path / "operator.log", environment, [])
+    request.addfinalizer(lambda: print(operator.stop(), operator.text()))
+    operator.wait_ready()
+    began = time.monotonic()
+    for name in ("up", "paused"):
+        service(cluster, name, True, HTTP)
+    service(cluster, "scaled-to-zero", None, HTTP)
+    service(cluster, "no-pod-ready", False, HTTP)
+    service(cluster, "no-port", True, HTTP)
+    service(cluster, "ambiguous-port", True, ADMIN, OTHER)
+    service(cluster, "no-address", True, HTTP, kind="LoadBalancer")
+    for name in ("up", "paused", "scaled-to-zero", "no-pod-ready", "no-service", "ambiguous-port"):
+        cluster.syncer(NAMESPACE, name)
+    cluster.syncer(NAMESPACE, "no-port", port="nope")
+    cluster.syncer(NAMESPACE, "no-address", "service")
+    cluster.syncer(NAMESPACE, "unknown-eureka", eureka="nowhere")
+    cluster.syncer(NAMESPACE, "not-allowed", selector={"namespace": "default"})
+    wait_for(lambda: len(instances(eureka, "paused")) == 1, "what is paused next", 60.0)
+    cluster.syncer(NAMESPACE, "paused", paused=True)
+
+    def syncers() -> dict[str, Object]:
+        found = cluster.access.get(SYNCERS.path(NAMESPACE))["items"]
+        return {one["metadata"]["name"]: {**one, "kind": "EurekaSyncer"} for one in found}
+
+    early = {**SETTLED, **dict.fromkeys(STUCK, ON_ITS_WAY)}
+    wait_for(lambda: verdicts(syncers()) == early, f"{early}", 60.0)
+    assert time.monotonic() - began < STALLED_SECONDS
+    late = {**SETTLED, **dict.fromkeys(STUCK, FAILED)}
+    wait_for(lambda: verdicts(syncers()) == late, f"{late}", STALLED_SECONDS + 30.0)
+    assert time.monotonic() - began >= STALLED_SECONDS
+
+    up = syncers()["up"]
+    assert verdicts(written(up)) == {
+        "eureka away": ON_ITS_WAY,
+        "braked": ON_ITS_WAY,
+        "drain too short": WELL,
+        "registers itself": WELL,
+        "mirror": WELL,
+        "mirror of a taken name": FAILED,
+        "mirror of what others registered wrongly": WELL,
+        "refresh of an unknown target": FAILED,
+    }
+
+    operator.stop()
+    cluster.syncer(NAMESPACE, "up", metadata={"a": "b"})
+    assert verdicts({"behind": syncers()["up"]}) == {"behind": ON_ITS_WAY}
+
+
+def test_a_namespace_without_an_operator_waits_for_one_pass_of_it(
+    lab: Lab, cluster: Cluster, eureka: Peers, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Its syncers hang, and what they registered stays; the pass takes both out."""
+    cluster.namespace(DELETED)
+    environment = operator_environment(lab, DELETED, CLUSTER_NAME="gitops")
+    operator = Operator(tmp_path / "operator.log", environment, [])
+    request.addfinalizer(lambda: print(operator.stop(), operator.text()))
+    operator.wait_ready()
+    service(cluster, "hangs", True, HTTP, namespace=DELETED)
+    cluster.syncer(DELETED, "hangs")
+    wait_for(lambda: len(instances(eureka, "hangs")) == 1, "the instance", 60.0)
+    operator.stop()
+    cluster.access.request("DELETE", NAMESPACES.path(None, DELETED))
+
+    def syncer() -> Object:
+        return {**(cluster.get(SYNCERS, "hangs", DELETED) or {}), "kind": "EurekaSyncer"}
+
+    wait_for(lambda: syncer()["metadata"].get("deletionTimestamp"), "the deletion", 60.0)
+    assert verdicts({"hangs": syncer()}) == {"hangs": ("Terminating", "Progressing")}
+    assert len(instances(eureka, "hangs")) == 1
+    once = Operator(tmp_path / "once.log", environment, ["--once"])
+    wait_for(lambda: cluster.get(NAMESPACES, DELETED) is None, "the end of the namespace", 120.0)
+    assert once.process.wait(60) == 0, once.text()
+    assert instances(eureka, "hangs") == []
+
+
+KINDS: Mapping[str, tuple[ApiResource, Object]] = {
+    "EurekaSyncer": (SYNCERS, {"mode": "pod", "selector": {"app": "rating"}}),
+    "EurekaMirror": (MIRRORS, {"application": "review"}),
+    "StackRefresh": (REFRESHES, {"selector": {"app": "rating"}, "action": "Preview", "target": "prod"}),
+}
+
+
+def make_unserved(cluster: Cluster, kind: str, of: tuple[ApiResource, Object]) -> Object:
+    """A custom resource that no operator has seen, as the API server gives it back."""
+    resource, spec = of
+    metadata = {"namespace": UNSERVED, "name": "rating"}
+    made = {"apiVersion": "eurekube.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+    return cluster.apply(resource, made)
+
+
+def written(up: Object) -> dict[str, Object]:
+    """Return a status that a lab would take long to come to; ten minutes after it began."""
+
+    def report(reason: str = "", *, is_ready: bool | None = True, note: str = "") -> Report:
+        problems = {one: Problem(one, "so it is") for one in (reason, note) if one}
+        synced = problems.get(reason, Problem("Synced", "all well"))
+        return Report(is_ready, synced, not reason, synced, problems=problems)
+
+    times = [datetime.fromtimestamp(time.time() - seconds, UTC) for seconds in (600, 0)]
+    found = {}
+    for name, said in {
+        "eureka away": report(Reason.EUREKA_UNREACHABLE, is_ready=False),
+        "braked": report("Braked", is_ready=None),
+        "drain too short": report(note="DrainTooShort"),
+        "registers itself": report("SelfRegistered"),
+    }.items():
+        item = copy.deepcopy(up)
+        for now in times:
+            item["status"] = status_of(item, said, now)
+        found[name] = item
+    services = (MirroredService("REVIEW", "review", 1, 1),)
+    for name, kind in (
+        ("mirror", ""),
+        ("mirror of a taken name", MirrorCondition.NAME_TAKEN),
+        ("mirror of what others registered wrongly", MirrorCondition.ADDRESS_REFUSED),
+    ):
+        item = {"kind": "EurekaMirror", "metadata": {"name": "review", "generation": 1}}
+        for now in times:
+            problems = {kind: Problem(kind, "so")} if kind else {}
+            item["status"] = mirror_status(item, MirrorReport(services, problems), now)
+        found[name] = item
+    refresh: Object = {"kind": "StackRefresh", "metadata": {"name": "rating", "generation": 1}}
+    state = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "no such target")
+    for now in times:
+        refresh["status"] = trigger_state.status_of(refresh, state, now)
+    return {**found, "refresh of an unknown target": refresh}
+
+
+def test_the_health_checks_are_added_to_what_argo_cd_has(lab: Lab, cluster: Cluster) -> None:
+    """By the page's own command; the other settings of Argo CD stay."""
+    kubectl = find_kubectl()
+    if kubectl is None:
+        pytest.skip("no kubectl")
+    cluster.namespace("argocd")
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": "argocd", "name": "argocd-cm"},
+        "data": {"url": "https://argocd.example.com"},
+    }
+    config_maps = ApiResource("", "v1", "configmaps")
+    cluster.apply(config_maps, settings)
+    page = (ROOT / "docs/guides/gitops.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^kubectl patch .*$", page, re.MULTILINE)
+    subprocess.run([kubectl, "--kubeconfig", lab.kubeconfig, *command.split()[1:]], cwd=ROOT, check=True)
+    data = cluster.access.get(config_maps.path("argocd", "argocd-cm"))["data"]
+    added = yaml.safe_load((ROOT / "deploy/argocd/argocd-cm.yaml").read_text(encoding="utf-8"))["data"]
+    assert data == {"url": "https://argocd.example.com", **added}
+    assert len(added) == len(KINDS)

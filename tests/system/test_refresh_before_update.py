@@ -1,0 +1,168 @@
+"""A plain preview, up and destroy that read Eureka first: what they see, and that it stops none of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from eurekube_provider.eureka.protocol.peer import Peer
+from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
+from lab.proxy import Proxy
+from tests.system.shells import NATIVE, Shell, ShellStack, Workshop, by_hand, eurekube, held, host
+from tests.system.stacks import HAS_PYTHON_SDK, Stack, needs_pulumi, needs_python_sdk, python_sdk
+
+pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(900)]
+
+UNREAD = "was not compared with Eureka, so that the state is taken as it is"
+
+
+@pytest.fixture
+def way(plain_url: str) -> Iterator[Proxy]:
+    """The way to Eureka."""
+    with Proxy(urlsplit(plain_url).port or 0) as running:
+        yield running
+
+
+def marked(stack: ShellStack) -> set[str]:
+    """The registrations that the engine refreshes before each update."""
+    return {name for name, each in stack.state().items() if each.get("refreshBeforeUpdate")}
+
+
+def test_a_plain_preview_shows_drift_of_metadata(
+    shell: Shell, tmp_path: Path, plain_url: str, plain: Peer
+) -> None:
+    """With the native provider by its configuration, with the dynamic one by an option of the project."""
+    workshop = Workshop(tmp_path, python_sdk(tmp_path) if HAS_PYTHON_SDK else None)
+    config = {"url": plain_url}
+    if shell is NATIVE:
+        config["refreshBeforeUpdate"] = "true"
+    else:
+        project = workshop.project / "Pulumi.yaml"
+        options = {**yaml.safe_load(project.read_text()), "options": {"refresh": "always"}}
+        project.write_text(yaml.safe_dump(options))
+    stack = ShellStack(workshop, "drift", config)
+    stack.wants(shell.one("drifted", metadata={"tier": "1"}), shell.many("row", {"a": host(1), "b": host(2)}))
+    stack.up()
+    before = {"drifted": held(plain, "drifted")["drifted"], "row": held(plain, "row")["b"]}
+    for each in before.values():
+        by_hand(plain, each, metadata={**each.metadata, "tier": "99"})
+    assert stack.preview().operations() == {"drifted": ["update"], "row": ["update"]}
+    stack.up()
+    assert held(plain, "drifted")["drifted"].metadata == before["drifted"].metadata
+    assert held(plain, "row")["b"].metadata == before["row"].metadata
+    stack.up("--expect-no-changes")
+    by_hand(plain, before["drifted"], metadata={**before["drifted"].metadata, "tier": "99"})
+    plain.deregister(*before["row"].key)
+    stack.destroy()
+    assert (held(plain, "drifted"), held(plain, "row")) == ({}, {})
+
+
+@needs_python_sdk
+def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, way: Proxy, plain: Peer) -> None:
+    """Preview and up go on from the state, and say so; a check for drift does not say that there is none."""
+    stack = ShellStack(
+        workshop, "away", {"url": f"http://127.0.0.1:{way.port}/eureka", "refreshBeforeUpdate": "true"}
+    )
+    wanted = NATIVE.one("billing"), NATIVE.many("row", {"a": host(1)})
+    stack.wants(*wanted)
+    stack.up()
+    assert marked(stack) == {"billing", "row"}
+
+    way.refuse()
+    assert UNREAD in stack.pulumi("preview", "--expect-no-changes")
+    assert UNREAD in stack.up("--expect-no-changes")
+    assert UNREAD in stack.refresh()
+    assert marked(stack) == {"billing", "row"}
+    eurekube(stack, "drift", "--stack", stack.name, code=1)
+    told = stack.destroy(fails=True)
+    assert "--run-program" in told
+    assert stack.state().keys() == {"billing", "row"}
+    offline = Stack(stack.project, {**stack.environment, "EUREKUBE_OFFLINE": "1"})
+    assert "EUREKUBE_OFFLINE says that nobody is asked" in offline.pulumi("preview", "--expect-no-changes")
+
+    way.heal()
+    # It is off from the run after the one that learns it, and on by a refresh after that.
+    stack.configure("refreshBeforeUpdate", "false")
+    stack.up()
+    stack.up("--expect-no-changes")
+    assert marked(stack) == set()
+    way.refuse()
+    assert UNREAD not in stack.pulumi("preview", "--expect-no-changes")
+    way.heal()
+    stack.configure("refreshBeforeUpdate", "true")
+    stack.up()
+    stack.refresh()
+    assert marked(stack) == {"billing", "row"}
+    stack.destroy()
+    assert (held(plain, "billing"), held(plain, "row")) == ({}, {})
+
+
+@needs_python_sdk
+def test_a_rotated_password_stops_no_preview_and_no_up(workshop: Workshop, secured: Peer) -> None:
+    """The refresh goes by the password of the state; the update by that of today."""
+    config = {"url": secured.url, "user": EUREKA_USER, "refreshBeforeUpdate": "true"}
+    stack = ShellStack(workshop, "rotated", config)
+    stack.configure_secret("password", EUREKA_PASSWORD)
+    stack.wants(NATIVE.one("billing"))
+    stack.up()
+
+    def rotate() -> None:
+        state = stack.resources()
+        for each in state:
+            if each["type"] == "pulumi:providers:eurekube":
+                each["inputs"]["password"] = each["outputs"]["password"] = "another"
+        stack.write_state(state)
+
+    rotate()
+    told = stack.pulumi("preview")
+    assert UNREAD in told
+    assert "answered 401" in told
+    assert "error" not in told
+    stack.wants(NATIVE.one("billing", zone="zone-b"))
+    assert UNREAD in stack.up()
+    assert held(secured, "billing")["billing"].metadata["zone"] == "zone-b"
+    stack.up("--expect-no-changes")
+    rotate()
+    told = stack.destroy(fails=True)
+    assert UNREAD in told
+    assert "--run-program" in told
+    stack.destroy("--run-program")
+    assert held(secured, "billing") == {}
+
+
+@needs_python_sdk
+def test_a_url_that_moved_stops_no_preview_and_no_up(
+    workshop: Workshop, way: Proxy, plain: Peer, secured: Peer
+) -> None:
+    """From a server that answers, and from one that is gone, which ``abandonedUrls`` lets go of."""
+    old = f"http://127.0.0.1:{way.port}/eureka"
+    stack = ShellStack(workshop, "moved", {"url": old, "user": EUREKA_USER, "refreshBeforeUpdate": "true"})
+    stack.configure_secret("password", EUREKA_PASSWORD)
+    stack.wants(NATIVE.one("billing"))
+    stack.up()
+    stack.configure("url", secured.url)
+    assert stack.preview().operations() == {"billing": ["replace"]}
+    stack.up()
+    assert (held(plain, "billing"), set(held(secured, "billing"))) == ({}, {"billing"})
+
+    stack.configure("url", old)
+    stack.configure("connections.old", {"url": secured.url, "user": EUREKA_USER, "password": EUREKA_PASSWORD})
+    stack.up()
+    assert set(held(plain, "billing")) == {"billing"}
+    way.refuse()
+    stack.configure("url", secured.url)
+    assert UNREAD in stack.pulumi("preview")
+    told = stack.up(fails=True)
+    assert set(held(secured, "billing")) == {"billing"}
+    assert f"pulumi config set eurekube:abandonedUrls {old}" in told
+    stack.configure("abandonedUrls", json.dumps([old]))
+    stack.up()
+    stack.up("--expect-no-changes")
+    stack.destroy()
+    assert held(secured, "billing") == {}
+    assert set(held(plain, "billing")) == {"billing"}, "of the abandoned server nothing was asked"

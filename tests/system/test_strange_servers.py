@@ -1,0 +1,228 @@
+"""Eureka servers that drip, send too much, or do not tell each other: operator, stack and commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eurekube_provider.core.errors import RegistryError
+from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.eureka.connection import Connection
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.kube.access import PODS
+from lab import Lab
+from lab.peering import Peering
+from lab.waiting import wait_until
+from lab.workloads import Cluster
+from tests.system.conftest import ROOT, Operator, StartOperator, ready, running
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+SECONDS = 60.0
+FAR = 2
+"""The server that is cut off."""
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peering]:
+    """Three servers with the settings that users have, and a proxy on each way."""
+    with Peering(tmp_path_factory.mktemp("servers"), {}) as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def healed(servers: Peering) -> Iterator[None]:
+    """All is well before and afterwards."""
+    servers.heal()
+    yield
+    servers.heal()
+
+
+def found(servers: Peering, number: int, application: str) -> list[Instance]:
+    """Return the instances that a server's callers find."""
+    there, name = servers.listed(number).values(), application.upper()
+    return [one for one in there if one.application == name and one.status is Status.UP]
+
+
+def up(servers: Peering, number: int, application: str) -> set[str]:
+    """Return the addresses that a server's callers find."""
+    return {one.ip_address for one in found(servers, number, application)}
+
+
+def ids_up(servers: Peering, number: int, application: str) -> set[str]:
+    """Return the ids that a server's callers find: a new pod may have the address of one that ended."""
+    return {one.instance_id for one in found(servers, number, application)}
+
+
+class Callers:
+    """Callers of the far server, which must always find an instance."""
+
+    def __init__(self, servers: Peering, application: str) -> None:
+        self.looks, self.found_none = 0, 0
+        self._servers, self._application = servers, application
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Callers:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(0.05):
+            self.looks += 1
+            self.found_none += not up(self._servers, FAR, self._application)
+
+
+def test_callers_behind_a_split_are_never_left_without_an_instance(
+    servers: Peering, cluster: Cluster, namespace: str, start_operator: StartOperator
+) -> None:
+    """All pods of a service are replaced while one of three servers hears nothing of the others."""
+    app = f"{namespace}-rating"
+    start_operator(EUREKA_URL=",".join(servers.urls))
+    old = set(running(cluster, namespace, app, 2))
+    cluster.syncer(namespace, app)
+    for number in range(3):
+        wait_until(lambda: up(servers, number, app) == old, f"both at {number}", SECONDS)  # noqa: B023
+    former = ids_up(servers, 0, app)
+    servers.split(FAR)
+    with Callers(servers, app) as callers:
+        cluster.scale(namespace, app, 4)
+        both = set(ready(cluster, namespace, app, 4))
+        wait_until(lambda: up(servers, 0, app) == both, "four at a near server", SECONDS)
+        for pod in cluster.pods(namespace, app):
+            if pod["status"]["podIP"] in old:
+                cluster.delete(PODS, pod["metadata"]["name"], namespace)
+        wait_until(lambda: not ids_up(servers, 0, app) & former, "the old ones to leave", SECONDS)
+        wait_until(lambda: not ids_up(servers, FAR, app) & former, "them to leave the far server", SECONDS)
+    assert callers.looks > 10
+    assert callers.found_none == 0
+
+
+def peak_mib(operator: Operator) -> float:
+    """The most memory that the operator has had."""
+    status = Path(f"/proc/{operator.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+@pytest.mark.parametrize("fault", ["drip", "bloat", "vanish"])
+def test_an_operator_starts_and_works_beside_a_server_that_is_not_as_it_should_be(
+    servers: Peering, cluster: Cluster, namespace: str, start_operator: StartOperator, fault: str
+) -> None:
+    """The healthy ones are used at once, the other one is named, and nothing grows without bound."""
+    app = f"{namespace}-rating"
+    disturb: Callable[[], None] = getattr(servers.fronts[0], fault)
+    disturb()
+    pods = set(running(cluster, namespace, app, 2))
+    cluster.syncer(namespace, app)
+    began = time.monotonic()
+    operator = start_operator(EUREKA_URL=",".join(servers.urls))
+    wait_until(lambda: up(servers, 1, app) == pods, "both pods", SECONDS)
+    print(f"{fault}: both after {time.monotonic() - began:.1f} s")
+    names = f'"url": "{servers.urls[0]}"'
+    wait_until(lambda: names in operator.text(), "the server to be named", SECONDS)
+    time.sleep(20.0)
+    cluster.scale(namespace, app, 3)
+    pods = set(ready(cluster, namespace, app, 3))
+    wait_until(lambda: up(servers, 1, app) == pods, "the third", SECONDS)
+    assert peak_mib(operator) < 400
+    servers.fronts[0].heal()
+    wait_until(lambda: up(servers, 0, app) == pods, "all at the first server", SECONDS)
+
+
+def run(command: list[str], environment: dict[str, str]) -> tuple[int, str, float]:
+    """Run a command; its exit code, what it printed, and how long it took."""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "eurekube_provider.cli.main", *command],
+        cwd=ROOT,
+        env={key: value for key, value in os.environ.items() if not key.startswith("EUREKA_")} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return done.returncode, done.stdout + done.stderr, time.monotonic() - began
+
+
+def apply(
+    servers: Peering, lab: Lab, namespace: str, *registrations: dict[str, Any]
+) -> tuple[int, str, float]:
+    """Have a stack have these."""
+    config = {
+        "url": ",".join(servers.urls),
+        "kubeconfig": str(lab.kubeconfig),
+        "operator": json.dumps({"replicas": 0, "namespace": f"{namespace}-system"}),
+        "registrations": json.dumps(registrations),
+    }
+    settings = [word for key, value in config.items() for word in ("--config", f"eurekube:{key}={value}")]
+    return run(["apply", *settings], {})
+
+
+def registration(application: str, host: str) -> dict[str, Any]:
+    """One registration of a stack."""
+    name = f"{application}-{host.rpartition('.')[2]}"
+    return {"name": name, "application": application, "hostName": host, "port": 8080}
+
+
+def test_a_stack_that_replaces_a_registration_leaves_it_behind_a_split_as_well(
+    servers: Peering, lab: Lab, namespace: str
+) -> None:
+    """Its run registers at one server, and removes at all."""
+    app = f"{namespace}-order"
+    code, told, _ = apply(servers, lab, namespace, registration(app, "192.0.2.1"))
+    assert code == 0, told
+    wait_until(lambda: up(servers, FAR, app) == {"192.0.2.1"}, "it at the far server", SECONDS)
+    servers.split(FAR)
+    with Callers(servers, app) as callers:
+        code, told, _ = apply(servers, lab, namespace, registration(app, "192.0.2.2"))
+        assert code == 0, told
+        wait_until(lambda: up(servers, FAR, app) == {"192.0.2.2"}, "the other one", SECONDS)
+    assert callers.looks > 10
+    assert callers.found_none == 0
+
+
+@pytest.mark.parametrize("fault", ["drip", "bloat"])
+def test_a_stack_and_commands_end_beside_a_server_that_is_not_as_it_should_be(
+    servers: Peering, lab: Lab, namespace: str, fault: str
+) -> None:
+    """They ask the others, and say what could not be asked, and why."""
+    app = f"{namespace}-order"
+    disturb: Callable[[], None] = getattr(servers.fronts[0], fault)
+    disturb()
+    why = "had not ended after" if fault == "drip" else "MiB, and so much is not read"
+    code, told, seconds = apply(servers, lab, namespace, registration(app, "192.0.2.1"))
+    print(f"{fault}: apply ended with {code} after {seconds:.1f} s\n{told}")
+    assert up(servers, 1, app) == {"192.0.2.1"}
+    assert seconds < 200
+    environment = {"EUREKA_URL": ",".join(servers.urls), "KUBECONFIG": str(lab.kubeconfig)}
+    for command, expected in ((["instances", app], 0), (["drain", app, "--no-wait"], 1)):
+        code, told, seconds = run(command, environment)
+        print(f"{fault}: {command} ended with {code} after {seconds:.1f} s\n{told}")
+        assert code == expected, told
+        assert why in told
+        assert servers.urls[0] in told
+        assert seconds < 120
+
+
+def test_all_servers_may_drip(servers: Peering) -> None:
+    """Then nothing can be read, and that is said in time."""
+    for front in servers.fronts:
+        front.drip()
+    peers = Peers(Connection(tuple(servers.urls)), waits_for_all=False)
+    began = time.monotonic()
+    with pytest.raises(RegistryError, match="had not ended after 5"):
+        peers.list_instances()
+    assert time.monotonic() - began < 30
+    peers.close()
