@@ -13,7 +13,7 @@ SEED ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-real bench test test-real test-faults lint unit explore map trace mutants format lock flags commands properties reference site release-dry-run chart image sdks lab-up lab-down lab-status clean
+.PHONY: help setup demo demo-real bench bench-age test test-real test-faults lint unit explore map trace mutants format lock flags commands properties reference site release-dry-run plugin-archive chart image sdks lab-up lab-down lab-status clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -53,7 +53,7 @@ lint: setup  ## Lint, types, import rules and spelling
 	@$(VENV)/bin/codespell
 
 unit: setup  ## The tests that need Python only
-	@$(RUN) -m pytest -n 3 --eureka=dev tests/unit tests/registries tests/explore tests/contract \
+	@$(RUN) -m pytest -n 3 --dist worksteal --eureka=dev tests/unit tests/registries tests/explore tests/contract \
 	  tests/interop
 
 explore: setup  ## Random faults of stacks and operator on a model of Eureka (MINUTES=60, SEED=42, JOBS=2)
@@ -73,7 +73,7 @@ test-real: setup  ## The tests on real servers: contract, system, interop and pr
 	@$(RUN) -m pytest -m "alone and not faults" tests/system
 	@# Of four workers some always wait, one of them for its first minutes: together they keep two cores busy.
 	@$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not alone and not faults" \
-	  tests/system tests/interop tests/contract
+	  tests/system tests/interop tests/contract tests/registries
 	@echo "not run here: the long form of the fault suite, which wants the machine for itself (make test-faults)"
 
 test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)
@@ -89,6 +89,8 @@ lock:  ## Pin the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group dev --all-extras pyproject.toml --output-file requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  --extra kubernetes --constraint requirements.lock pyproject.toml --output-file requirements-plugin.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group operator --constraint requirements.lock --output-file requirements-operator.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group site --output-file requirements-site.lock
@@ -97,7 +99,7 @@ lock:  ## Pin the dependencies anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group setup --output-file requirements-uv.lock
 
-image:  ## Build the operator's image with docker, podman or buildah
+image: setup  ## Build the operator's image with docker, podman or buildah
 	@PYTHON=$(RUN) scripts/build-image
 
 flags: setup  ## Write docs/reference/flags.md from the operator's settings
@@ -131,11 +133,18 @@ site: setup  ## Build the documentation as a site, into site/ (REPOSITORY_URL=ht
 release-dry-run: setup  ## Make all that a release publishes, into build/release/, and publish nothing
 	@$(RUN) -m scripts.release
 
+plugin-archive: setup  ## Make the archive of the Pulumi plugin for this system and Python, with its libraries, into build/plugins
+	@$(RUN) -m hatchling build -t wheel -d build/plugins
+	@$(RUN) -m scripts.plugin_archives --here build/plugins/eurekube_provider-*.whl
+
 chart: setup  ## Write the README of the operator's chart, the files that it packs, and the kustomize base
 	@$(RUN) -m scripts.chart_reference
 
-bench: setup  ## Measure everything, or ONLY=P2,P7 (REPEAT=3: each three times; QUICK=1: little, to see that it runs)
+bench: setup  ## Measure everything, or ONLY=P2,P8x3 (REPEAT=3: each three times; QUICK=1: little, to see that it runs)
 	@$(RUN) -m bench $(if $(ONLY),--only $(ONLY)) $(if $(REPEAT),--repeat $(REPEAT)) $(if $(QUICK),--quick)
+
+bench-age: setup  ## How many commits touched what each benchmark measures since its record
+	@$(RUN) -m bench.age
 
 lab-up: setup  ## Start real servers: Eureka on 8761, a Kubernetes API on 6443
 	@$(RUN) -m lab up
