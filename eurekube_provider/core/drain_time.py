@@ -12,6 +12,17 @@ from dataclasses import dataclass, fields
 
 from eurekube_provider.core.errors import ConfigurationError
 
+CALLERS_LEAVE_SECONDS = 600.0
+"""By then callers have left a Eureka server that hangs, and know what another one shows.
+
+Spring's client waits 180 s for an answer, may choose the same server once more, and doubles its interval of
+30 s with each fetch that takes longer: it asks another server up to 540 s later (538 s were measured). Its
+load balancer's cache adds 35 s.
+"""
+
+CALLERS_RETURN_SECONDS = 300.0
+"""So late callers of a server that hung may ask it again, by an interval that was doubled up to tenfold."""
+
 DEFAULT_SHUTDOWN_SECONDS = 30
 """What a process gets to end after SIGTERM: Kubernetes' own default for a whole grace period."""
 

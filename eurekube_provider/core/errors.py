@@ -67,6 +67,10 @@ class RegistryUnreachable(RegistryError):
     """No usable answer: connection refused, time-out or a 5xx. Trying again later may help."""
 
 
+class RegistrySilent(RegistryUnreachable):
+    """The server neither answered in time nor refused the connection: its other clients wait for it, too."""
+
+
 class RegistryDenied(RegistryError):
     """401 or 403. Trying again does not help: credentials or the server's security settings are wrong."""
 

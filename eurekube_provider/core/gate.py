@@ -12,6 +12,7 @@ no other pod of the Service is ready        it opens
 the syncer is paused                        it waits
 the pod's endpoint cannot be an instance    it opens
 no server of Eureka answers                 it waits; it opens where the syncer says so
+a server of Eureka hangs                    it waits, until its callers have left it
 a server does not show the pod as UP        it waits
 a server has not shown it for long enough   it waits
 else                                        callers know the pod: it opens
@@ -30,6 +31,7 @@ from enum import StrEnum
 from typing import Any
 
 from eurekube_provider.core.decision import State
+from eurekube_provider.core.drain_time import CALLERS_LEAVE_SECONDS
 from eurekube_provider.core.objects import Object, conditions_of, is_ready, is_terminating, pod_of, time_of
 from eurekube_provider.core.syncer import GATE, Mode, ReadinessGate, WhenEurekaIsAway
 from eurekube_provider.core.wording import listed
@@ -71,6 +73,9 @@ class GateReason(StrEnum):
     EUREKA_AWAY = "EurekaAway"
     """No server of Eureka answers."""
 
+    EUREKA_HANGS = "EurekaHangs"
+    """A server of Eureka is silent and does not refuse connections: callers that use it wait for it."""
+
     REGISTERING = "Registering"
     """A server does not show the pod as UP yet."""
 
@@ -85,8 +90,10 @@ class GateReason(StrEnum):
     @property
     def is_trouble(self) -> bool:
         """Return whether it takes somebody else for the pod to go on."""
-        return self in (GateReason.REFUSED, GateReason.PAUSED, GateReason.EUREKA_AWAY)
+        return self in _TROUBLE
 
+
+_TROUBLE = (GateReason.REFUSED, GateReason.PAUSED, GateReason.EUREKA_AWAY, GateReason.EUREKA_HANGS)
 
 _OPEN = frozenset(
     {
@@ -113,7 +120,9 @@ class GateView:
     :ivar others_ready: whether another endpoint of the Service is ready.
     :ivar is_away: whether no server answers, and has not for some time.
     :ivar shown_since: by server that answered the last reading, since when each reading of it showed the pod
-        as UP; None where the last one did not. Seconds of a clock that does not jump.
+        as UP, and its callers could know; None where the last one did not. Seconds of a clock that does not
+        jump.
+    :ivar silent: by server that was silent in the last reading, since when, by the same clock.
     :ivar read_at: when the last reading began, by the same clock.
     """
 
@@ -129,6 +138,7 @@ class GateView:
     others_ready: bool = True
     is_away: bool = False
     shown_since: Mapping[str, float | None] = field(default_factory=dict)
+    silent: Mapping[str, float] = field(default_factory=dict)
     read_at: float = 0.0
 
     @property
@@ -138,6 +148,13 @@ class GateView:
         if not times or None in times:
             return None
         return max(one for one in times if one is not None)
+
+    @property
+    def hanging(self) -> list[str]:
+        """The servers that are silent, and whose callers may not have left them yet."""
+        return sorted(
+            server for server, since in self.silent.items() if self.read_at - since < CALLERS_LEAVE_SECONDS
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +225,11 @@ def _said_of_eureka(view: GateView) -> tuple[GateReason, str]:
         lacking = sorted(server for server, at in view.shown_since.items() if at is None)
         where = f" by {listed(lacking, 3)}" if lacking else ""
         return GateReason.REGISTERING, f"the pod is not shown as UP{where} yet"
+    if view.hanging and view.gate.when_eureka_is_away is WhenEurekaIsAway.WAIT:
+        return GateReason.EUREKA_HANGS, (
+            f"{listed(view.hanging, 3)} does not answer, and callers that use it cannot learn of the pod;"
+            f" they leave it within {CALLERS_LEAVE_SECONDS:g} s"
+        )
     if view.read_at - since >= view.needed_seconds:
         return GateReason.CALLERS_KNOW, (
             f"every server of Eureka that answers has shown the pod for {view.needed_seconds:g} s"

@@ -151,9 +151,14 @@ class Reading:
     """Given instances as the servers of a registry hold them, each read past all caches.
 
     :ivar by_server: by server that answered, and key; None where it holds nothing.
+    :ivar silent: by server that neither answered nor refused the connection, since when; its callers wait for
+        it as well. Seconds of :func:`time.monotonic`, as are those of ``late``.
+    :ivar late: by server that was silent, until when its callers may not have asked it again.
     """
 
     by_server: Mapping[str, Mapping[Key, Instance | None]]
+    silent: Mapping[str, float] = field(default_factory=dict)
+    late: Mapping[str, float] = field(default_factory=dict)
 
 
 Condition = Unread | Well | Failing | Refused

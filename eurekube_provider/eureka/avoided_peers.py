@@ -7,6 +7,8 @@ import threading
 import time
 from collections.abc import Collection
 
+from eurekube_provider.core.drain_time import CALLERS_RETURN_SECONDS
+from eurekube_provider.core.errors import RegistryError, RegistrySilent
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.protocol.peer import Peer
 
@@ -20,28 +22,54 @@ class AvoidedPeers:
         self._are_several = len(peers) > 1
         self._lock = threading.Lock()
         self._until: dict[str, float] = {}
+        self._silent_since: dict[str, float] = {}
+        self._late_until: dict[str, float] = {}
 
     def holds(self, peer: Peer) -> bool:
         """Return whether a server is avoided now."""
         with self._lock:
             return self._until.get(peer.url, 0.0) > time.monotonic()
 
-    def add(self, peer: Peer, does: str, error: str) -> None:
+    def add(self, peer: Peer, does: str, error: RegistryError | str) -> None:
         """Ask a server last for a while, unless it is the only one.
 
         :param does: what is wrong with it, e.g. ``is slow``.
         """
-        if not self._are_several:
-            return
+        now = time.monotonic()
         with self._lock:
-            is_news = peer.url not in self._until
-            self._until[peer.url] = time.monotonic() + windows.AVOIDED
+            if isinstance(error, RegistrySilent):
+                self._silent_since.setdefault(peer.url, now)
+            is_news = self._are_several and peer.url not in self._until
+            if self._are_several:
+                self._until[peer.url] = now + windows.AVOIDED
         if is_news:
-            _log.warning(f"Eureka server {does} and is asked last", extra={"url": peer.url, "error": error})
+            _log.warning(
+                f"Eureka server {does} and is asked last", extra={"url": peer.url, "error": str(error)}
+            )
+
+    def silent_since(self, url: str) -> float:
+        """Return since when a server has been silent; now where it has not."""
+        with self._lock:
+            return self._silent_since.get(url, time.monotonic())
+
+    def late(self) -> dict[str, float]:
+        """Return, by server that was silent for a while, until when its callers may not have come back.
+
+        While a server hangs, Spring's client doubles its interval: it comes back as late as it was away.
+        """
+        with self._lock:
+            now = time.monotonic()
+            for url in [url for url, until in self._late_until.items() if until <= now]:
+                del self._late_until[url]
+            return dict(self._late_until)
 
     def answered(self, peer: Peer) -> None:
         """Avoid a server no more."""
         with self._lock:
             was_avoided = self._until.pop(peer.url, None) is not None
+            since = self._silent_since.pop(peer.url, None)
+            if since is not None:
+                now = time.monotonic()
+                self._late_until[peer.url] = now + min(now - since, CALLERS_RETURN_SECONDS)
         if was_avoided:
             _log.warning("Eureka server answers again", extra={"url": peer.url})

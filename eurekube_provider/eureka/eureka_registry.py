@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from eurekube_provider.core.errors import RegistrySilent
 from eurekube_provider.core.identity import Cluster, place_mark
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.mirror_source import UnlistedInstances
@@ -173,12 +174,13 @@ class EurekaRegistry:
         """
         wanted = list(keys)
         refused: Refused = {}  # one that is refused for good keeps no other one unread
-        answers, _ = self.peers.everywhere(
+        answers, failures = self.peers.everywhere(
             lambda peer: read_each(peer, wanted, refused),
             asks_avoided=True,
             grace_seconds=windows.READING_GRACE,
         )
-        return Reading(answers)
+        hang = [url for url, error in failures.items() if isinstance(error, RegistrySilent)]
+        return Reading(answers, {url: self.peers.silent_since(url) for url in hang}, self.peers.late())
 
     def keep(self, instance: Instance) -> None:
         """Renew what stands there already."""

@@ -19,6 +19,7 @@ from eurekube_provider.core.errors import (
     LeadershipLost,
     RegistryDenied,
     RegistryError,
+    RegistrySilent,
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import Instance, Key
@@ -92,6 +93,14 @@ class Peers:
     def asked_first(self) -> tuple[Peer, ...]:
         """The servers that are not avoided."""
         return tuple(peer for peer in self.peers if not self._avoided.holds(peer))
+
+    def silent_since(self, url: str) -> float:
+        """Return since when a server has been silent; now where it has not. Seconds of time.monotonic."""
+        return self._avoided.silent_since(url)
+
+    def late(self) -> dict[str, float]:
+        """Return until when callers may not have come back, by server that was silent."""
+        return self._avoided.late()
 
     def answered(self, peer: Peer) -> None:
         """A server that was asked by itself answers: it is avoided no more."""
@@ -169,7 +178,7 @@ class Peers:
                 if peer.with_timeout(windows.SHORT_TIMEOUT).read(*instance.key) is None:
                     return True
             except RegistryUnreachable as error:
-                self._avoided.add(peer, "does not answer", str(error))
+                self._avoided.add(peer, "does not answer", error)
             except RegistryError:
                 continue  # it tells nothing
         return False
@@ -269,7 +278,7 @@ class Peers:
         failures = dict(fan_out.failures)
         for peer in left_behind:
             failures[peer.url] = self._left_behind(peer, "did not answer when others did")
-            self._avoided.add(peer, "is slow", str(failures[peer.url]))
+            self._avoided.add(peer, "is slow", failures[peer.url])
         for peer in avoided:
             if peer.url not in fan_out.answers and peer.url not in failures:
                 failures[peer.url] = self._left_behind(peer, "has not answered lately")
@@ -281,11 +290,11 @@ class Peers:
         if found is True:
             self._avoided.answered(peer)
         elif isinstance(found, RegistryUnreachable):
-            self._avoided.add(peer, "does not answer", str(found))
+            self._avoided.add(peer, "does not answer", found)
 
     @staticmethod
-    def _left_behind(peer: Peer, why: str) -> RegistryUnreachable:
-        return RegistryUnreachable(f"{peer.url} {why}, and was not waited for", url=peer.url)
+    def _left_behind(peer: Peer, why: str) -> RegistrySilent:
+        return RegistrySilent(f"{peer.url} {why}, and was not waited for", url=peer.url)
 
     def everywhere(
         self,
@@ -331,7 +340,7 @@ class Peers:
             except RegistryUnreachable as error:
                 if is_short and time.monotonic() - started >= windows.SHORT_TIMEOUT:
                     settled.discard(peer)  # it is given its time where no other one answers
-                self._avoided.add(peer, "does not answer", str(error))
+                self._avoided.add(peer, "does not answer", error)
                 failures[peer] = error
                 continue
             except RegistryDenied as error:
@@ -350,7 +359,7 @@ class Peers:
             raise next(iter(failures.values()))
         for peer, failure in failures.items():
             if isinstance(failure, RegistryDenied):
-                self._avoided.add(peer, "refuses us", str(failure))  # the others let us in
+                self._avoided.add(peer, "refuses us", failure)  # the others let us in
         return answers[-1]
 
     def _tries(self, begin: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:

@@ -37,7 +37,7 @@ from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.objects import is_ready, pod_of
 from eurekube_provider.core.plan import Action, Change, RefusalReason
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import Failing, Registry, Unread
+from eurekube_provider.core.registry import Failing, Reading, Registry, Unread
 from eurekube_provider.core.syncer import Mode, Syncer, connection_of
 from eurekube_provider.core.wording import counted, listed
 from eurekube_provider.kube.access import PODS, STRATEGIC_MERGE_PATCH, KubeAccess
@@ -91,6 +91,7 @@ class _Shown:
     :ivar since: by server, since when each reading showed it.
     :ivar answered: by server, when it answered last.
     :ivar last: the servers that answered the last reading, and whether each showed it.
+    :ivar silent: by server that was silent in the last reading, since when.
     :ivar read_at: when the last reading began; None before the first.
     :ivar silent_since: when the first of the last readings began that no server answered; None where one did.
     """
@@ -100,11 +101,14 @@ class _Shown:
     since: dict[str, float] = field(default_factory=dict)
     answered: dict[str, float] = field(default_factory=dict)
     last: dict[str, bool] = field(default_factory=dict)
+    silent: Mapping[str, float] = field(default_factory=dict)
     read_at: float | None = None
     silent_since: float | None = None
 
-    def take(self, found: Mapping[str, Instance | None], began: float, ended: float) -> None:
-        """Take what a reading told: by server that answered, what it holds."""
+    def take(self, reading: Reading, began: float, ended: float) -> None:
+        """Take what a reading told; one without a server where none answered."""
+        key = self.wanted.key
+        found = {server: there.get(key) for server, there in reading.by_server.items()}
         answers = {server: self._shows(one) for server, one in found.items()}
         for server, at in list(self.answered.items()):
             if began - at > SILENT_SECONDS:  # however long this reading took
@@ -112,10 +116,10 @@ class _Shown:
         for server, is_shown in answers.items():
             self.answered[server] = ended
             if is_shown:
-                self.since.setdefault(server, ended)
+                self.since.setdefault(server, max(ended, reading.late.get(server, ended)))
             else:
                 self.since.pop(server, None)
-        self.last, self.read_at = dict(answers), began
+        self.last, self.silent, self.read_at = answers, reading.silent, began
         if answers:
             self.silent_since = None
         elif self.silent_since is None:
@@ -374,7 +378,13 @@ class Gates:
             is_silent = is_silent and time.monotonic() - (shown.silent_since or 0.0) >= SILENT_SECONDS
             is_lasting = isinstance(condition, Failing) and condition.lasts
             is_lasting |= isinstance(condition, Unread) and is_silent
-            return replace(view, is_away=is_lasting, shown_since=shown.view, read_at=shown.read_at)
+            return replace(
+                view,
+                is_away=is_lasting,
+                shown_since=shown.view,
+                silent=shown.silent,
+                read_at=shown.read_at,
+            )
 
     def _read(self, places: Collection[Place]) -> None:
         """Have read what is due: each registry on a thread of its own, lest one hangs for all."""
@@ -393,16 +403,15 @@ class Gates:
 
     def _read_now(self, name: str, those: Collection[_Shown]) -> None:
         began = time.monotonic()
-        answers: Mapping[str, Mapping[Key, Instance | None]] = {}
+        reading = Reading({})
         try:
-            answers = self._registries[name].read_everywhere([one.wanted.key for one in those]).by_server
+            reading = self._registries[name].read_everywhere([one.wanted.key for one in those])
         except RegistryError as error:
             _log.info("pods that wait for callers not read, tried again", extra={"error": str(error)})
         finally:
             with self._lock:
                 for one in those:
-                    found = {server: there.get(one.wanted.key) for server, there in answers.items()}
-                    one.take(found, began, time.monotonic())
+                    one.take(reading, began, time.monotonic())
                 self._readings.discard(name)
 
     def _write(self, pod: Object, step: GateStep, view: GateView | None) -> None:

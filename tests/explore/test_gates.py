@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+from eurekube_provider.core.drain_time import CALLERS_LEAVE_SECONDS
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.core.syncer import GATE
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
@@ -159,12 +160,31 @@ def test_the_next_leader_goes_on_where_the_last_one_died(scene: Scene) -> None:
     assert NEEDED_SECONDS <= 80.0 + scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS + 20.0
 
 
-def test_a_frozen_server_holds_nothing_up(scene: Scene) -> None:
-    """Its clients ask another one."""
+def test_a_server_that_hangs_is_waited_for_until_its_callers_have_left_it(scene: Scene) -> None:
+    """Spring's client waits for its answer before it asks another server."""
     scene.world.cluster.down.add(URLS[2])
-    scene.after(30.0)
+    scene.after(60.0)
+    scene.workloads.gated_pod("new")
+    assert scene.stays_closed("new", 150.0) == "EurekaHangs"
+    waited = 210.0 + scene.waited("new", CALLERS_LEAVE_SECONDS)
+    assert CALLERS_LEAVE_SECONDS <= waited <= CALLERS_LEAVE_SECONDS + 60.0 + LATE_SECONDS
+
+
+def test_a_server_that_has_hung_for_long_holds_nothing_up(scene: Scene) -> None:
+    """Its callers have left it."""
+    scene.world.cluster.down.add(URLS[2])
+    scene.after(CALLERS_LEAVE_SECONDS + 60.0)
     scene.workloads.gated_pod("new")
     assert NEEDED_SECONDS <= scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS
+
+
+def test_callers_of_a_server_that_hung_may_come_back_as_late_as_it_was_away(scene: Scene) -> None:
+    """Spring's client doubles its interval meanwhile."""
+    scene.world.cluster.down.add(URLS[2])
+    scene.workloads.gated_pod("new")
+    scene.after(150.0)
+    scene.world.cluster.down.discard(URLS[2])
+    assert scene.waited("new") >= 140.0 + NEEDED_SECONDS
 
 
 def test_a_server_that_comes_back_must_show_the_pod_for_as_long(scene: Scene) -> None:

@@ -43,14 +43,15 @@ def test_a_rollout_is_as_fast_as_callers_learn(report: dict[str, Any], name: str
     (act,) = (one for one in report["acts"] if one["name"] == name)
     took = act["opened"] - act["began"] - act["excused_seconds"]
     step = report["drain"]["known_after_seconds"] + START_SECONDS
-    more = report["drain"]["known_after_seconds"] if act["excused_seconds"] else 0.0
+    # Callers come back as late as servers were away.
+    more = report["drain"]["known_after_seconds"] + act["excused_seconds"] if act["excused_seconds"] else 0.0
     assert took <= 1.2 * STEPS * step + more
 
 
-def test_a_rollout_waits_while_all_eurekas_are_away(report: dict[str, Any]) -> None:
-    """No pod that callers know is taken away."""
-    (act,) = (one for one in report["acts"] if one["name"] == "all Eurekas frozen")
-    assert act["stood"]
+def test_a_rollout_waits_while_a_eureka_hangs(report: dict[str, Any]) -> None:
+    """No pod that callers know is taken away; nor while one is that callers may use."""
+    frozen = [act for act in report["acts"] if "frozen" in act["name"]]
+    assert [act["stood"] for act in frozen] == [True, True]
 
 
 def test_no_gate_opens_before_the_last_client_knows(report: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from eurekube_provider.core.errors import (
     LeadershipLost,
     RegistryDenied,
     RegistryRejected,
+    RegistrySilent,
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import Instance, Status
@@ -294,10 +295,12 @@ class Peer:
     def _through(self) -> str:
         return f" through the proxy {self._transport.proxy}" if self._transport.proxy else ""
 
-    def _fails(self, error: str) -> RegistryUnreachable:
+    def _fails(
+        self, error: str, kind: type[RegistryUnreachable] = RegistryUnreachable
+    ) -> RegistryUnreachable:
         """Note that the server cannot be used, and return the error that says so."""
         self.traffic.judge(error)
-        return RegistryUnreachable(error, url=self.url)
+        return kind(error, url=self.url)
 
     def figures(self) -> FrontPage | None:
         """Return the renewals of the server's front page; None where it cannot be read. Raises nothing."""
@@ -379,7 +382,7 @@ class Peer:
             if writes and not self._may_write():
                 raise LeadershipLost(f"{what}: not sent, since another replica may lead by now")
             started = time.monotonic()
-            code = NO_ANSWER
+            code, kind = NO_ANSWER, RegistryUnreachable
             self.traffic.begin()
             try:
                 response = send()
@@ -402,18 +405,20 @@ class Peer:
                     f"{self.url} began to answer{self._through}, and had not ended after {seconds:.1f} s;"
                     " check the server, and the network between"
                 )
+                kind = RegistrySilent
             except TooLarge as error:
                 reason = _too_large(self.url, error)
             except TimedOut:
                 seconds = time.monotonic() - started
                 reason = f"{self.url} did not answer within {seconds:.1f} s{self._through}"
+                kind = RegistrySilent
             except TransportError as error:
                 if attempt == 1 and isinstance(error, Broken):
                     continue  # a pooled connection that the server had closed; every request is repeatable
                 reason = f"no connection to {self.url} ({error}); check the URL and whether the server is up"
             finally:
                 self.traffic.count(method, code, time.monotonic() - started)
-            raise self._fails(f"{what}: {reason}")
+            raise self._fails(f"{what}: {reason}", kind)
         raise AssertionError("unreachable")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.decision import State
+from eurekube_provider.core.drain_time import CALLERS_LEAVE_SECONDS
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.gate import (
     UNWANTED_SECONDS,
@@ -62,6 +63,10 @@ SILENT: Object = {"shown_since": {}, "is_away": True}
         ({"shown_since": {**SERVERS, "http://c/eureka": None}}, GateReason.REGISTERING),
         ({"shown_since": {}}, GateReason.REGISTERING),
         ({"gate": OPEN, "shown_since": {}}, GateReason.REGISTERING),
+        ({"silent": {"http://c/eureka": 204.0}}, GateReason.EUREKA_HANGS),
+        ({"silent": {"http://c/eureka": 204.0}, "gate": OPEN}, GateReason.CALLERS_KNOW),
+        ({"silent": {"http://c/eureka": 205.0 - CALLERS_LEAVE_SECONDS}}, GateReason.CALLERS_KNOW),
+        ({"silent": {"http://c/eureka": 205.1 - CALLERS_LEAVE_SECONDS}}, GateReason.EUREKA_HANGS),
         (SILENT, GateReason.EUREKA_AWAY),
         ({**SILENT, "gate": OPEN}, GateReason.OPEN_WITHOUT_EUREKA),
         # A server that answers says more than a list that cannot be read.

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from dataclasses import replace
 
 from eurekube_provider.core.identity import Cluster
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
+from eurekube_provider.eureka.peers import Peers
+from eurekube_provider.testing.eureka import Eureka
 from tests.unit.eureka.servers import OWNER, Told, TwoServers, instance
 
 
@@ -73,3 +78,24 @@ def test_a_list_from_before_does_not_hold_less_than_is_renewed() -> None:
         registry.keep(instance(name))
     figures = registry.figures()
     assert (figures.held, figures.registered, figures.share) == (3, 3, 1.0)
+
+
+def test_a_server_that_refuses_connections_keeps_no_callers(eureka: Eureka) -> None:
+    """One that hangs does, and they come back to it as late as it was away."""
+    with socket.socket() as hanging, socket.socket() as closed:
+        for one in (hanging, closed):
+            one.bind(("127.0.0.1", 0))
+        hanging.listen()
+        hangs, refuses = (f"http://127.0.0.1:{one.getsockname()[1]}/eureka" for one in (hanging, closed))
+        peers = Peers(Connection((eureka.url, hangs, refuses), read_timeout_seconds=0.2))
+        registry = EurekaRegistry(peers, Cluster("lab", "u"), "operator", 600.0)
+        began = time.monotonic()
+        first, second = (registry.read_everywhere([("RATING", "a")]) for _ in range(2))
+        peers.answered(peers.peers[1])
+        late = peers.late()
+        peers.close()
+    assert first.by_server == {eureka.url: {("RATING", "a"): None}}
+    assert first.silent.keys() == second.silent.keys() == {hangs}
+    assert began <= first.silent[hangs] <= second.silent[hangs] + 0.3
+    assert late.keys() == {hangs}
+    assert late[hangs] > time.monotonic()

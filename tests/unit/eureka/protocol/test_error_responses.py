@@ -22,6 +22,7 @@ from eurekube_provider.core.errors import (
     RegistryDenied,
     RegistryError,
     RegistryRejected,
+    RegistrySilent,
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import Instance, Port, Status
@@ -212,7 +213,7 @@ def test_a_server_that_is_silent() -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/eureka"
         peer = Peer(url, Connection((url,), read_timeout_seconds=0.2))
         said(
-            RegistryUnreachable,
+            RegistrySilent,
             lambda: peer.read("RATING", "a"),
             "read RATING a",
             url,
