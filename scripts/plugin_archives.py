@@ -17,13 +17,20 @@ import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from pathlib import Path
+
+from packaging.markers import Environment, default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from eurekube_provider.version import __version__
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements-plugin.lock"
 STARTERS = ROOT / "plugin" / "archive"
+
+PACKAGE, EXTRAS = "eurekube-provider", "kubernetes"
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 DEFAULT_PYTHON = "3.12"
@@ -69,10 +76,15 @@ def every() -> list[Target]:
     return [Target(system, python) for python in PYTHONS for system in PLATFORMS]
 
 
+class IncompleteArchive(Exception):
+    """An archive lacks libraries that its target needs."""
+
+
 def build(wheel: Path, target: Target, out: Path) -> Path:
     """Make one archive; the same bytes from the same wheel and lock file.
 
     :raises subprocess.CalledProcessError: pip has no wheel for it, or no index.
+    :raises IncompleteArchive: a library needs another one on the target, which the lock file has not.
     """
     made = out / target.archive
     out.mkdir(parents=True, exist_ok=True)
@@ -80,6 +92,8 @@ def build(wheel: Path, target: Target, out: Path) -> Path:
         root = Path(folder)
         _install(root / "lib", target, "--require-hashes", "--requirement", str(LOCK))
         _install(root / "lib", target, "--no-index", str(wheel))
+        if lacking := missing(root / "lib", target):
+            raise IncompleteArchive(f"{target.archive} lacks {', '.join(lacking)}")
         shutil.rmtree(root / "lib" / "bin", ignore_errors=True)
         starters = [STARTERS / "start.py"]
         program = "pulumi-resource-eurekube"
@@ -92,6 +106,46 @@ def build(wheel: Path, target: Target, out: Path) -> Path:
         shutil.copy(ROOT / "LICENSE", root)
         _pack(root, made)
     return made
+
+
+def missing(libraries: Path, target: Target) -> list[str]:
+    """Return what the libraries of a folder need on the target and do not find there.
+
+    pip is asked for no dependencies, and would answer conditions such as ``sys_platform`` for this machine.
+    """
+    found = {canonicalize_name(each.name): each for each in distributions(path=[str(libraries)])}
+    lacking = set()
+    needed = [Requirement(f"{PACKAGE}[{EXTRAS}]")]
+    for each in needed:  # it grows
+        distribution = found.get(canonicalize_name(each.name))
+        if distribution is None or not each.specifier.contains(distribution.version, prereleases=True):
+            lacking.add(str(each))
+            continue
+        for extra in each.extras or {""}:
+            environment = {**_environment(target), "extra": extra}
+            for line in distribution.requires or ():
+                one = Requirement(line)
+                if (one.marker is None or one.marker.evaluate(environment)) and one not in needed:
+                    needed.append(one)
+    return sorted(lacking)
+
+
+def _environment(target: Target) -> Environment:
+    """Return what conditions of requirements compare with on the target."""
+    system, _, architecture = target.system.partition("-")
+    is_windows = system == "windows"
+    machine = {"windows": "AMD64", "darwin": architecture.replace("amd64", "x86_64")}.get(
+        system, {"amd64": "x86_64", "arm64": "aarch64"}[architecture]
+    )
+    return {
+        **default_environment(),
+        "os_name": "nt" if is_windows else "posix",
+        "platform_machine": machine,
+        "platform_system": system.capitalize(),
+        "python_full_version": f"{target.python}.0",
+        "python_version": target.python,
+        "sys_platform": "win32" if is_windows else system,
+    }
 
 
 def _install(folder: Path, target: Target, *what: str) -> None:
@@ -112,7 +166,7 @@ def _pack(folder: Path, made: Path) -> None:
             entry.mode = 0o755 if path.name == "pulumi-resource-eurekube" else 0o644
             with path.open("rb") as content:
                 archive.addfile(entry, content)
-    made.write_bytes(gzip.compress(packed.getvalue(), mtime=0))
+    made.write_bytes(gzip.compress(packed.getvalue(), compresslevel=6, mtime=0))
 
 
 def build_every(wheel: Path, out: Path) -> list[Path]:

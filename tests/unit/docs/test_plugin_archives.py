@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eurekube_provider.provider.served_schema import COMMITTED, served_schema
-from scripts.plugin_archives import PLATFORMS, PYTHONS, STARTERS, every
+from scripts.plugin_archives import PLATFORMS, PYTHONS, STARTERS, Target, every, missing
 from scripts.release import ROOT
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -47,6 +47,34 @@ def test_there_is_an_archive_for_each_system_and_python() -> None:
     assert all(f"Python :: {python}" in named for python in PYTHONS)
     assert named.count("Programming Language :: Python :: 3.") == len(PYTHONS)
     assert len({each.archive for each in every()}) == len(PYTHONS) * len(PLATFORMS)
+
+
+def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
+    """Conditions are answered for the target, not for this machine, and those of dependencies as well."""
+    for name, version, *requires in (
+        (
+            "eurekube-provider",
+            "1.2.3",
+            "grpcio>=1.60",
+            "kubernetes; extra == 'kubernetes'",
+            "uv; extra == 'x'",
+        ),
+        ("grpcio", "1.76.0", "typing_extensions; python_version < '3.13'", "winio; sys_platform == 'win32'"),
+        ("typing-extensions", "4.0"),
+        ("kubernetes", "36.0", "darwinio; platform_machine == 'arm64'", "typing-extensions>4.1"),
+    ):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {each}" for each in requires]
+        folder.joinpath("METADATA").write_text("\n".join(lines))
+    lacking = {target: missing(tmp_path, target) for target in every()}
+    assert {len(each) for each in lacking.values()} == {1, 2}
+    assert all("typing-extensions>4.1" in each for each in lacking.values())
+    assert any("winio" in each for each in lacking[Target("windows-amd64", "3.12")])
+    assert any("darwinio" in each for each in lacking[Target("darwin-arm64", "3.14")])
+    shutil.rmtree(tmp_path / "grpcio-1.76.0.dist-info")
+    assert "grpcio>=1.60" in missing(tmp_path, Target("linux-amd64", "3.11"))
 
 
 def test_a_release_says_where_it_lies_and_a_tree_nothing() -> None:
