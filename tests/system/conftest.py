@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 import requests
@@ -25,6 +25,7 @@ from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS
 from lab import Lab
 from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.listing import listed_now
+from lab.proxy import Proxy
 from lab.waiting import wait_until
 from lab.workloads import Cluster, wait_for
 from tests.system.shells import DYNAMIC, NATIVE, Shell, Workshop
@@ -238,6 +239,13 @@ def plain(plain_url: str) -> Iterator[Peer]:
     for each in listed_now(plain_url):
         peer.deregister(*each.key)
     peer.close()
+
+
+@pytest.fixture
+def front(plain_url: str) -> Iterator[Proxy]:
+    """A way to that server, which can be closed."""
+    with Proxy(urlsplit(plain_url).port or 0) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

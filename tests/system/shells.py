@@ -7,10 +7,13 @@ makes what wanted.json says.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,8 @@ from eurekube_provider.provider.native_resource import APPLICATION_KIND, INSTANC
 from eurekube_provider.registrations.names import renamed, snake
 from lab.listing import listed_now
 from tests.system.stacks import Stack, own_pulumi, python_project
+
+PLUGINS = (b"pulumi.dynamic", b"pulumi-resource-eurekube")
 
 PROGRAM = """
 import json
@@ -297,6 +302,40 @@ def by_hand(eureka: Peer, instance: Instance, **changes: object) -> None:
     """Change what Eureka holds, as somebody else may."""
     stamp = (instance.last_dirty_timestamp_ms or 0) + 1
     eureka.register(replace(instance, **changes, last_dirty_timestamp_ms=stamp))  # type: ignore[arg-type]
+
+
+@contextmanager
+def running(stack: Stack, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A run of the CLI as in a terminal of its own, under way; what is left of it is killed in the end."""
+    process = subprocess.Popen(
+        ["pulumi", *arguments, "--color", "never"],
+        cwd=stack.project,
+        env=stack.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        kill_plugins(stack)
+        process.kill()
+        process.communicate()
+
+
+def kill_plugins(stack: Stack) -> int:
+    """Kill the processes of our providers that run for a stack; how many there were."""
+    found = 0
+    for directory in Path("/proc").iterdir():
+        with suppress(OSError):
+            is_ours = any(each in (directory / "cmdline").read_bytes() for each in PLUGINS)
+            home = f"PULUMI_HOME={stack.environment['PULUMI_HOME']}".encode()
+            if is_ours and home in (directory / "environ").read_bytes().split(b"\0"):
+                os.kill(int(directory.name), signal.SIGKILL)
+                found += 1
+    return found
 
 
 def eurekube(

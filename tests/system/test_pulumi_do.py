@@ -11,8 +11,10 @@ from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import Instance, Port
 from eurekube_provider.eureka.protocol.peer import Peer
 from eurekube_provider.version import __version__
+from lab.proxy import Proxy
+from lab.workloads import wait_for
 from scripts.sdks import PLUGIN
-from tests.system.shells import Workshop, held
+from tests.system.shells import Workshop, held, running
 from tests.system.stacks import Stack, needs_pulumi, needs_yaml
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(600)]
@@ -80,6 +82,58 @@ def test_without_a_stack(shell_commands: Stack, plain: Peer) -> None:
     }
     do("delete", "BILLING/vm-1", *alice)
     assert set(held(plain, "billing")) == {"pod-1"}
+
+
+@pytest.mark.parametrize("has_stack", [False, pytest.param(True, marks=needs_yaml)])
+def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain: Peer, front: Proxy) -> None:
+    """Before each of its requests, so also between read and write: all is done or nothing, and the same
+    command once more does it.
+    """
+    stack = shell_commands
+    stack.environment["EUREKA_URL"] = f"http://127.0.0.1:{front.port}/eureka"
+    place = ("--application", "billing", "--host-name", "192.0.2.1", "--port", "8080")
+    if has_stack:
+        (stack.project / "Pulumi.yaml").write_text("name: shop\nruntime: yaml\n")
+        stack.pulumi("stack", "init", "killed")
+    resource = "billing" if has_stack else "BILLING/vm-1"
+    do = ("do", INSTANCE) if has_stack else ("do", "--stateless", INSTANCE)
+    who = () if has_stack else ("--eurekube:do-owner", "alice")
+    commands = {
+        "create": (resource, *place) if has_stack else (*place, "--instance-id", "vm-1"),
+        "patch": (resource, "--zone", "zone-b"),
+        "delete": (resource,),
+    }
+
+    def killed(requests: int, command: str) -> bool:
+        """Kill the command once so many of its requests were answered; whether it came as far."""
+        front.hang_after(requests)
+        with running(stack, *do, command, *commands[command], *who, "--yes") as process:
+            wait_for(lambda: front.held > 0 or process.poll() is not None, "a request, or the end", 120)
+            is_killed = front.held > 0
+            process.kill()
+            told = process.stdout.read() if process.stdout and not is_killed else ""
+            assert is_killed or process.wait() == 0, told
+        front.heal()
+        if has_stack and is_killed:
+            stack.pulumi("cancel", "--yes")
+        return is_killed
+
+    def standing() -> str:
+        found = list(held(plain, "billing").values())
+        return str(found[0].metadata.get("zone", "no zone")) if found else "nothing"
+
+    for command, before, after in (
+        ("create", "nothing", "no zone"),
+        ("patch", "no zone", "zone-b"),
+        ("delete", "zone-b", "nothing"),
+    ):
+        seen = [standing()]
+        while (has_stack or seen[-1] != after) and killed(len(seen) - 1, command):
+            seen.append(standing())
+        assert set(seen) <= {before, after}
+        assert seen[:2] == [before, before]
+        assert standing() == after
+        assert not has_stack or set(stack.state()) == ({"billing"} if command != "delete" else set())
 
 
 @needs_yaml

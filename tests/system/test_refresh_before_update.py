@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -19,13 +17,6 @@ from tests.system.stacks import HAS_PYTHON_SDK, Stack, needs_pulumi, needs_pytho
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(900)]
 
 UNREAD = "was not compared with Eureka, so that the state is taken as it is"
-
-
-@pytest.fixture
-def way(plain_url: str) -> Iterator[Proxy]:
-    """The way to Eureka."""
-    with Proxy(urlsplit(plain_url).port or 0) as running:
-        yield running
 
 
 def marked(stack: ShellStack) -> set[str]:
@@ -63,17 +54,17 @@ def test_a_plain_preview_shows_drift_of_metadata(
 
 
 @needs_python_sdk
-def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, way: Proxy, plain: Peer) -> None:
+def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, front: Proxy, plain: Peer) -> None:
     """Preview and up go on from the state, and say so; a check for drift does not say that there is none."""
     stack = ShellStack(
-        workshop, "away", {"url": f"http://127.0.0.1:{way.port}/eureka", "refreshBeforeUpdate": "true"}
+        workshop, "away", {"url": f"http://127.0.0.1:{front.port}/eureka", "refreshBeforeUpdate": "true"}
     )
     wanted = NATIVE.one("billing"), NATIVE.many("row", {"a": host(1)})
     stack.wants(*wanted)
     stack.up()
     assert marked(stack) == {"billing", "row"}
 
-    way.refuse()
+    front.refuse()
     assert UNREAD in stack.pulumi("preview", "--expect-no-changes")
     assert UNREAD in stack.up("--expect-no-changes")
     assert UNREAD in stack.refresh()
@@ -85,15 +76,15 @@ def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, way: Proxy,
     offline = Stack(stack.project, {**stack.environment, "EUREKUBE_OFFLINE": "1"})
     assert "EUREKUBE_OFFLINE says that nobody is asked" in offline.pulumi("preview", "--expect-no-changes")
 
-    way.heal()
+    front.heal()
     # It is off from the run after the one that learns it, and on by a refresh after that.
     stack.configure("refreshBeforeUpdate", "false")
     stack.up()
     stack.up("--expect-no-changes")
     assert marked(stack) == set()
-    way.refuse()
+    front.refuse()
     assert UNREAD not in stack.pulumi("preview", "--expect-no-changes")
-    way.heal()
+    front.heal()
     stack.configure("refreshBeforeUpdate", "true")
     stack.up()
     stack.refresh()
@@ -137,10 +128,10 @@ def test_a_rotated_password_stops_no_preview_and_no_up(workshop: Workshop, secur
 
 @needs_python_sdk
 def test_a_url_that_moved_stops_no_preview_and_no_up(
-    workshop: Workshop, way: Proxy, plain: Peer, secured: Peer
+    workshop: Workshop, front: Proxy, plain: Peer, secured: Peer
 ) -> None:
     """From a server that answers, and from one that is gone, which ``abandonedUrls`` lets go of."""
-    old = f"http://127.0.0.1:{way.port}/eureka"
+    old = f"http://127.0.0.1:{front.port}/eureka"
     stack = ShellStack(workshop, "moved", {"url": old, "user": EUREKA_USER, "refreshBeforeUpdate": "true"})
     stack.configure_secret("password", EUREKA_PASSWORD)
     stack.wants(NATIVE.one("billing"))
@@ -154,7 +145,7 @@ def test_a_url_that_moved_stops_no_preview_and_no_up(
     stack.configure("connections.old", {"url": secured.url, "user": EUREKA_USER, "password": EUREKA_PASSWORD})
     stack.up()
     assert set(held(plain, "billing")) == {"billing"}
-    way.refuse()
+    front.refuse()
     stack.configure("url", secured.url)
     assert UNREAD in stack.pulumi("preview")
     told = stack.up(fails=True)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -33,56 +29,15 @@ from tests.system.shells import (
     held,
     host,
     hosts,
+    kill_plugins,
+    running,
     with_options,
 )
 from tests.system.stacks import Shop, needs_pulumi, needs_python_sdk
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(1200)]
 
-PLUGINS = (b"pulumi.dynamic", b"pulumi-resource-eurekube")
-
-
-@pytest.fixture
-def front(plain_url: str) -> Iterator[Proxy]:
-    """A way to Eureka that can be closed."""
-    port = urlsplit(plain_url).port
-    assert port is not None
-    with Proxy(port) as running:
-        yield running
-
-
-@contextmanager
-def running(stack: ShellStack, command: str) -> Iterator[subprocess.Popen[str]]:
-    """A run as in a terminal of its own, under way; whatever is left of it is killed in the end."""
-    process = subprocess.Popen(
-        ["pulumi", command, "--yes", "--skip-preview", "--color", "never"],
-        cwd=stack.project,
-        env=stack.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        kill_plugins(stack)
-        process.kill()
-        process.communicate()
-
-
-def kill_plugins(stack: ShellStack) -> int:
-    """Kill the processes of our providers that run for a stack; how many there were."""
-    found = 0
-    for directory in Path("/proc").iterdir():
-        with suppress(OSError):
-            is_ours = any(each in (directory / "cmdline").read_bytes() for each in PLUGINS)
-            home = f"PULUMI_HOME={stack.environment['PULUMI_HOME']}".encode()
-            if is_ours and home in (directory / "environ").read_bytes().split(b"\0"):
-                os.kill(int(directory.name), signal.SIGKILL)
-                found += 1
-    return found
+AT_ONCE = ("--yes", "--skip-preview")
 
 
 def test_an_interrupted_drain_is_undone(
@@ -117,7 +72,7 @@ def test_an_interrupted_drain_is_undone(
 
     # The engine of the dynamic provider is told twice as well, as fast as a person is.
     for signals in (1, 2) if shell is DYNAMIC else (1,):
-        with running(stack, "destroy") as process:
+        with running(stack, "destroy", *AT_ONCE) as process:
             wait_for(lambda: standing() == out, "all to be out of service", 120)
             for _ in range(signals):
                 os.killpg(process.pid, signal.SIGINT)
@@ -128,7 +83,7 @@ def test_an_interrupted_drain_is_undone(
             wait_for(lambda: standing() == back, "all to be back", 60)
 
     # Nobody is left to undo it: our mark says to the next run that it is ours to undo.
-    with running(stack, "destroy"):
+    with running(stack, "destroy", *AT_ONCE):
         wait_for(lambda: standing() == out and stack.state_is_at_rest(), "all to be out of service", 120)
     stack.pulumi("cancel", "--yes")
     assert standing() == out
@@ -160,7 +115,7 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
     def killed(command: str, requests: int) -> None:
         """Run it, and kill the plugin when that many of its requests have been answered."""
         front.hang_after(requests)
-        with running(stack, command) as process:
+        with running(stack, command, *AT_ONCE) as process:
             wait_for(lambda: front.held > 0, "a request that is held", 120)
             assert kill_plugins(stack) > 0
             front.heal()
