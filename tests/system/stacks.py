@@ -127,6 +127,17 @@ def python_sdk(folder: Path) -> Path:
     return sdks.python_sdk(folder, own_pulumi(folder))
 
 
+def lay_plugin_folder(folder: Path) -> Path:
+    """Copy the plugin's folder and all of a clone that is installed into its environment; return it."""
+    left_out = shutil.ignore_patterns("venv", "__pycache__")
+    for name in ("eurekube_provider", "plugin", "crds", "stacks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=left_out)
+    program = ("__main__.py", "Pulumi.yaml")
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", *program):
+        shutil.copy(ROOT / name, folder)
+    return folder / "plugin"
+
+
 def python_project(folder: Path, program: str) -> Path:
     """A project ``shop`` whose program runs in the interpreter that runs the tests.
 

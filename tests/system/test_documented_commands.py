@@ -20,6 +20,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
 from tests.system.stacks import (
     ROOT,
+    lay_plugin_folder,
     needs_language_host,
     needs_linking_yaml,
     needs_pulumi,
@@ -66,12 +67,7 @@ class Reader:
 
         No other plugin is in reach.
         """
-        left_out = shutil.ignore_patterns("venv", "__pycache__")
-        for name in ("eurekube_provider", "plugin", "crds", "stacks"):
-            shutil.copytree(ROOT / name, self._folder / name, ignore=left_out)
-        program = ("__main__.py", "Pulumi.yaml")
-        for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", *program):
-            shutil.copy(ROOT / name, self._folder)
+        lay_plugin_folder(self._folder)
         self.has_an_environment_for_the_plugin()
         engine = ("pulumi", "pulumi-language-python", "pulumi-language-yaml")
         programs = (

@@ -87,7 +87,7 @@ def test_without_a_stack(shell_commands: Stack, plain: Peer) -> None:
 @pytest.mark.parametrize("has_stack", [False, pytest.param(True, marks=needs_yaml)])
 def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain: Peer, front: Proxy) -> None:
     """Before each of its requests, so also between read and write: all is done or nothing, and the same
-    command once more does it.
+    command once more does it; in a stack, which knows of the resource by then, upsert in place of create.
     """
     stack = shell_commands
     stack.environment["EUREKA_URL"] = f"http://127.0.0.1:{front.port}/eureka"
@@ -107,7 +107,8 @@ def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain:
     def killed(requests: int, command: str) -> bool:
         """Kill the command once so many of its requests were answered; whether it came as far."""
         front.hang_after(requests)
-        with running(stack, *do, command, *commands[command], *who, "--yes") as process:
+        verb = "upsert" if has_stack and command == "create" and requests else command
+        with running(stack, *do, verb, *commands[command], *who, "--yes") as process:
             wait_for(lambda: front.held > 0 or process.poll() is not None, "a request, or the end", 120)
             is_killed = front.held > 0
             process.kill()

@@ -55,7 +55,9 @@ DEPLOYMENT = exactly(
         ),
     ),
 )
-"""Settings of Pulumi Deployments: REST API, schema DeploymentSettings; the file has them under `settings`."""
+"""Settings of Pulumi Deployments that a person may set, under `settings`: DeploymentSettings of the REST API,
+as `apitype` of pulumi-cloud-sdk 1.20261104 and of the CLI 3.276 have it.
+"""
 
 UPDATE = exactly(
     "workspaceName",
@@ -76,7 +78,7 @@ UPDATE = exactly(
     replace=TEXTS,
     ttlAfterCompleted=TEXT,
 )
-"""The spec of an Update of the Pulumi Kubernetes Operator 2.9."""
+"""The spec of an Update: deploy/crds/auto.pulumi.com_updates.yaml of the Pulumi Kubernetes Operator 2.9."""
 
 
 @pytest.mark.parametrize("at", ["settings", "sourceContext", "operationContext"])
