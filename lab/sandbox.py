@@ -60,6 +60,14 @@ class Sandbox:
     ) -> None:
         _ip(f"link delete {self._name}\nnetns delete {self._name}\n")
 
+    def cut(self) -> None:
+        """Take the address off the network: packets to it and from it are lost, on open connections too."""
+        _ip(f"link set {self._name} down\n")
+
+    def heal(self) -> None:
+        """Bring it back."""
+        _ip(f"link set {self._name} up\n")
+
     def command(self, command: Sequence[str]) -> list[str]:
         """The command, to be run in the sandbox."""
         return [shutil.which("nsenter") or "nsenter", f"--net=/run/netns/{self._name}", *command]

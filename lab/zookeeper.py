@@ -23,6 +23,7 @@ from lab.eureka import Java, find_java
 from lab.ports import HOST, free_ports
 from lab.processes import Process, kill_all
 from lab.progress import say
+from lab.sandbox import Sandbox
 from lab.tcp_proxy import TcpProxy
 
 _SERVER = Path(__file__).parent / "zookeeper-server"
@@ -32,7 +33,7 @@ _TICK_MS = 1000
 
 
 class ZooKeeperServer(Process):
-    """One server; clients reach it at `port`."""
+    """One server; clients reach it at `host` and `port`."""
 
     def __init__(
         self,
@@ -42,15 +43,17 @@ class ZooKeeperServer(Process):
         package: Path,
         directory: Path,
         pem: Path | None,
+        sandboxes: Sequence[Sandbox] = (),
     ):
-        self.port = ports[number][0]
+        hosts = [one.address for one in sandboxes] or [HOST] * len(ports)
+        self.host, self.port = hosts[number], ports[number][0]
         data = directory / f"zookeeper-{number + 1}"
         data.mkdir(parents=True)
         (data / "myid").write_text(f"{number + 1}\n")
         lines = [
             f"dataDir={data}",
             f"clientPort={self.port}",
-            f"clientPortAddress={HOST}",
+            f"clientPortAddress={self.host}",
             f"tickTime={_TICK_MS}",
             "initLimit=10",
             "syncLimit=5",
@@ -60,7 +63,7 @@ class ZooKeeperServer(Process):
         if pem is not None:
             lines += [
                 f"secureClientPort={ports[number][3]}",
-                f"secureClientPortAddress={HOST}",
+                f"secureClientPortAddress={self.host}",
                 "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
                 f"ssl.keyStore.location={pem}",
                 f"ssl.trustStore.location={pem}",
@@ -68,20 +71,21 @@ class ZooKeeperServer(Process):
             ]
         if len(ports) > 1:
             lines += [
-                f"server.{id_}={HOST}:{quorum}:{election}"
-                for id_, (_, quorum, election, _) in enumerate(ports, 1)
+                f"server.{id_}={host}:{quorum}:{election}"
+                for id_, (host, (_, quorum, election, _)) in enumerate(zip(hosts, ports, strict=True), 1)
             ]
         (data / "zoo.cfg").write_text("\n".join(lines) + "\n")
+        command = [
+            str(java.path),
+            *_JVM_OPTIONS,
+            "-cp",
+            f"{package / 'target' / 'lib'}/*",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(data / "zoo.cfg"),
+        ]
         super().__init__(
             f"zookeeper-{number + 1}",
-            [
-                java.path,
-                *_JVM_OPTIONS,
-                "-cp",
-                f"{package / 'target' / 'lib'}/*",
-                "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-                str(data / "zoo.cfg"),
-            ],
+            sandboxes[number].command(command) if sandboxes else command,
             log=directory / "logs" / f"zookeeper-{number + 1}.log",
             is_ready=lambda: self.role() is not None,
         )
@@ -89,7 +93,7 @@ class ZooKeeperServer(Process):
     def role(self) -> str | None:
         """`standalone`, `leader` or `follower`; None while it serves nobody."""
         try:
-            with socket.create_connection((HOST, self.port), 2.0) as connection:
+            with socket.create_connection((self.host, self.port), 2.0) as connection:
                 connection.sendall(b"srvr")
                 answer = b""
                 while part := connection.recv(4096):
@@ -103,10 +107,11 @@ class ZooKeeperServer(Process):
 class ZooKeepers:
     """An ensemble. Clients may go through `proxies`, one before each server, which can be broken.
 
-    With a `pem`, a file with key and certificate, the first server speaks TLS at `tls_url`.
+    With a `pem`, a file with key and certificate, the first server speaks TLS at `tls_url`. With `sandboxes`,
+    one for each server, each has an address of its own, at which it can be cut off, and no proxy.
     """
 
-    def __init__(self, count: int = 1, pem: Path | None = None) -> None:
+    def __init__(self, count: int = 1, pem: Path | None = None, *, sandboxes: Sequence[Sandbox] = ()) -> None:
         if count not in (1, 3):
             raise LabError(f"an ensemble of the lab has one server or three, not {count}")
         java = find_java()
@@ -114,9 +119,11 @@ class ZooKeepers:
         drawn = free_ports(4 * count)
         ports = [drawn[4 * number : 4 * number + 4] for number in range(count)]
         self.tls_url = f"zookeepers://{HOST}:{ports[0][3]}"
+        self._is_sandboxed = bool(sandboxes)
         self._directory = Path(tempfile.mkdtemp(prefix="eurekube-zookeeper-"))
         self.servers = [
-            ZooKeeperServer(number, ports, java, package, self._directory, pem) for number in range(count)
+            ZooKeeperServer(number, ports, java, package, self._directory, pem, sandboxes)
+            for number in range(count)
         ]
         self.proxies: list[TcpProxy] = []
 
@@ -126,7 +133,7 @@ class ZooKeepers:
                 server.launch()
             for server in self.servers:
                 server.wait_until_ready()
-            for server in self.servers:
+            for server in self.servers if not self._is_sandboxed else ():
                 proxy = TcpProxy(server.port)
                 proxy.start()
                 self.proxies.append(proxy)
@@ -143,7 +150,7 @@ class ZooKeepers:
     @property
     def url(self) -> str:
         """The URL of the ensemble."""
-        return "zookeeper://" + ",".join(f"{HOST}:{one.port}" for one in self.servers)
+        return "zookeeper://" + ",".join(f"{one.host}:{one.port}" for one in self.servers)
 
     @property
     def proxied_url(self) -> str:
@@ -175,6 +182,7 @@ class ZooKeeperClient(Process):
             "spring.application.name": "caller",
             "spring.cloud.zookeeper.connect-string": url.removeprefix("zookeeper://"),
             "spring.cloud.zookeeper.discovery.root": root,
+            "management.endpoints.web.exposure.include": "serviceregistry",
             **settings,
         }
         arguments = [f"--{key}={value}" for key, value in properties.items()]
@@ -192,6 +200,11 @@ class ZooKeeperClient(Process):
         answer.raise_for_status()
         return answer.json()
 
+    def set_status(self, status: str) -> None:
+        """Have it change the status of its own registration, as a person does by its actuator."""
+        url = f"http://{HOST}:{self.port}/actuator/serviceregistry"
+        self._session.post(url, json={"status": status}, timeout=60).raise_for_status()
+
     def close(self) -> None:
         """End it at once."""
         self.kill()
@@ -202,6 +215,13 @@ class ZooKeeperClient(Process):
             return bool(self.get("/instances/nobody") == [])
         except requests.exceptions.RequestException:
             return False
+
+
+def provide_zookeeper() -> None:
+    """Have the packages of server and client in the cache: for who cannot download later."""
+    java = find_java()
+    for project in (_SERVER, _CLIENT):
+        _made(project, java)
 
 
 def _made(project: Path, java: Java) -> Path:

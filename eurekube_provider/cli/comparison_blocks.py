@@ -25,6 +25,7 @@ from eurekube_provider.comparison.troubles import (
     troubles_of,
 )
 from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.registry import ZOOKEEPER
 from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.worlds_reader import Worlds
 
@@ -130,18 +131,17 @@ def blocks_of(status: WorldsStatus) -> Iterable[Block]:
         yield from _trouble(trouble)
     told = [one.problem for one in status.troubles]
     if status.shown:
+        column = worlds.kind.upper()
+        age = "" if worlds.kind == ZOOKEEPER else ", by its list, which may be 30 s old"
         yield Line.of("")
-        yield table_of(status.shown, has_several=len(worlds.eurekas) > 1, told=told)
-        yield Line.of(
-            "KUBERNETES: endpoints, ready/all; EUREKA: instances, UP/all, by its list, which may be 30 s old",
-            Tone.DIM,
-        )
+        yield table_of(status.shown, column, has_several=len(worlds.eurekas) > 1, told=told)
+        yield Line.of(f"KUBERNETES: endpoints, ready/all; {column}: instances, UP/all{age}", Tone.DIM)
     if status.mirrors:
         yield Line.of("")
         yield mirror_table(status.mirrors, status.now_seconds, told)
         yield Line.of("ENDPOINTS: ready/all; EUREKA READ: how old what the Service shows is", Tone.DIM)
     for one in status.shown:
-        yield from _differences(one, told)
+        yield from _differences(one, told, worlds.kind)
 
 
 def _looked_at(worlds: Worlds) -> str:
@@ -149,7 +149,7 @@ def _looked_at(worlds: Worlds) -> str:
     if worlds.kubernetes:
         parts.append(f"cluster {worlds.kubernetes.cluster.name or '(without a name)'}")
     for name, read in worlds.eurekas.items():
-        parts.append(f"Eureka {name} ({counted(read.servers, 'server')})")
+        parts.append(f"{read.kind} {name} ({counted(read.servers, 'server')})")
     return ", ".join(parts)
 
 
@@ -168,11 +168,12 @@ def remedy_line(problem: Problem | None, indent: int) -> Iterable[Block]:
 
 
 def table_of(
-    shown: Sequence[Comparison], *, has_several: bool = False, told: Collection[Problem] = ()
+    shown: Sequence[Comparison], column: str, *, has_several: bool = False, told: Collection[Problem] = ()
 ) -> Table:
     """Everything side by side, worst first.
 
-    :param has_several: whether there are several Eurekas, so that each row names its own.
+    :param column: the name of what is registered.
+    :param has_several: whether there are several registries, so that each row names its own.
     :param told: what was told above: a row with the same problem names its reason alone.
     """
     at = ("AT",) if has_several else ()
@@ -188,7 +189,7 @@ def table_of(
         )
         for one in shown
     ]
-    columns = ("APPLICATION", "KEPT BY", *at, "KUBERNETES", "EUREKA", "STATE", "WHY")
+    columns = ("APPLICATION", "KEPT BY", *at, "KUBERNETES", column, "STATE", "WHY")
     return Table(columns, rows, last_is_cut=True)
 
 
@@ -225,7 +226,7 @@ def _age(mirror: MirrorState, now_seconds: float) -> str:
     return f"{max(0.0, age):.0f} s ago" if age < 120 else f"{age / 60:.0f} min ago"
 
 
-def _differences(comparison: Comparison, told: Collection[Problem]) -> Iterable[Block]:
+def _differences(comparison: Comparison, told: Collection[Problem], kind: str) -> Iterable[Block]:
     groups, problem = grouped(comparison.differences), comparison.problem
     if groups:
         yield Line.of("")
@@ -234,12 +235,12 @@ def _differences(comparison: Comparison, told: Collection[Problem]) -> Iterable[
         # Of a single cause it stands above already.
         if len(groups) > 1 or problem not in told or problem is None or group.told not in problem.message:
             yield Line.of(group.told, indent=2)
-        yield from _instances(group)
+        yield from _instances(group, kind)
 
 
-def _instances(group: DifferenceGroup) -> Iterable[Block]:
+def _instances(group: DifferenceGroup, kind: str) -> Iterable[Block]:
     for one in group.shown:
-        there = f"{one.kubernetes or 'not there'} in Kubernetes, {one.eureka or 'not there'} in Eureka"
+        there = f"{one.kubernetes or 'not there'} in Kubernetes, {one.eureka or 'not there'} in {kind}"
         yield Line((Cell(f"{one.instance_id}  "), Cell(there, Tone.DIM)), 4)
     if group.more:
         yield Line.of(f"and {group.more} more", Tone.DIM, 4)

@@ -14,6 +14,7 @@ from eurekube_provider.core.plan import (
     Refusal,
     RefusalReason,
     differences,
+    switch_its_client_off,
     whose,
 )
 from eurekube_provider.core.wording import counted
@@ -73,8 +74,8 @@ def difference_of_refusal(refusal: Refusal) -> Difference:
     cause = f"{whose(refusal.actual)} and was left as it is"
     if refusal.reason is RefusalReason.SELF_REGISTERED:
         cause = (
-            "registered itself at the same address: switch its own Eureka client off"
-            " (eureka.client.register-with-eureka=false), or it would be called twice as often"
+            f"registered itself at the same address: {switch_its_client_off(refusal.actual)}, or it would be"
+            " called twice as often"
         )
     return Difference(
         *refusal.instance.key,

@@ -97,10 +97,7 @@ class Refusal:
         """
         remedy = ""
         if self.reason is RefusalReason.SELF_REGISTERED:
-            remedy = (
-                ": switch its own Eureka client off (eureka.client.register-with-eureka=false), or it would"
-                " be called twice as often"
-            )
+            remedy = f": {switch_its_client_off(self.actual)}, or it would be called twice as often"
         return f"{self.problem}{remedy}"
 
     @property
@@ -117,6 +114,19 @@ class Refusal:
         is_at_address = self.reason is RefusalReason.SELF_REGISTERED or self.actual.key != self.instance.key
         at = f" at {_address(self.actual)}" if is_at_address else ""
         return printable(f"{there}{at}")
+
+
+CLIENT_OFF = {
+    "Eureka": "eureka.client.register-with-eureka=false",
+    "ZooKeeper": "spring.cloud.zookeeper.discovery.register=false",
+}
+"""The setting with which an application does not register itself, by the kind of registry."""
+
+
+def switch_its_client_off(actual: Instance) -> str:
+    """Return what to do about an instance that registered itself, by its kind of registry."""
+    kind = actual.data_center.name if actual.data_center.name in CLIENT_OFF else "Eureka"
+    return f"switch its own {kind} client off ({CLIENT_OFF[kind]})"
 
 
 def whose(actual: Instance) -> str:

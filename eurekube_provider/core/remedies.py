@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshCondition, RefreshReason
+from eurekube_provider.core.plan import CLIENT_OFF
 
 REMEDIES: Mapping[str, str] = {
     ConditionType.BRAKED: (
@@ -14,9 +15,7 @@ REMEDIES: Mapping[str, str] = {
         "keep one of the two: delete the other syncer, or have the other owner let go; or set"
         " spec.application to another name"
     ),
-    ConditionType.SELF_REGISTERED: (
-        "switch the pod's own client off: eureka.client.register-with-eureka=false"
-    ),
+    ConditionType.SELF_REGISTERED: f"switch the pod's own client off: {' or '.join(CLIENT_OFF.values())}",
     ConditionType.AMBIGUOUS_SERVICE: (
         "call one Service as the application, or select it alone by spec.selector.matchLabels"
     ),

@@ -59,12 +59,14 @@ class EurekaRead:
     :ivar instances: what any of them holds.
     :ivar servers: how many there are; ``failures`` those that did not answer, by URL.
     :ivar error: why nothing could be read; empty where something was.
+    :ivar kind: the name of this kind of registry.
     """
 
     instances: tuple[Instance, ...] = ()
     servers: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
+    kind: str = EUREKA.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,12 @@ class Worlds:
     def instances(self) -> dict[str, Sequence[Instance]]:
         """The instances of each Eureka that could be read."""
         return {name: one.instances for name, one in self.eurekas.items() if not one.error}
+
+    @property
+    def kind(self) -> str:
+        """Return the name of the kind that all registries are of; "registry" where there are several."""
+        kinds = {read.kind for read in self.eurekas.values()} or {EUREKA.name}
+        return kinds.pop() if len(kinds) == 1 else "registry"
 
     def keeper_of(self, instance: Instance) -> Keeper:
         """Return who keeps an instance, as far as a cluster is at hand to tell."""
@@ -164,15 +172,16 @@ class WorldsReader:
         return Worlds(kubernetes, eurekas, tuple(self._missing), tuple(unread), index, mirrors, operators)
 
     def _read_eureka(self, name: str, peers: Peers, unread: list[str]) -> EurekaRead:
-        self._progress(f"reading Eureka {name}")
+        kind = self._capabilities[name].name
+        self._progress(f"reading {kind} {name}")
         try:
             instances, failures = peers.list_everywhere()
         except RegistryError as error:
-            unread.append(f"Eureka {name}: {error}")
-            return EurekaRead(servers=len(peers.peers), error=str(error))
+            unread.append(f"{kind} {name}: {error}")
+            return EurekaRead(servers=len(peers.peers), error=str(error), kind=kind)
         silent = {url: str(failure) for url, failure in failures.items()}
         unread += [f"the Eureka server {url}: {why}" for url, why in silent.items()]
-        return EurekaRead(tuple(instances), len(peers.peers), silent)
+        return EurekaRead(tuple(instances), len(peers.peers), silent, kind=kind)
 
     def _read_kubernetes(
         self, access: KubeAccess, instances: Sequence[Instance], unread: list[str]

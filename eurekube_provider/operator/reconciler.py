@@ -24,7 +24,7 @@ from eurekube_provider.core.identity import Cluster, cluster_of
 from eurekube_provider.core.plan import Action, Outcome, Plan
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.core.registry import EUREKA, Registry
+from eurekube_provider.core.registry import Registry
 from eurekube_provider.core.syncer import FINALIZER, FORCE_DELETE_ANNOTATION, has_finalizer
 from eurekube_provider.core.wording import joined
 from eurekube_provider.kube.access import MERGE_PATCH, SYNCERS, KubeAccess
@@ -71,8 +71,7 @@ class Reconciler:
         alike = set[frozenset[str]]()
         self._registries = {name: Registries(registries, name, alike) for name in ("", *registries)}
         self._sources = sources
-        self._capabilities = {name: one.capabilities for name, one in settings.connections.items()}
-        sources.capabilities = self._capabilities
+        sources.connections = settings.connections
         self._brake = BrakeMemory(cluster, registries.values())
         permissions = Permissions(settings, cluster, self._registries[""], sources)
         self._reader = SituationReader(
@@ -328,22 +327,17 @@ class Reconciler:
         The syncer's end is an event like any other, so that they are taken out as
         soon as Eureka answers, if they have not lapsed by then.
         """
-        left, stays = [], set[str]()
+        left = []
         for name, there in decided.registries.owned(decided.situation.owner).items():
-            kind = self._capabilities.get(name, EUREKA)
-            if there and not kind.renewals:
-                stays.add(kind.name)
             for one in there:
                 decided.registries[name].let_lapse(one)
                 left.append(one)
         names = [printable(f"{one.application} {one.instance_id}") for one in left]
         named = joined(names) or "nothing that is known of"
-        where = " and ".join(sorted(stays)) or "Eureka"
-        note = f"released although its instances may still be in {where}, because {why}; left behind: {named}"
-        if stays:
-            note += (
-                f"; {where} forgets nothing: they are removed as soon as it answers, while an operator runs"
-            )
+        note = (
+            f"released although its instances may still be registered, because {why}; left behind: {named};"
+            " they are removed as soon as the registry answers and allows it, if they have not lapsed by then"
+        )
         extra = {"syncer": "/".join(decided.situation.key), "left": len(left), "reason": why}
         _log.warning("syncer released", extra=extra)
         return Ended(tuple(left), left_behind=note)

@@ -21,7 +21,7 @@ from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instanc
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import app_of, is_external_name, pod_of, service_of
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import EUREKA, REGISTER_BEFORE_READY, Capabilities, fitted
+from eurekube_provider.core.registry import EUREKA, REGISTER_BEFORE_READY, fitted
 from eurekube_provider.core.syncer import (
     Mode,
     Selector,
@@ -31,6 +31,7 @@ from eurekube_provider.core.syncer import (
     has_annotation,
     selector_of,
 )
+from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.kube.access import (
     ENDPOINT_SLICES,
     NODES,
@@ -65,7 +66,7 @@ class Sources:
     :param concerned: called with the key of a syncer that must be reconciled again.
     :param is_overwritten: whether a syncer's status is not what its writer wrote last.
     :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
-    :ivar capabilities: of registries, by their connection; those that are not there are Eureka's.
+    :ivar connections: by their names: what a syncer can ask for depends on the kind of registry.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Sources:
         self._counting = threading.Lock()
         self._mapped = MappingCaches()
         self._parsed: dict[SyncerKey, tuple[object, Syncer]] = {}
-        self.capabilities: Mapping[str, Capabilities] = {}
+        self.connections: Mapping[str, Connection] = {}
         self._terminating = TerminatingEndpoints()
 
         def group(resource: ApiResource, trim: Trim, listener: Listener) -> ReflectorGroup:
@@ -261,7 +262,8 @@ class Sources:
         known = self._parsed.get(key)
         if known is not None and known[0] == read_of:
             return known[1]
-        kind = self.capabilities.get(connection_of(syncer), EUREKA)
+        connection = self.connections.get(connection_of(syncer))
+        kind = connection.capabilities if connection is not None else EUREKA
         read = fitted(Syncer.from_object(syncer), syncer, kind)
         if self.syncers.get(*key) is not None:
             self._parsed[key] = (read_of, read)

@@ -1,8 +1,5 @@
 """Curator's ServiceInstance, as Spring Cloud Zookeeper writes it, to the model and back.
 
-Whatever of an :class:`Instance` has no place in that layout is one metadata key, so that what is read is what
-was written. What another program wrote in another form is shown as unreadable.
-
 Source: ServiceInstance of Curator; ZookeeperInstance and StatusConstants of Spring Cloud Zookeeper.
 """
 

@@ -24,20 +24,18 @@ SESSION_SECONDS = 6.0
 """A server that is silent for two thirds of that is left for another one. No node ends with it."""
 
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(/[^?#@]*)?")
+_FILES = ("ca-file", "client-certificate", "client-key")
 _quiet = logging.getLogger("eurekube_provider.zookeeper.kazoo")
 _quiet.setLevel(logging.CRITICAL)  # a lost connection is told by the registry's condition, once
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConnection:
-    """One ensemble and how to talk to it. It never shows its credentials.
-
-    :param user: for digest authentication: it alone may change what is written then, and everybody read it.
-    """
+    """One ensemble and how to talk to it. It never shows its credentials."""
 
     hosts: tuple[str, ...]
     root: str = ROOT
-    user: str | None = None
+    user: str | None = None  # who alone may change what is written then, and everybody read it
     password: str | None = field(default=None, repr=False)
     is_encrypted: bool = False
     ca_file: Path | None = None
@@ -94,14 +92,13 @@ class ZooKeeperConnection:
         if known("password") and not user:
             raise ConfigurationError("ZooKeeper's digest authentication needs a user beside the password")
         is_encrypted = scheme == "zookeepers"
-        files = [known(name) for name in ("ca-file", "client-certificate", "client-key")]
+        files = [Path(one) if (one := known(name)) else None for name in _FILES]
         if any(files) and not is_encrypted:
             raise ConfigurationError("certificates are for TLS: write zookeepers://, or leave them out")
         for path in files:
-            if path and not Path(path).is_file():
+            if path and not path.is_file():
                 raise FileUnreadable(f"the file {path} of a ZooKeeper's certificates does not exist")
-        paths = [Path(path) if path else None for path in files]
-        return cls(hosts, root, user or None, password or None, is_encrypted, *paths)
+        return cls(hosts, root, user or None, password or None, is_encrypted, *files)
 
 
 def _parsed(url: str) -> tuple[tuple[str, ...], str, str, str | None, str | None]:

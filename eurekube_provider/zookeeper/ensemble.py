@@ -8,6 +8,7 @@ from typing import Any
 
 from kazoo import exceptions as kazoo
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import make_acl
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
 from eurekube_provider.zookeeper.codec import Node, decode, unreadable
@@ -17,6 +18,7 @@ CALL_SECONDS = 5.0
 """The longest that one answer is waited for."""
 
 PIPELINED = 500
+ANYBODY_ADDS = make_acl("world", "anyone", read=True, create=True)
 OTHERS_WROTE = (kazoo.BadVersionError, kazoo.NodeExistsError, kazoo.NoNodeError)
 """The answers that say that somebody else was faster; whoever asks reads again."""
 
@@ -98,6 +100,11 @@ class Ensemble:
                             raise
                         answer = error
                 yield path, answer
+
+    def make_shared(self, path: str) -> None:
+        """Make a node, unless it is there, under which other users than ours may register, too."""
+        acl = [*self.client.default_acl, ANYBODY_ADDS] if self.client.default_acl else None
+        self.client.ensure_path_async(path, acl=acl).get(timeout=CALL_SECONDS)
 
     def close(self) -> None:
         """End the session."""

@@ -52,8 +52,7 @@ class Nodes:
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances of an owner, of an application, of both, or all.
 
-        Of two of one key, as a changed VIP address leaves for a moment, the older one comes last: a plan
-        takes that one for what is there, and so replaces it.
+        Of two of one key the older one comes last: a plan takes that one for what is there, and replaces it.
         """
         name, is_all = application.upper(), not (owner or application)
         found = [one for one in self.all() if owner in ("", one.instance.owner)]

@@ -1,7 +1,6 @@
 """Follows an ensemble: reads all once, and then what watches tell of; all again after each lost connection.
 
-ZooKeeper's watches tell once and say no contents. So each is set again by the read that it leads to, and what
-changed meanwhile is in the answer.
+A watch tells once, and no contents. The read that it leads to sets it again, and has what changed meanwhile.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class ZooKeeperServers:
 
     def __init__(self, connection: ZooKeeperConnection) -> None:
         self.connection, self._ensemble = connection, Ensemble(connection)
-        self.client, self.url = self._ensemble.client, self._ensemble.url
+        self.client, self.url, self.close = self._ensemble.client, self._ensemble.url, self._ensemble.close
         self.peers = (self,)
         self._is_started = False
         self._paths: dict[Key, str] = {}
@@ -45,10 +45,6 @@ class ZooKeeperServers:
             self._is_started = True
             self.client.start_async().wait(timeout=CALL_SECONDS)
         self._ensemble.require_connection()
-
-    def close(self) -> None:
-        """End the session."""
-        self._ensemble.close()
 
     def nodes(self) -> list[Node]:
         """Return the nodes of all instances."""

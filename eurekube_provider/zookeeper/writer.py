@@ -1,8 +1,7 @@
 """The one place that writes: carries out plans, by owner mark and version, and keeps the marker node.
 
-Each write names the version of what was read before it, so that what somebody wrote in between is read and
-judged again. A node of ours is written once more in the transaction that creates it: its version never is
-that of a node which somebody else has just created in its place.
+Each write names the version that was read before it. A node of ours is written once more in the transaction
+that creates it: its version never is that of a node which somebody else has just created in its place.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Writer:
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             said = {"uid": self._cluster.uid, "operator": self._operator, "writtenAt": at}
             with self._ensemble.asked(f"write the marker {path}"), suppress(NoNodeError):  # written next time
-                self._client.ensure_path_async(path).get(timeout=CALL_SECONDS)
+                self._ensemble.make_shared(path)
                 self._client.set_async(path, json.dumps(said).encode()).get(timeout=CALL_SECONDS)
             self._marked_at = time.monotonic()
 
@@ -131,6 +130,7 @@ class Writer:
             both.set_data(path, data)
             created, written = both.commit_async().get(timeout=CALL_SECONDS)
             if isinstance(created, NoNodeError):  # which is tried again
+                self._ensemble.make_shared(self._root)
                 self._client.ensure_path_async(path.rpartition("/")[0]).get(timeout=CALL_SECONDS)
             if isinstance(created, Exception):
                 raise written if isinstance(created, RolledBackError) else created

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from eurekube_provider.core.durations import Distribution
-from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict
+from eurekube_provider.core.errors import ConfigurationError, EurekubeError, OwnershipConflict, RegistryDenied
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster
 from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance, Key
@@ -22,13 +23,11 @@ from eurekube_provider.zookeeper.writer import Writer
 
 _log = logging.getLogger(__name__)
 
+DENIED_SECONDS = 60.0  # until a removal that an ACL denied is tried again
+
 
 class ZooKeeperRegistry:
-    """One ensemble as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
-
-    Nothing is renewed: what stands there stays until somebody removes it. So what the operator would leave to
-    lapse is removed, as soon as the ensemble answers.
-    """
+    """One ensemble as this operator sees it, a Registry: what others leave to lapse is removed here."""
 
     def __init__(
         self,
@@ -49,7 +48,8 @@ class ZooKeeperRegistry:
         self.condition, self.known = self._reader.condition, nodes.known
         self.owners, self.clusters, self.up = nodes.owners, nodes.clusters, nodes.up
         self._leads, self._stopped = threading.Event(), threading.Event()
-        self._lock, self._leaving = threading.Lock(), dict[Key, Instance]()
+        # Each with the reason why its removal failed, and the time at which that is tried again.
+        self._lock, self._leaving = threading.Lock(), dict[Key, tuple[Instance, str, float]]()
         self._thread = threading.Thread(target=self._run, name="zookeeper-removals", daemon=True)
 
     def start(self, listener: RegistryListener | None = None) -> None:
@@ -97,7 +97,8 @@ class ZooKeeperRegistry:
         is_named_so = self._cluster.syncer_of(instance.owner) is not None
         if is_named_so and not self._nodes.is_of_another_cluster(instance):
             with self._lock:
-                self._leaving[instance.key] = instance
+                failed = self._leaving.get(instance.key, (instance, "", 0.0))[1:]
+                self._leaving[instance.key] = instance, *failed
 
     def forgotten(self, _owner: str) -> list[Instance]:
         """Return nothing: what is not there any more was removed."""
@@ -147,16 +148,20 @@ class ZooKeeperRegistry:
             if self._leads.is_set() and self._ensemble.client.connected and self._may_write():
                 with suppress(EurekubeError):  # which the next change meets as well, and says
                     self._writer.mark()
-                    for instance in list(self._leaving.values()):
-                        if instance.key in self._leaving:  # else somebody wants it again meanwhile
-                            self._remove(instance)
+                    for one, why, at in list(self._leaving.values()):
+                        if one.key in self._leaving and time.monotonic() >= at:  # else it is wanted again
+                            self._remove(one, why)
 
-    def _remove(self, instance: Instance) -> None:
+    def _remove(self, instance: Instance, said: str) -> None:
         told = {"application": instance.application, "instance": instance.instance_id}
         error = self._writer.remove(instance)
         if error is None or isinstance(error, OwnershipConflict):  # which is not ours any more
             self.keep(instance)
         if error is None:
             _log.info("what nobody would forget was removed", extra=told)
-        else:
+        elif str(error) != said:
             _log.warning("what nobody would forget was not removed", extra={**told, "error": str(error)})
+        again_at = time.monotonic() + (DENIED_SECONDS if isinstance(error, RegistryDenied) else 0.0)
+        with self._lock:
+            if instance.key in self._leaving:
+                self._leaving[instance.key] = instance, str(error), again_at

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +17,7 @@ from typing import Any
 
 import pytest
 from kazoo.exceptions import NoAuthError
-from kazoo.security import make_digest_acl
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 from eurekube_provider.core.errors import (
     OwnershipConflict,
@@ -24,8 +27,9 @@ from eurekube_provider.core.errors import (
 )
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import Action, Change, Plan, plan
+from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, plan
 from eurekube_provider.core.registry import Failing, Refused, Unread, Well
+from eurekube_provider.zookeeper import zookeeper_registry
 from eurekube_provider.zookeeper.codec import STATUS_KEY, Node, encode
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
@@ -203,6 +207,33 @@ def test_a_lost_session_takes_nothing_out(
     for proxy in three.proxies:
         proxy.heal()
     wait_until(lambda: ids(registry) == {"a", "b"} and is_well(registry), "everything to be read", SECONDS)
+
+
+def test_names_that_do_not_resolve_for_a_while(
+    three: ZooKeepers,
+    registry: ZooKeeperRegistry,
+    other: ZooKeeperServers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in python-zk/kazoo#622, where the client ended for good: pods of an ensemble lose their names."""
+    resolve, away = socket.getaddrinfo, threading.Event()
+
+    def resolved(host: Any, *rest: Any, **more: Any) -> Any:
+        if away.is_set():
+            raise socket.gaierror(-5, "No address associated with hostname")
+        return resolve(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    away.set()
+    for proxy in three.proxies:
+        proxy.cut()
+    wait_until(lambda: isinstance(registry.condition(), Failing), "it to be noticed", SECONDS)
+    time.sleep(8.0)  # a session lives for six seconds
+    assert ids(registry) == {"a"}
+    path = path_of(other.connection.root, instance("b"))
+    other.client.create(path, encode(instance("b"), 1))
+    away.clear()
+    wait_until(lambda: is_well(registry) and ids(registry) == {"a", "b"}, "everything to be read", SECONDS)
 
 
 def test_what_others_wrote_is_judged_by_its_owner(
@@ -402,6 +433,60 @@ def test_only_its_user_changes_what_was_written(three: ZooKeepers, unique_name: 
             assert [type(one.error) for one in outcome.failures] == [RegistryDenied]
     finally:
         stranger.close()
+
+
+def test_two_users_register_beside_each_other(three: ZooKeepers, unique_name: str) -> None:
+    """Whoever came first made the root and the markers' folder: the other one, and anybody, adds to them."""
+    root = f"/{unique_name}"
+    first = connection(three.url + root, user="first", password="s3cret")
+    second = connection(three.url + root, user="second", password="s3cret")
+    with leading(first) as made, leading(second, Cluster("other", "uid-2")) as other:
+        assert made.apply(registers(instance("a")), OWNER).failures == ()
+        theirs = replace(instance("b", "cluster/other/shop/rating", "uid-2"), vip_address="Other")
+        assert other.apply(registers(theirs), "cluster/other/shop/rating").failures == ()
+        stranger = ZooKeeperServers(connection(three.url + root))
+        with closing(stranger):
+            stranger.connect()
+            stranger.client.create(f"{root}/theirs/c", encode(instance("c", None), 1), makepath=True)
+            assert {one.path for one in stranger.nodes()} == {
+                f"{root}/Rating/a",
+                f"{root}/Other/b",
+                f"{root}/theirs/c",
+            }
+
+
+def test_a_removal_that_is_denied_is_said_once_and_tried_again(
+    registry: ZooKeeperRegistry,
+    other: ZooKeeperServers,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seldom, not with each look at what is to leave; it goes as soon as it may."""
+    monkeypatch.setattr(zookeeper_registry, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(zookeeper_registry, "DENIED_SECONDS", 0.5)
+    service = path_of(other.connection.root, instance("a")).rpartition("/")[0]
+    may_all_but_delete = make_acl("world", "anyone", read=True, write=True, create=True, admin=True)
+    other.client.set_acls(service, [may_all_but_delete])
+    tries: list[float] = []
+    remove = Writer.remove
+
+    def removed(self: Writer, one: Instance) -> ChangeError | None:
+        tries.append(time.monotonic())
+        return remove(self, one)
+
+    monkeypatch.setattr(Writer, "remove", removed)
+    registry.let_lapse(instance("a"))
+    wait_until(lambda: len(tries) >= 4, "four tries", SECONDS)
+    registry.let_lapse(instance("a"))  # as each reconcile of its syncer does
+    wait_until(lambda: len(tries) >= 6, "two more", SECONDS)
+    assert min(later - one for one, later in itertools.pairwise(tries)) >= 0.5
+    assert [one.message for one in caplog.records if "not removed" in one.message] == [
+        "what nobody would forget was not removed"
+    ]
+    assert "its ACL must let our user do so" in caplog.records[-1].error  # type: ignore[attr-defined]
+    assert ids(other) == {"a"}
+    other.client.set_acls(service, OPEN_ACL_UNSAFE)
+    wait_until(lambda: ids(other) == set(), "the removal", SECONDS)
 
 
 # kazoo leaves the sockets of handshakes that failed to the garbage collector.

@@ -20,13 +20,16 @@ from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from eurekube_provider.zookeeper.writer import marker_path
 from lab import Lab
-from lab.ports import free_ports
+from lab.ports import HOST, free_ports
 from lab.waiting import wait_until
 from lab.workloads import Cluster
 from lab.zookeeper import ZooKeepers
-from tests.system.conftest import StartOperator, operator_environment, running
+from lab.zookeeper_proxy import Killer, Moment, WritesProxy
+from tests.system.conftest import StartOperator, operator_environment, ready, running
 
 pytestmark = pytest.mark.lab
+
+MOST_WRITES = 20
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +176,49 @@ def test_another_replica_goes_on_and_changes_nothing(
     assert before[left.path] == left.mzxid
 
 
+@pytest.mark.parametrize("moment", Moment)
+def test_an_operator_that_is_killed_at_any_write_costs_nothing(
+    cluster: Cluster,
+    namespace: str,
+    url: str,
+    servers: ZooKeeperServers,
+    start_operator: StartOperator,
+    moment: Moment,
+) -> None:
+    """SIGKILL, before a write is done or after it: what serves stands, and the next operator goes on."""
+    port = int(url.removeprefix("zookeeper://").partition("/")[0].rpartition(":")[2])
+
+    def life(at: int, wanted: dict[str, str]) -> str:
+        """Run an operator until it is killed at that write, or all is as wanted; return the write."""
+        killer = Killer(at, moment)
+        with WritesProxy(port, killer.told) as proxy:
+            through = f"zookeeper://{HOST}:{proxy.port}{servers.connection.root}"
+            told = {"EUREKA_URL": through, "CLUSTER_NAME": "zk", "LEADER_ELECT": "false"}
+            operator = start_operator(ready=False, **told)
+            killer.process_id = operator.process.pid
+            wait_until(lambda: bool(killer.killed) or there(servers) == wanted, "its end, or its work", 60.0)
+            operator.stop(signal.SIGKILL)
+        return killer.killed
+
+    cluster.deployment(namespace, "rating", 0)
+    cluster.service(namespace, "rating")
+    cluster.syncer(namespace, "rating")
+    killed: list[str] = []
+    before: list[str] = []
+    for replicas in (2, 1, 3):
+        cluster.scale(namespace, "rating", replicas)
+        addresses = ready(cluster, namespace, "rating", replicas)
+        for at in range(1, MOST_WRITES):
+            died_at = life(at, up(*addresses))
+            assert set(there(servers)) >= set(before) & set(addresses), died_at
+            if not died_at:
+                break
+            killed.append(died_at)
+        assert there(servers) == up(*addresses)
+        before = addresses
+    assert {one.split()[0] for one in killed} >= {"create", "multi", "setData", "delete"}, killed
+
+
 @pytest.mark.parametrize("spec", [{"policy": "UpsertOnly"}, {"onTermination": "OutOfService"}])
 def test_a_syncer_that_asks_for_harm_is_refused(
     cluster: Cluster,
@@ -218,7 +264,9 @@ def test_a_deletion_that_cannot_wait_is_finished_once_it_answers(
         wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 60.0)
         assert "syncer released" in operator.text()
         events = cluster.items(EVENTS, namespace)
-        assert any("they are removed as soon as it answers" in one.get("note", "") for one in events)
+        assert any(
+            "they are removed as soon as the registry answers" in one.get("note", "") for one in events
+        )
         own.servers[0].resume()
         wait_until(lambda: servers.client.connected and there(servers) == {}, "all to leave", 60.0)
         servers.close()

@@ -134,7 +134,7 @@ class MirrorReconciler:
         if source is None:
             known = ", ".join(sorted(self._sources)) or "none"
             sentence = (
-                f"spec.eureka is {mirror.eureka!r}: of connections to Eureka, which alone mirrors show, the"
+                f"spec.eureka is {mirror.eureka!r}: of connections that a mirror can show, the"
                 f" operator's configuration has {known}"
             )
             return MirrorResult(self._existing(services, slices, Problem(Reason.UNKNOWN_EUREKA, sentence)))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from eurekube_provider.core.registry import ZOOKEEPER
 from eurekube_provider.doctor.worlds_reader import Worlds
 from tests.unit.cli.worlds import BLIND, ILL, NO_EUREKA, SILENT, WELL, worlds
 from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
@@ -43,6 +45,19 @@ def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
     assert "RATING" not in shown
     code, shown, _ = run(ILL, "status", "rating")
     assert (code, "ORDER" in shown) == (0, False)
+
+
+def test_the_column_has_the_name_of_the_registry(run: Any) -> None:
+    """Where there are several kinds, it is a registry; what Eureka alone has is not said of another kind."""
+    zookeeper = replace(ILL.eurekas["default"], kind=ZOOKEEPER)
+    _, shown, _ = run(replace(ILL, eurekas={"default": zookeeper}), "status")
+    lines = shown.splitlines()
+    assert lines[0].endswith("cluster lab, ZooKeeper default (2 servers)")
+    assert re.split("  +", lines[5])[2:5] == ["KUBERNETES", "ZOOKEEPER", "STATE"]
+    assert "KUBERNETES: endpoints, ready/all; ZOOKEEPER: instances, UP/all" in lines
+    assert lines[-1].endswith("in Kubernetes, DOWN 10.0.0.0:8080 in ZooKeeper")
+    _, shown, _ = run(replace(ILL, eurekas={**ILL.eurekas, "zk": zookeeper}), "status")
+    assert re.search("  KUBERNETES  REGISTRY  ", shown)
 
 
 def test_status_as_json_has_all_of_it(run: Any) -> None:

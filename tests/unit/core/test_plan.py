@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 
 from eurekube_provider.core.enforcement import InstancePolicy
 from eurekube_provider.core.identity import ENFORCED_KEY, LEAVING_KEY
-from eurekube_provider.core.model import EurekaLease, Instance, Port, Status, same_contents
+from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status, same_contents
 from eurekube_provider.core.plan import (
     Action,
     Change,
     Plan,
     Policy,
+    Refusal,
     RefusalReason,
     differences,
     handover,
     plan,
 )
+from eurekube_provider.core.registry import ZOOKEEPER
 from tests.unit import strategies
 from tests.unit.strategies import OURS, THEIRS
 
@@ -313,6 +315,15 @@ def test_a_plan_in_words() -> None:
         ),
         "1 to register, 2 to update, 1 to set-status, 1 to deregister, 3 refused",
     ]
+
+
+def test_the_setting_is_that_of_the_registry() -> None:
+    """An application that registers itself is told its own client's."""
+    ours = Instance("RATING", "ours", "10.0.0.7", "10.0.0.7", Port(8080))
+    there = replace(ours, instance_id="self", data_center=DataCenter(ZOOKEEPER))
+    said = Refusal(RefusalReason.SELF_REGISTERED, ours, there).describe()
+    assert "switch its own ZooKeeper client off (spring.cloud.zookeeper.discovery.register=false)" in said
+    assert "eureka" not in said.lower()
 
 
 def test_a_plan_as_json_values() -> None:

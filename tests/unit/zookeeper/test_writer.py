@@ -38,11 +38,12 @@ class Played:
     """A client of kazoo; nothing stands there."""
 
     connected = True
+    default_acl = None
 
     def __init__(self) -> None:
         self.made: list[str] = []
 
-    def ensure_path_async(self, path: str) -> Any:
+    def ensure_path_async(self, path: str, acl: object = None) -> Any:  # noqa: ARG002 - as kazoo has it
         """Make a node."""
         return answer(lambda: self.made.append(path))
 

@@ -1,0 +1,308 @@
+"""`python -m lab.zookeeper_proof FILE`, inside a network of the lab's own: writes what was found."""
+
+import argparse
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import requests
+
+from eurekube_provider.core.drain_time import Drain
+from eurekube_provider.core.prestop import drained_workload
+from eurekube_provider.kube.access import LEASES, MERGE_PATCH
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.servers import ZooKeeperServers
+from lab.lab import Lab
+from lab.operators import operator_process
+from lab.pod import Life
+from lab.processes import Process
+from lab.progress import say
+from lab.proof.subjects import PORT, Scenario, Strategy, Subject
+from lab.sandbox import Sandbox
+from lab.staging import Staged
+from lab.workloads import DEPLOYMENTS, Cluster, Object, wait_for
+from lab.zookeeper import ZooKeeperClient, ZooKeepers, ZooKeeperServer
+
+NAMESPACE = "proof"
+NAME = "rating"
+REPLICAS = 2
+ADDRESSES = ("10.20.0.11", "10.20.0.12", "10.20.0.13")
+DRAIN = Drain(server_cache_seconds=0, client_fetch_seconds=0)
+"""Between a ZooKeeper and its callers is one cache, that of their load balancer."""
+
+_AWAY_SECONDS = 15.0
+"""Longer than a session of the operator's, and than an ensemble needs to elect a leader."""
+
+_PATIENCE_SECONDS = 240.0
+_READY_SECONDS = 120.0
+_CALLS = 10
+
+
+@dataclass(slots=True)
+class Act:
+    """One roll-out; times are seconds since 1970.
+
+    :ivar failed: what callers were answered that is no answer; ``answered`` the pods that answered.
+    :ivar there: the addresses that are registered at the end; ``ready`` those of the new pods.
+    """
+
+    name: str
+    began: float
+    ended: float = 0.0
+    calls: int = 0
+    failed: list[str] = field(default_factory=list)
+    answered: set[str] = field(default_factory=set)
+    there: list[str] = field(default_factory=list)
+    ready: list[str] = field(default_factory=list)
+
+
+class Calls:
+    """Calls of a client that go on, one after the other, until they are ended."""
+
+    def __init__(self, client: ZooKeeperClient) -> None:
+        self._client = client
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._act: Act | None = None
+        self._thread = threading.Thread(target=self._call, name="calls", daemon=True)
+        self._thread.start()
+
+    def count_for(self, act: Act) -> None:
+        """Count what comes from now on for an act."""
+        with self._lock:
+            self._act = act
+
+    def end(self) -> None:
+        """No further calls."""
+        self._ended.set()
+        self._thread.join()
+
+    def _call(self) -> None:
+        while not self._ended.is_set():
+            try:
+                answers = self._client.get(f"/calls/{NAME}/{_CALLS}")
+            except requests.RequestException as error:
+                answers = [f"failed: the caller itself: {error}"]
+            with self._lock:
+                if self._act is not None:
+                    self._act.calls += len(answers)
+                    self._act.failed += [one for one in answers if one.startswith("failed: ")]
+                    self._act.answered |= {one.strip() for one in answers if not one.startswith("failed: ")}
+            time.sleep(0.1)
+
+
+class Stage(Staged):
+    """A lab with real pods, an ensemble of three, two operators, and a caller."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: dict[str, Process] = {}
+        self.sandboxes: list[Sandbox] = []
+        self._starts = 0
+
+    def prepare(self) -> None:
+        """Start servers, operators, the application and its caller."""
+        self.lab = Lab(eureka=0, nodes=2, pods="real")
+        self.ends.enter_context(self.lab)
+        self.sandboxes = [self.ends.enter_context(Sandbox(address)) for address in ADDRESSES]
+        self.ensemble = self.ends.enter_context(ZooKeepers(3, sandboxes=self.sandboxes))
+        self.cluster = Cluster(self.lab.kubeconfig)
+        self.install_crds()
+        self.cluster.namespace(NAMESPACE)
+        for name in ("operator-a", "operator-b"):
+            self.start_operator(name)
+        self.cluster.apply(DEPLOYMENTS, _deployment())
+        self.cluster.service(NAMESPACE, NAME, PORT)
+        self.cluster.syncer(NAMESPACE, NAME)
+        wait_for(lambda: self.is_rolled, "the pods", _PATIENCE_SECONDS)
+        self.client = ZooKeeperClient(self.ensemble.url, "/services", self.lab.directory / "logs", {})
+        self.ends.callback(self.client.close)
+        self.client.start()
+        wait_for(lambda: len(self.client.get(f"/instances/{NAME}")) == REPLICAS, "the pods in the caller")
+        self.calls = Calls(self.client)
+        self.ends.callback(self.calls.end)
+
+    def start_operator(self, name: str) -> None:
+        """A replica, once it works or stands by."""
+        self._starts += 1
+        told = {
+            "EUREKA_URL": self.ensemble.url,
+            "KUBECONFIG": str(self.lab.kubeconfig),
+            "WATCH_NAMESPACE": NAMESPACE,
+            "LEASE_NAME": NAMESPACE,
+            "POD_NAME": name,
+            "CLUSTER_NAME": "proof",
+        }
+        log = self.lab.directory / "logs" / f"{name}-{self._starts}.log"
+        operator = self.operators[name] = operator_process(name, log, **told)
+        self.ends.callback(operator.kill)
+        operator.start()
+
+    @property
+    def leader(self) -> str:
+        """Return the name of the operator that leads."""
+        lease = self.cluster.get(LEASES, NAMESPACE, "default") or {}
+        return str(lease["spec"]["holderIdentity"]).rpartition("_")[0]
+
+    def first_of_ensemble(self) -> int:
+        """Return the number of the server that leads the ensemble."""
+        roles = [one.role() for one in self.ensemble.servers]
+        return roles.index("leader")
+
+    @property
+    def lives(self) -> list[Life]:
+        """Of every pod that was there, in the order of their starts."""
+        return list(self.lab.kubernetes.kubelet.lives)
+
+    @property
+    def is_rolled(self) -> bool:
+        """Return whether the Deployment has come to where it was sent."""
+        item = self.cluster.get(DEPLOYMENTS, NAME, NAMESPACE) or {}
+        status = item.get("status") or {}
+        reached = {status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas")}
+        return reached == {REPLICAS} and status["observedGeneration"] == item["metadata"]["generation"]
+
+    def registered(self) -> list[str]:
+        """Return the addresses of what stands there UP, sorted."""
+        servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": self.ensemble.url}.get))
+        try:
+            return sorted(one.ip_address for one in servers.list_everywhere()[0] if one.owner)
+        finally:
+            servers.close()
+
+
+class Play:
+    """The roll-outs, one after the other."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.acts: list[Act] = []
+
+    @contextmanager
+    def nothing(self) -> Iterator[None]:
+        """Leave everything as it is."""
+        yield
+
+    @contextmanager
+    def operator_killed(self) -> Iterator[None]:
+        """Kill the operator that leads; another one takes over, and it comes back."""
+        name = self._stage.leader
+        self._stage.operators[name].kill()
+        say(f"{name} killed")
+        self._stage.start_operator(name)
+        yield
+
+    @contextmanager
+    def session_lost(self) -> Iterator[None]:
+        """Freeze the operator that leads for longer than its session lasts."""
+        operator = self._stage.operators[self._stage.leader]
+        operator.pause()
+        time.sleep(_AWAY_SECONDS)
+        operator.resume()
+        yield
+
+    @contextmanager
+    def member_killed(self) -> Iterator[None]:
+        """Kill the server that leads the ensemble."""
+        server = self._first()
+        server.kill()
+        yield
+        server.start()
+
+    @contextmanager
+    def member_frozen(self) -> Iterator[None]:
+        """Freeze it: its connections stay open, and nothing is answered."""
+        server = self._first()
+        server.pause()
+        yield
+        server.resume()
+
+    @contextmanager
+    def member_split(self) -> Iterator[None]:
+        """Cut it off from all others, clients and servers."""
+        sandbox = self._stage.sandboxes[self._stage.first_of_ensemble()]
+        sandbox.cut()
+        yield
+        sandbox.heal()
+
+    def _first(self) -> ZooKeeperServer:
+        return self._stage.ensemble.servers[self._stage.first_of_ensemble()]
+
+    def roll(self, name: str, disturbance: Callable[[], AbstractContextManager[None]]) -> None:
+        """Roll the application; something goes away as that begins, and comes back once it has ended."""
+        stage, known = self._stage, {id(life) for life in self._stage.lives}
+        wait_for(self._are_all_found, "the pods to be found by the caller", _READY_SECONDS)
+        act = Act(name, time.time())
+        stage.calls.count_for(act)
+        body = {"spec": {"template": {"metadata": {"labels": {"version": str(len(self.acts) + 2)}}}}}
+        path = DEPLOYMENTS.path(NAMESPACE, NAME)
+        stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        with disturbance():
+            wait_for(lambda: stage.is_rolled, f"{name}: the roll-out to end", _PATIENCE_SECONDS)
+            wait_for(self._are_all_gone, f"{name}: the old pods to go", _PATIENCE_SECONDS)
+        new = [life for life in stage.lives if id(life) not in known]
+        act.ready = sorted(life.address for life in new)
+        wait_for(lambda: {life.name for life in new} <= act.answered, "each new pod to be called")
+        wait_for(lambda: stage.registered() == act.ready, "what is registered to be what is ready")
+        act.there = stage.registered()
+        act.ended = time.time()
+        self.acts.append(act)
+        say(f"{name}: {act.ended - act.began:.1f} s, {act.calls} calls, {len(act.failed)} failed")
+
+    def _are_all_found(self) -> bool:
+        with suppress(requests.RequestException):
+            return len(self._stage.client.get(f"/instances/{NAME}")) == REPLICAS
+        return False
+
+    def _are_all_gone(self) -> bool:
+        return not any(life.deleted_at and not life.gone_at for life in self._stage.lives)
+
+
+def _deployment() -> Object:
+    """The Deployment of the proof, with the drain, and no minReadySeconds."""
+    item = Subject(Scenario.ROLLED, Strategy.NONE).deployment(REPLICAS, DRAIN)
+    spec = drained_workload("Deployment", item["spec"], DRAIN)
+    del spec["minReadySeconds"]
+    labels = {"app": NAME}
+    pod = dict(spec["template"]["spec"])
+    del pod["nodeSelector"]
+    (container,) = pod["containers"]
+    says = {"name": "SAYS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    pod["containers"] = [{**container, "env": [*container["env"], says]}]
+    strategy = {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    return {
+        **item,
+        "metadata": {"namespace": NAMESPACE, "name": NAME},
+        "spec": {
+            **spec,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+            "strategy": strategy,
+        },
+    }
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m lab.zookeeper_proof", description=__doc__)
+    parser.add_argument("file", type=Path)
+    arguments = parser.parse_args()
+    with Stage() as stage:
+        play = Play(stage)
+        play.roll("rolled", play.nothing)
+        play.roll("operator killed", play.operator_killed)
+        play.roll("session lost", play.session_lost)
+        play.roll("member killed", play.member_killed)
+        play.roll("member frozen", play.member_frozen)
+        play.roll("member split", play.member_split)
+        stage.calls.end()
+        acts = [{**asdict(act), "answered": sorted(act.answered)} for act in play.acts]
+    arguments.file.write_text(json.dumps({"drain": asdict(DRAIN), "acts": acts}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""A proxy in front of a ZooKeeper server that tells of each write, before and after it is done."""
+
+import itertools
+import os
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from enum import StrEnum
+
+from lab.tcp_proxy import TcpProxy
+
+_WRITES = {1: "create", 2: "delete", 5: "setData", 14: "multi", 15: "create2"}
+"""By the type of a request: ZooDefs.OpCode."""
+
+
+class Moment(StrEnum):
+    """A moment of a write."""
+
+    ASKED = "asked"
+    """The client has sent it, and the server has not got it."""
+
+    DONE = "done"
+    """The server has answered, and the client does not know."""
+
+
+class WritesProxy(TcpProxy):
+    """Stands before the server on `target_port`; `told` is asked about each write, twice.
+
+    It gets the write's number, from 1, its name and the moment. If it returns True, nothing more goes through
+    on that connection: neither the request nor the answer.
+    """
+
+    def __init__(self, target_port: int, told: Callable[[int, str, Moment], bool]) -> None:
+        super().__init__(target_port)
+        self._told = told
+        self._numbers = itertools.count(1)
+        self._waiting: dict[tuple[socket.socket, int], tuple[int, str]] = {}
+        self._telling = threading.Lock()
+
+    def _pump(self, connection: socket.socket, source: socket.socket, target: socket.socket) -> None:
+        is_request = source is connection
+        with suppress(OSError), source.makefile("rb") as stream:
+            for number, frame in enumerate(_frames(stream.read)):
+                # The first frame each way opens the session.
+                if number and self._ends(connection, frame, is_request=is_request):
+                    break
+                target.sendall(struct.pack(">i", len(frame)) + frame)
+        for one in (source, target):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _ends(self, connection: socket.socket, frame: bytes, *, is_request: bool) -> bool:
+        (xid,) = struct.unpack_from(">i", frame)
+        with self._telling:
+            if is_request:
+                name = _WRITES.get(struct.unpack_from(">i", frame, 4)[0])
+                if name is None:
+                    return False
+                number = next(self._numbers)
+                self._waiting[connection, xid] = number, name
+                return self._told(number, name, Moment.ASKED)
+            known = self._waiting.pop((connection, xid), None)
+            return known is not None and self._told(*known, Moment.DONE)
+
+
+class Killer:
+    """Kills a process at one of its writes, for a :class:`WritesProxy` to tell.
+
+    :ivar writes: the names of all writes that came.
+    :ivar killed: the write at which it was killed, and the moment; empty where it was not.
+    """
+
+    def __init__(self, at: int, moment: Moment) -> None:
+        self._at, self._moment = at, moment
+        self.process_id: int | None = None
+        self.writes: list[str] = []
+        self.killed = ""
+
+    def told(self, number: int, name: str, moment: Moment) -> bool:
+        """Kill the process at its write."""
+        if moment is Moment.ASKED:
+            self.writes.append(name)
+        if number != self._at or moment is not self._moment or self.process_id is None:
+            return bool(self.killed)
+        os.kill(self.process_id, signal.SIGKILL)
+        self.killed = f"{name} {moment}"
+        return True
+
+
+def _frames(read: Callable[[int], bytes]) -> Iterator[bytes]:
+    """Read what one side sends: a length, and so many bytes, again and again."""
+    while len(head := read(4)) == 4:
+        (length,) = struct.unpack(">i", head)
+        frame = read(length)
+        if len(frame) < length:
+            return
+        yield frame

@@ -1,0 +1,93 @@
+"""A process that is killed at any write to a real ZooKeeper, before or after it is done, costs nothing.
+
+SIGKILL reaches it between two requests. What is registered and wanted stands at each moment, and the next
+leader makes good what was left.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eurekube_provider.zookeeper.codec import encode
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.servers import ZooKeeperServers
+from eurekube_provider.zookeeper.writer import path_of
+from lab.ports import HOST
+from lab.zookeeper import ZooKeepers
+from lab.zookeeper_proxy import Killer, Moment, WritesProxy
+from tests.contract.zookeeper_killed import OWNER, WORKS, instance, lead
+
+pytestmark = [pytest.mark.lab, pytest.mark.real_server("ZooKeeper runs on Java")]
+
+MOST_WRITES = 20
+THEIRS = instance("theirs", owner=None, vip_address="Theirs")
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Iterator[ZooKeepers]:
+    """One server."""
+    with ZooKeepers() as made:
+        yield made
+
+
+def worked(url: str, root: str, work: str, killer: Killer) -> None:
+    """Run a process that does a work, until it ends or is killed."""
+    with WritesProxy(int(url.rpartition(":")[2]), killer.told) as proxy:
+        words = [
+            sys.executable,
+            "-m",
+            "tests.contract.zookeeper_killed",
+            f"zookeeper://{HOST}:{proxy.port}{root}",
+        ]
+        process = subprocess.Popen([*words, work], cwd=Path(__file__).parents[2])
+        killer.process_id = process.pid
+        code = process.wait(timeout=60)
+    assert code == (-signal.SIGKILL if killer.killed else 0), work
+
+
+@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("moment", Moment)
+def test_a_process_that_is_killed_at_a_write_costs_nothing(
+    ensemble: ZooKeepers, unique_name: str, work: str, moment: Moment
+) -> None:
+    """Whichever write it was: nothing that is wanted was away, and nothing of others is touched."""
+    before, wanted = WORKS[work]
+    stays = {one.instance_id for one in before} & {one.instance_id for one in wanted}
+    killed = []
+    for at in range(1, MOST_WRITES):
+        root = f"/{unique_name}-{at}"
+        servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": ensemble.url + root}.get))
+        servers.connect()
+        try:
+            for one in (*before, THEIRS):
+                path = path_of(root, one)
+                servers.client.create(path, encode(one, 1), makepath=True)
+                servers.client.set(path, encode(one, 1))
+            theirs = servers.client.get(path_of(root, THEIRS))
+            killer = Killer(at, moment)
+            worked(ensemble.url, root, work, killer)
+            there = [one.instance for one in servers.nodes()]
+            assert {one.instance_id for one in there if one.owner} >= stays, killer.killed
+            assert [one.unreadable for one in there if one.unreadable] == [], killer.killed
+            if killer.killed:
+                killed.append(killer.killed)
+                lead(ensemble.url + root, work)
+            ours = [one for one in servers.nodes() if one.instance.owner == OWNER]
+            assert sorted(one.path for one in ours) == sorted(path_of(root, one) for one in wanted), (
+                killer.killed
+            )
+            colors = {one.instance_id: one.metadata.get("color") for one in wanted}
+            assert {one.instance.instance_id: one.instance.metadata.get("color") for one in ours} == colors
+            assert all(one.version > 0 for one in ours)
+            assert servers.client.get(path_of(root, THEIRS)) == theirs
+            if not killer.killed:
+                break
+        finally:
+            servers.close()
+    assert len(killed) == len(killer.writes) > 1, killed

@@ -1,0 +1,39 @@
+"""Roll-outs of real pods, registered in a real ensemble, while a Spring Cloud Zookeeper client calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.errors import LabError
+from lab.eureka import find_java
+from lab.netns import why_not
+from lab.zookeeper import provide_zookeeper
+from lab.zookeeper_proof import prove_zookeeper
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1500)]
+
+ACTS = ["rolled", "operator killed", "session lost", "member killed", "member frozen", "member split"]
+
+
+@pytest.fixture(scope="module")
+def report() -> dict[str, Any]:
+    """Return the report of one run."""
+    if reason := why_not():
+        pytest.skip(reason)
+    try:
+        find_java()
+        provide_zookeeper()
+    except LabError as error:
+        pytest.skip(str(error))
+    return prove_zookeeper()
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_no_call_fails(report: dict[str, Any], name: str) -> None:
+    """A client with its default settings, whatever is gone meanwhile; it calls each new pod."""
+    (act,) = (one for one in report["acts"] if one["name"] == name)
+    assert act["failed"] == []
+    assert act["calls"] > 200
+    assert act["there"] == act["ready"]
