@@ -23,14 +23,13 @@ def prove_gate(form: GateFormName) -> dict[str, Any]:
 
     :param form: ``defaults``: one roll-out with the caches of the field; ``quick``: with those that the
         doctor advises; ``short``: all roll-outs, with caches tuned down; ``gateway``: two pods that a Spring
-        Cloud Gateway calls, scaled to none and back, and rolled with ``whenEurekaIsAway: Open`` without Eureka.
+        Cloud Gateway calls, see :mod:`lab.gate_proof.gateway`.
     :raises LabError: it broke down; SpringClientMissing where Java or Maven is missing.
     """
     # Nothing can be downloaded in there.
+    provide_spring_client()
     if form == "gateway":
         provide_spring_gateway()
-    else:
-        provide_spring_client()
     provide_eureka(find_java(), "2025.0")
     provide(SERVERS)
     return found_inside("lab.gate_proof", form)
