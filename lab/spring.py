@@ -24,7 +24,6 @@ from lab.progress import say
 
 _CLIENT = "spring-client"
 _ADMIN = "spring-admin"
-_GATEWAY = "spring-gateway"
 _JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 
 
@@ -95,19 +94,6 @@ class SpringAdmin(_SpringApplication):
     _ready_path = "/instances"
 
 
-class SpringGateway(_SpringApplication):
-    """A Spring Cloud Gateway: `/<application>/...` leads to the application of that name in Eureka."""
-
-    _project = _GATEWAY
-    _ready_path = "/"
-
-    def _answers(self) -> bool:
-        try:
-            return self.get(self._ready_path).status_code == 404  # no route, and so it serves
-        except requests.exceptions.RequestException:
-            return False
-
-
 class SpringClient(_SpringApplication):
     """The application of `spring-client/`: what callers see in Eureka, and their calls."""
 
@@ -145,11 +131,6 @@ def provide_spring_client() -> tuple[Path, Java]:
 def provide_spring_admin() -> tuple[Path, Java]:
     """The same of the Spring Boot Admin server."""
     return _provide(_ADMIN)
-
-
-def provide_spring_gateway() -> tuple[Path, Java]:
-    """The same of the gateway."""
-    return _provide(_GATEWAY)
 
 
 def _provide(project: str) -> tuple[Path, Java]:

@@ -11,9 +11,9 @@ from lab.eureka import find_java
 from lab.eureka_package import provide_eureka
 from lab.netns import found_inside
 from lab.programs import SERVERS, provide
-from lab.spring import provide_spring_client, provide_spring_gateway
+from lab.spring import provide_spring_client
 
-GateFormName = Literal["defaults", "quick", "short", "gateway"]
+GateFormName = Literal["defaults", "quick", "short"]
 
 
 def prove_gate(form: GateFormName) -> dict[str, Any]:
@@ -22,14 +22,11 @@ def prove_gate(form: GateFormName) -> dict[str, Any]:
     Its progress goes to standard error.
 
     :param form: ``defaults``: one roll-out with the caches of the field; ``quick``: with those that the
-        doctor advises; ``short``: all roll-outs, with caches tuned down; ``gateway``: two pods that a Spring
-        Cloud Gateway calls, see :mod:`lab.gate_proof.gateway`.
+        doctor advises; ``short``: all roll-outs, with caches tuned down.
     :raises LabError: it broke down; SpringClientMissing where Java or Maven is missing.
     """
     # Nothing can be downloaded in there.
     provide_spring_client()
-    if form == "gateway":
-        provide_spring_gateway()
     provide_eureka(find_java(), "2025.0")
     provide(SERVERS)
     return found_inside("lab.gate_proof", form)
