@@ -10,12 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import requests
 
+from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.plan import plan
+from eurekube_provider.core.plan import Action, Change, Plan, plan
 from eurekube_provider.core.registry import Well
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
 from lab.errors import LabError
 from lab.waiting import wait_until
@@ -126,6 +129,87 @@ def test_what_it_registers_itself_is_read(client: ZooKeeperClient, registry: Zoo
     (one,) = registry.known(application="caller")
     assert (one.owner, one.status, one.unreadable) == (None, Status.UP, "")
     assert one.port == Port(client.port)
+
+
+def test_a_status_that_its_actuator_set_is_read_and_left(
+    client: ZooKeeperClient, registry: ZooKeeperRegistry
+) -> None:
+    """It is the application's own registration, which nothing of ours changes or removes."""
+
+    def status() -> Status:
+        return registry.known(application="caller")[0].status
+
+    wait_until(lambda: bool(registry.known(application="caller")), "it to be read", 30.0)
+    client.set_status("OUT_OF_SERVICE")
+    wait_until(lambda: status() is Status.OUT_OF_SERVICE, "the status", 30.0)
+    (there,) = registry.known(application="caller")
+    for action in (Action.UPDATE, Action.DEREGISTER):
+        outcome = registry.apply(Plan((Change(action, replace(there, status=Status.UP), there),)), OWNER)
+        assert [type(one.error) for one in outcome.failures] == [OwnershipConflict]
+    assert registry.known(application="caller") == [there]
+    client.set_status("UP")
+    wait_until(lambda: status() is Status.UP, "the status", 30.0)
+
+
+FOREIGN = {
+    # apache/dubbo#12243: Dubbo registers applications in the same place, under the same names.
+    "dubbo": (
+        (
+            b'{"name":"Rating","id":"theirs","address":"10.0.0.7","port":20880,"sslPort":null,"payload":'
+            b'{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"10.0.0.7:20880",'
+            b'"name":"Rating","metadata":{"dubbo.metadata.storage-type":"local"}},'
+            b'"registrationTimeUTC":1684124478000,"serviceType":"DYNAMIC","uriSpec":null}'
+        ),
+        "its payload is a org.apache.dubbo.registry.zookeeper.ZookeeperInstance",
+    ),
+    # CURATOR-452: a node that its application has made, and not written yet.
+    "empty": (b"", "Expecting value"),
+    # spring-cloud-zookeeper#107: an application without instance-port.
+    "no port": (
+        (
+            b'{"name":"Rating","id":"theirs","address":"10.0.0.7","port":null,"sslPort":null,"payload":'
+            b'{"@class":"org.springframework.cloud.zookeeper.discovery.ZookeeperInstance","id":"Rating-1",'
+            b'"name":"Rating","metadata":{"instance_status":"UP"}},"registrationTimeUTC":1635852567130,'
+            b'"serviceType":"DYNAMIC","uriSpec":null}'
+        ),
+        "it has no address, or no port",
+    ),
+}
+"""Nodes as public reports have them, and the reason that is shown."""
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_node_costs_its_service_and_no_other_one(
+    client: ZooKeeperClient, registry: ZooKeeperRegistry, ensemble: ZooKeepers, kind: str
+) -> None:
+    """The client cannot read any instance of that service then; ours come and go as before, and it stays."""
+    pod, data, why = Pod("pod"), *FOREIGN[kind]
+    order = replace(pod.instance(), application="ORDER", vip_address="Order", secure_vip_address="")
+    holds(registry, pod.instance())
+    assert registry.apply(plan([order], (), OWNER), OWNER).failures == ()
+    servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": ensemble.url + ROOT}.get))
+    servers.connect()
+    path = f"{ROOT}/Rating/theirs"
+    try:
+        assert len(client.get("/instances/Rating")) == 1
+        servers.client.create(path, data)
+        wait_until(lambda: registry.get(("RATING", "theirs")) is not None, "it to be read", 30.0)
+        theirs = registry.get(("RATING", "theirs"))
+        assert theirs is not None
+        assert why in theirs.unreadable
+        with pytest.raises(requests.HTTPError):
+            client.get("/instances/Rating")
+        assert len(client.get("/instances/Order")) == 1
+        changed = replace(pod.instance(), metadata={**pod.instance().metadata, "color": "red"})
+        holds(registry, changed)
+        assert servers.client.get(path)[0] == data
+    finally:
+        servers.client.delete(path)
+        servers.close()
+        wait_until(lambda: registry.get(("RATING", "theirs")) is None, "it to go", 30.0)
+        assert registry.apply(plan((), [order], OWNER), OWNER).failures == ()
+        holds(registry)
+        pod.end()
 
 
 def test_a_roll_out_with_a_drain_fails_no_call(client: ZooKeeperClient, registry: ZooKeeperRegistry) -> None:
