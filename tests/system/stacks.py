@@ -130,8 +130,8 @@ def python_sdk(folder: Path) -> Path:
 def lay_plugin_folder(folder: Path) -> Path:
     """Copy the plugin's folder and all of a clone that is installed into its environment; return it."""
     left_out = shutil.ignore_patterns("venv", "__pycache__")
-    for name in ("eurekube_provider", "plugin", "crds", "stacks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=left_out)
+    for name in ("eurekube_provider", "plugin", "crds", "stacks", "examples"):
+        shutil.copytree(ROOT / name, folder / name, ignore=left_out, dirs_exist_ok=True)
     program = ("__main__.py", "Pulumi.yaml")
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", *program):
         shutil.copy(ROOT / name, folder)
