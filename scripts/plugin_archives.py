@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 
-from packaging.markers import Environment, default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -130,7 +129,7 @@ def missing(libraries: Path, target: Target) -> list[str]:
     return sorted(lacking)
 
 
-def _environment(target: Target) -> Environment:
+def _environment(target: Target) -> dict[str, str]:
     """Return what conditions of requirements compare with on the target."""
     system, _, architecture = target.system.partition("-")
     is_windows = system == "windows"
@@ -138,7 +137,6 @@ def _environment(target: Target) -> Environment:
         system, {"amd64": "x86_64", "arm64": "aarch64"}[architecture]
     )
     return {
-        **default_environment(),
         "os_name": "nt" if is_windows else "posix",
         "platform_machine": machine,
         "platform_system": system.capitalize(),
