@@ -9,7 +9,7 @@ PICTURE ?=
 MINUTES ?= 10
 SEED ?=
 
-# An installed package has its bytecode; hundreds of processes that compile it anew would only cost time.
+# An installed package has its bytecode; hundreds of processes that compile it again would only cost time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -85,7 +85,7 @@ format: setup  ## Format the code
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-lock:  ## Pin the dependencies anew (needs uv)
+lock:  ## Pin the dependencies again (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  --group dev --all-extras pyproject.toml --output-file requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \

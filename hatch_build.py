@@ -1,4 +1,4 @@
-"""What a package's page on an index says: README.md, whose links lead nowhere there as they stand.
+"""Text of a package's page on an index: README.md, whose links lead nowhere there as they stand.
 
 With REPOSITORY_URL, such as https://github.com/<owner>/<name>, they lead to the release's files. Without it
 they are words, and pictures are left out.

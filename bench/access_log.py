@@ -18,7 +18,7 @@ from typing import Self
 
 
 class Kind(StrEnum):
-    """The requests that are told apart."""
+    """The requests that are distinguished."""
 
     READ = "single reads"
     WRITE = "single writes"
@@ -59,7 +59,7 @@ def kind_of(method: str, path: str) -> Kind:
 class AccessLog:
     """The access logs of a lab's servers; leaving the block removes them.
 
-    :ivar settings: what the servers must be started with.
+    :ivar settings: the settings with which the servers must be started.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ class Size(StrEnum):
 
     FULL = "full"
     QUICK = "quick"
-    """Little, for whoever works on a benchmark: no proof, and no result file."""
+    """Little, for anyone who works on a benchmark: no proof, and no result file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def run(size: Size) -> Result:
 class Team:
     """Replicas, of which one leads; for one that was ended another one is started.
 
-    :param environment: what they are told besides their names.
+    :param environment: environment variables besides their names.
     """
 
     def __init__(self, field: Field, replicas: int = REPLICAS, **environment: str) -> None:
@@ -112,7 +112,7 @@ class Team:
         return seconds
 
     def registered_at(self, keys: list[Key]) -> dict[Key, int]:
-        """When each Eureka lease began, by the server; it begins anew where one had lapsed."""
+        """When each Eureka lease began, by the server; it begins again where one had lapsed."""
         found = {}
         for key in keys:
             instance = self.prober.read(key)

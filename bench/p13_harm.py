@@ -52,7 +52,7 @@ ROUNDS = {Size.FULL: 500, Size.QUICK: 16}
 SETTLE_SECONDS = {Size.FULL: 60.0, Size.QUICK: 5.0}
 WATCHED_SECONDS = {Size.FULL: 120.0, Size.QUICK: 15.0}
 REMEMBERED_SECONDS = {Size.FULL: 180.0, Size.QUICK: 0.0}
-"""For so long Eureka keeps every change, whoever made it, for clients that
+"""For so long Eureka keeps every change, no matter who made it, for clients that
 ask for changes only.
 """
 
@@ -132,7 +132,7 @@ def run(size: Size) -> Result:
 
 def _warm_up(url: str) -> None:
     """Ask for everything once by hand, over as many connections as we shall use: a server keeps buffers for
-    each, and what it loads with the first request of a kind, whoever sends it.
+    each, and what it loads with the first request of a kind, no matter who sends it.
     """
 
     def ask(number: int) -> None:
@@ -180,7 +180,7 @@ def _heap(servers: Mapping[str, EurekaServer]) -> dict[str, float]:
 
 
 def _changes(server: EurekaServer) -> int:
-    """How many instances a client is told of that asks for changes only."""
+    """How many instances a client is notified of that asks for changes only."""
     prober = Prober(server.url)
     status, body = prober.request("GET", "/apps/delta")
     prober.close()
@@ -272,7 +272,7 @@ def _be_busy(url: str, rounds: int) -> None:
 class _Mirror:
     """An operator's reads for mirrors of every application: each reading, and what became of who vanished.
 
-    Of who vanished it asks at every reading anew, though a mirror is content with a proof.
+    Of who vanished it asks at every reading again, though a mirror is content with a proof.
     """
 
     def __init__(self, url: str) -> None:

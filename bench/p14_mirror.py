@@ -45,7 +45,7 @@ POLL = "poll that rewrites every slice"
 RESYNC_SECONDS = 5
 """As often as the operator reads by default while what mirrors follow changes."""
 
-FEW_TOLD = 0.05
+FEW_REPORTED = 0.05
 """A delta repeats what changed in three minutes; a registry that stands has few of its instances in it."""
 
 IDLE_SECONDS = {Size.FULL: 60.0, Size.QUICK: 10.0}
@@ -53,7 +53,7 @@ CIDR = "10.128.0.0/16"
 _NAMESPACES = {"ours": "mirror-ours", "floor": "mirror-floor", POLL: "mirror-poll"}
 _LONGEST_SECONDS = 120.0
 _AT_WORK = {"ours": "this replica leads", POLL: "looked"}
-"""What a contestant says once it follows."""
+"""A log line that a contestant writes once it follows."""
 
 _NEVER_RENEWED = {"renewalIntervalInSecs": 30, "durationInSecs": 86400}
 
@@ -172,9 +172,9 @@ class _Stage:
     def _stands(self) -> bool:
         """Return whether the first registrations are neither news any more nor a cached answer."""
         self._register([(self._names[0], 0)])
-        told = applications_of(self._prober.request("GET", "/apps/delta")[1])
+        listed = applications_of(self._prober.request("GET", "/apps/delta")[1])
         every = len(self._names) * AN_APPLICATION
-        return sum(len(one["instance"]) for one in told) <= FEW_TOLD * every
+        return sum(len(one["instance"]) for one in listed) <= FEW_REPORTED * every
 
     def _requests_a_reading(self, idle_seconds: float) -> float:
         """Return the requests to Eureka while nothing changes: lists or deltas, and since when its server
@@ -215,7 +215,7 @@ class _Stage:
         return list(applications_of(self._prober.request("GET", "/apps")[1]))
 
     def _answered(self, since: float, right: float) -> float:
-        """When the first answer was there that told of a change, which was complete at ``since``.
+        """When the first answer was there that reported a change, which was complete at ``since``.
 
         One that was asked for before may tell of it: it did where something was right before the next one.
         """

@@ -44,7 +44,7 @@ _A_SERVICE = 1000
 
 _LONGEST_SECONDS = 180.0
 _SETTLE_SECONDS = 8.0
-"""After a fault: who is back is asked again, and what it missed was told."""
+"""After a fault: who is back is asked again, and is sent what it missed."""
 
 
 def run(size: Size) -> Result:

@@ -31,7 +31,7 @@ _RANGE = 65_536
 """Addresses of each contestant; one that two of them register would be refused as a twin."""
 
 _PAUSE_SECONDS = 0.02
-"""What a contestant does after a registration (a status, an Event, a log line) shall not hit the next one."""
+"""A contestant's work after a registration (a status, an Event, a log line) shall not hit the next one."""
 
 _LONGEST_SECONDS = 10.0
 _POLL_LONGEST_SECONDS = 45.0
@@ -120,7 +120,7 @@ def measured(servers: int, samples: int, *, with_poll: bool) -> tuple[Runs, dict
                 time.sleep(_PAUSE_SECONDS)
             if with_poll:
                 contestants.poll(number)
-                time.sleep(_PAUSE_SECONDS)  # others, too, are told of the slice that it changed
+                time.sleep(_PAUSE_SECONDS)  # others, too, are notified of the slice that it changed
             if number % 100 == 99:
                 show(f"  {number + 1} of {WARM_UP + samples}")
         spans = [(began, access_log.now())]

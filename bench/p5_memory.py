@@ -22,7 +22,7 @@ WATCHED_SECONDS = {Size.FULL: 60.0, Size.QUICK: 20.0}
 
 
 def run(size: Size) -> Result:
-    """Add endpoints up to each number, and look at three processes that are started anew each time."""
+    """Add endpoints up to each number, and look at three processes that are started again each time."""
     runs: dict[str, list[dict[str, float]]] = {"ours": [], "floor": [], "kopf": []}
     with Lab(eureka=1) as lab:
         field = Field(lab)

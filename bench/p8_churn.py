@@ -1,8 +1,8 @@
 """P8: churn: rolling updates that change 200 endpoints a second in 100 slices.
 
 Both contestants run all the time and take turns of ten seconds on the same servers, which are warm. What each
-request of ours is for, and where a change spends its time, is told by turns of a traced operator afterwards,
-whose lags are in none of the figures.
+request of ours is for, and where a change spends its time, is reported by turns of a traced operator
+afterwards, whose lags are in none of the figures.
 
 A machine that has no processor time left at 200 changes a second measures itself: it is asked for fewer then,
 and the record says how many.
@@ -43,7 +43,7 @@ RUNS = 3
 """How many runs are a record."""
 
 RATES = (200, 150, 100)
-"""Changes a second, of which the first is taken that the machine bears."""
+"""Rates in changes a second; the first that the machine can bear is measured."""
 
 TURN_SECONDS = 10.0
 PAUSE_SECONDS = 2.0

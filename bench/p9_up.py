@@ -71,7 +71,7 @@ COUNT = {Size.FULL: 1_000, Size.QUICK: 100}
 ROUNDS = {Size.FULL: 5, Size.QUICK: 1}
 SLOW_ROUNDS = {Size.FULL: 2, Size.QUICK: 1}
 PREVIEWS = {Size.FULL: 3, Size.QUICK: 1}
-"""Of each stack of a thousand: what a program in Python spends on waiting for its tasks differs by half."""
+"""How often each stack of a thousand is previewed: the wait for a Python program's tasks varies by half."""
 SLOW_SECONDS = 300
 """Longer than this, a round of the slow ones is the last."""
 

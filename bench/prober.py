@@ -1,7 +1,8 @@
 """The prober: sees what is in Eureka now, and measures the floors, over raw connections.
 
-It never asks for a list, which is up to half a minute old, or, made anew for each request, fills the server's
-memory for three minutes. It reads single instances, and many by heartbeats in batches; neither from a cache.
+It never asks for a list, which is up to half a minute old, or, made again for each request, fills the
+server's memory for three minutes. It reads single instances, and many by heartbeats in batches; neither from
+a cache.
 """
 
 from __future__ import annotations

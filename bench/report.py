@@ -18,9 +18,9 @@ PLOTS = DOCS / "plots"
 _INTRODUCTION = """\
 # Benchmarks
 
-`make bench` measures all of this anew, `make bench ONLY=P1,P3` some of it; it writes this page, its plots and
-`bench/results/*.json` with all raw samples, and exits with 0 only if every bar held. Everything runs on the
-lab's real servers, with the operator's default settings. A figure means nothing by itself, since machines
+`make bench` measures all of this again, `make bench ONLY=P1,P3` some of it; it writes this page, its plots
+and `bench/results/*.json` with all raw samples, and exits with 0 only if every bar held. Everything runs on
+the lab's real servers, with the operator's default settings. A figure means nothing by itself, since machines
 differ: compare it with the floor (the least that the work costs by hand) and with the peers (other ways to do
 it, in `bench/peers`), which ran in the same minutes, in turn with ours.
 

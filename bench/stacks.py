@@ -159,12 +159,14 @@ class Stack:
     def state_bytes(self) -> float:
         """How much of the state's file each resource takes, but for what the SDK says of the program's lines.
 
-        Python's writes the frames of the program's stack into each resource, and cannot be told not to.
+        Python's writes the frames of the program's stack into each resource, and cannot be made not to.
         """
         (file,) = (self._backend / ".pulumi" / "stacks" / "bench").glob("*.json")
         resources = json.loads(file.read_text())["checkpoint"]["latest"]["resources"]
-        told = ({key: item for key, item in each.items() if key not in _OF_THE_PROGRAM} for each in resources)
-        return len(json.dumps(list(told), separators=(",", ":"))) / self._resources
+        described = (
+            {key: item for key, item in each.items() if key not in _OF_THE_PROGRAM} for each in resources
+        )
+        return len(json.dumps(list(described), separators=(",", ":"))) / self._resources
 
     def _run(self, *arguments: str, **more: str) -> None:
         done = subprocess.run(

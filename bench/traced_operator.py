@@ -144,7 +144,7 @@ def _item(action: bytes, application: bytes, instance_id: bytes, status: bytes, 
 
 
 def main() -> int:
-    """Run the operator until it is told to end, and write what was noted."""
+    """Run the operator until it is asked to end, and write what was noted."""
     tracer = Tracer()
     tracer.install()
     threading.current_thread().name = "operator"

@@ -96,7 +96,7 @@ _REQUESTS: tuple[tuple[str, str, object], ...] = (
     ("DELETE", _ONE, None),
 )
 _OF_ITSELF = ("POST /eureka/peerreplication/batch/", "POST /eureka/apps/", "GET /eureka/apps/delta")
-"""What a server asks of its peers: to take over changes, and, as their client, to be registered and told."""
+"""Requests from a server to its peers: changes to take over, and, as their client, registration and lists."""
 
 
 def provide_eureka(java: Java, spring_cloud: SpringCloud) -> Path:

@@ -1,7 +1,7 @@
 """The Pulumi CLI on projects in Python, without a language host.
 
 In a project's folder, `python -P lab/inline.py <the CLI> up --yes` does what `pulumi up --yes` does. The
-program runs as an inline program of the Automation API does: the CLI is told to call the SDK's own language
+program runs as an inline program of the Automation API does: the CLI is asked to call the SDK's own language
 server. A child serves that, with the interpreter, the working directory, the environment and the path of
 modules that a language host gives to a program. This process becomes the CLI, so that signals, exit code and
 process id are the CLI's. It imports nothing of the lab: a project may have another version of our package.
@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 PYTHON = "PULUMI_PYTHON_CMD"
-"""The variable by which a language host's own program for dynamic providers is told the interpreter."""
+"""The variable by which a language host's own program for dynamic providers names the interpreter."""
 
 _RUN_PROGRAMS = frozenset({"up", "preview", "refresh", "destroy"})
 _SERVE = "serve"

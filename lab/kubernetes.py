@@ -145,7 +145,7 @@ class Kubernetes:
             self._kubelet = None
 
     def start_api(self) -> None:
-        """Start etcd and the API server only: whoever writes endpoints by hand needs no more."""
+        """Start etcd and the API server only: a test that writes endpoints by hand needs no more."""
         self._write_client_files()
         self.etcd.start()
         self.api_server.start()

@@ -1,7 +1,7 @@
 """The present content of a lab's server, as only tests may ask for it.
 
 A server's lists are up to half a minute old, and it keeps each list that it was ever asked for. Its front
-page is made anew for each request, and names all instances; what is known of each is read by its id, past
+page is made again for each request, and names all instances; what is known of each is read by its id, past
 the caches too.
 """
 
@@ -26,7 +26,7 @@ from lab.eureka import EUREKA_PASSWORD, EUREKA_USER
 from lab.waiting import wait_until
 
 _HEADERS = urllib3.make_headers(basic_auth=f"{EUREKA_USER}:{EUREKA_PASSWORD}")
-"""Which a server that asks for none does not mind."""
+"""Credentials, which a server that asks for none ignores."""
 
 _servers = urllib3.PoolManager(timeout=30, retries=urllib3.Retry(total=1, redirect=0, status=0))
 _numbers = itertools.count(1)

@@ -1,6 +1,6 @@
 """A machine outside of the cluster: a server on an address of its own, which registers itself in Eureka.
 
-As a Spring application's it is told to leave before it ends. Only inside a network of the lab's own
+As a Spring application's it is asked to leave before it ends. Only inside a network of the lab's own
 (:mod:`lab.netns`).
 """
 
@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 class Machine:
     """Runs from :meth:`start` to :meth:`stop`; its address stays until :meth:`close`.
 
-    :ivar life: what became of it and when; its deletion begins when it leaves Eureka.
+    :ivar life: its events and their times; its deletion begins when it leaves Eureka.
     """
 
     def __init__(self, application: str, eureka: Peers, log_directory: Path) -> None:
@@ -77,7 +77,7 @@ class Machine:
 
     def stop(self) -> None:
         """Tell it to end, and wait until it has; its address refuses connections then."""
-        self.life.told_at = time.time()
+        self.life.reported_at = time.time()
         if self._process is not None:
             self._process.stop()
 

@@ -10,7 +10,7 @@ from lab.processes import Process
 def operator_process(name: str, log: Path, **environment: str) -> Process:
     """An operator that is not started yet, and is ready once it works or stands by.
 
-    `environment` is what it is told, as variables; the web server is off unless that says otherwise.
+    `environment` is the form of its input, as variables; the web server is off unless that says otherwise.
     """
     kept = {
         key: value

@@ -45,7 +45,7 @@ class Life:
     :ivar ready_at: its containers were ready, whatever its readiness gates say.
     :ivar opened_at: its readiness gates were open as well, so that it was called ready.
     :ivar deleted_at: the kubelet read that its deletion has begun.
-    :ivar told_at: its process got SIGTERM.
+    :ivar reported_at: its process got SIGTERM.
     :ivar gone_at: its address was taken away.
     """
 
@@ -57,7 +57,7 @@ class Life:
     ready_at: float | None = None
     opened_at: float | None = None
     deleted_at: float | None = None
-    told_at: float | None = None
+    reported_at: float | None = None
     was_killed: bool = False
     gone_at: float | None = None
 
@@ -156,7 +156,7 @@ class Pod:
             self._serve_on(process, lambda: stopping.pid is None)
             stopping.kill()
         last = max(self._grace_left(), 0.0 if self._is_removed else _LEAST_GRACE_SECONDS)
-        self.life.told_at = time.time()
+        self.life.reported_at = time.time()
         process.terminate()
         deadline = time.monotonic() + last
         while process.pid is not None and time.monotonic() < deadline and not self._is_removed:

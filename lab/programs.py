@@ -294,7 +294,7 @@ PROGRAMS = {
 }
 
 SERVERS = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
-"""What a lab with Kubernetes runs; the other programs are provided to those who ask for them."""
+"""Programs of a lab with Kubernetes; the others are provided to those who ask for them."""
 
 TOOLS = (KUBECTL, HELM, HELM_4, PROMTOOL, COREDNS, FOREIGN_READERS, ACTIONLINT)
 """Programs that some tests run beside a lab."""

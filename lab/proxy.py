@@ -1,7 +1,7 @@
-"""A proxy in front of one HTTP server that misbehaves when told to: slow, broken, mute, or not there at all.
+"""A proxy in front of one HTTP server that misbehaves on request: slow, broken, mute, or not there at all.
 
-It reads whole requests and answers, so that what it is told holds for the next request even on a connection
-that has been open for long. Connections to the server are not shared between clients.
+It reads whole requests and answers, so that the form of its input holds for the next request even on a
+connection that has been open for long. Connections to the server are not shared between clients.
 """
 
 import itertools
@@ -231,7 +231,7 @@ class Proxy:
                 connection.shutdown(socket.SHUT_RDWR)  # its thread wakes up and closes it
 
     def _turn_deaf(self) -> None:
-        """Listen with a queue that is full and that nobody empties: whoever connects hears nothing."""
+        """Listen with a queue that is full and that nobody empties: anyone who connects hears nothing."""
         if self._deaf:
             return
         self._deaf = [self._listen(0)]

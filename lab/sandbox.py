@@ -3,7 +3,7 @@
 Everything else is reached by that bridge too: other networks' addresses, and those of Services.
 
 As with a real pod, a process that ended leaves an address which refuses connections; once the sandbox is gone
-nobody answers for the address any more, and whoever still calls it waits for an answer in vain.
+nobody answers for the address any more, and anyone who still calls it waits for an answer in vain.
 """
 
 import itertools

@@ -101,7 +101,7 @@ class SpringClient(_SpringApplication):
     _ready_path = "/netflix/nobody"
 
     def begin_calls(self, balanced: Sequence[str], feign: Sequence[str], per_second: int, file: Path) -> None:
-        """Have it call `http://<application>/` so often a second each, until it is told to end that.
+        """Have it call `http://<application>/` so often a second each, until it is asked to end that.
 
         `balanced` through a RestClient with Spring Cloud LoadBalancer, `feign` through OpenFeign. Every call
         becomes a line of the file: see `spring-client/`'s `Calls`.

@@ -22,7 +22,7 @@ class Staged(ABC):
     """Everything that stands ready before something happens: ``with`` one of these.
 
     :ivar lab: the servers, and ``cluster`` their Kubernetes: for :meth:`prepare` to set.
-    :ivar call_files: what callers write down.
+    :ivar call_files: the files into which callers write their calls.
     """
 
     lab: Lab

@@ -50,7 +50,7 @@ def played_manifests(kubectl: Path) -> list[Object]:
 class Trial:
     """Somebody who types what the page says, in a cluster of the lab.
 
-    :ivar seen: what each block of commands printed, in the page's order.
+    :ivar seen: the output of each block of commands, in the page's order.
     """
 
     def __init__(self, lab: Lab, kubectl: Path) -> None:

@@ -162,7 +162,7 @@ class Cluster:
     def syncer(
         self, namespace: str, name: str, mode: str = "pod", selector: Object | None = None, **spec: object
     ) -> None:
-        """An EurekaSyncer; selects the Service of its own name unless told otherwise.
+        """An EurekaSyncer; selects the Service of its own name by default.
 
         :param spec: further fields.
         """

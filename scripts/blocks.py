@@ -172,14 +172,14 @@ def _unknown_to_us(rest: list[str]) -> list[str]:
     command = next((word for word in rest if not word.startswith("-")), "")
     if command in ("", "COMMAND"):
         return []
-    told = _help_of(command)
-    if told is None:
+    help_text = _help_of(command)
+    if help_text is None:
         return [f"eurekube has no command {command!r}"]
     flags = {word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)}
     return [
         f"`eurekube {command}` has no {flag}"
         for flag in sorted(flags)
-        if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", told)
+        if not re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", help_text)
     ]
 
 

@@ -23,7 +23,7 @@ BASE = ROOT / "deploy" / "kustomize" / "base"
 CRDS = ROOT / "deploy" / "kustomize" / "crds"
 
 PACKED = {"crds": ROOT / "crds", "monitoring": ROOT / "examples" / "monitoring"}
-"""What the chart packs, by folder below its ``files``. Copies, since not every copy of a tree keeps links."""
+"""Files that the chart packs, by folder below its ``files``. Copies, since links may get lost."""
 
 # What the base leaves to an overlay: the URL is no default, and there is nobody to run hooks.
 _BASE_VALUES = ("eurekaUrls={http://eureka:8761/eureka}", "uninstallGuard=false", "crds.install=false")

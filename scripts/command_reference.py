@@ -1,8 +1,9 @@
-"""Writes docs/reference/cli.md from the commands: `make commands`."""
+"""Writes the pages about commands in docs/reference: `make commands`."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from textwrap import dedent
 
@@ -10,7 +11,7 @@ from eurekube_provider.cli.command_parser import parser_of
 from eurekube_provider.cli.commands import COMMANDS
 from eurekube_provider.cli.comparison_blocks import blocks_of, status_of
 from eurekube_provider.cli.output import text
-from scripts.sample_worlds import sample_worlds
+from scripts.sample_inventory import sample_inventory
 
 EXAMPLES = {
     "status": """eurekube status                              # everything, worst first
@@ -55,24 +56,75 @@ EXIT_CODES = (
     ("`drift`", "0 no drift; 1 it could not be looked for; 2 drift"),
     ("`operator --once`", "0 all was reconciled; 1 not everything was"),
 )
-"""What exit codes mean."""
+"""Meaning of exit codes."""
 
 
-def commands_page() -> str:
-    """``docs/reference/cli.md``."""
-    rows = "\n".join(f"| [`{name}`](#eurekube-{name}) | {summary} |" for name, summary in COMMANDS.items())
+LOOKING = ("demo", "status", "watch", "plan", "instances", "explain", "doctor")
+"""The commands that only read, or run on servers of their own."""
+
+_MARK = (
+    "<!-- Written by `make commands` from eurekube_provider/cli and scripts/command_reference.py;"
+    " do not edit. -->"
+)
+
+
+def commands_pages() -> dict[str, str]:
+    """Return the pages of the commands in docs/reference, by file name."""
+    return {"cli.md": _index(), "cli-look.md": _looking_page(), "cli-act.md": _acting_page()}
+
+
+def _page_of(name: str) -> str:
+    return "cli-look.md" if name in LOOKING else "cli-act.md"
+
+
+def _table(names: Iterable[str]) -> str:
+    rows = (f"| [`{name}`]({_page_of(name)}#eurekube-{name}) | {COMMANDS[name]} |" for name in names)
+    return "\n".join(("| command | what it does |", "|---|---|", *rows))
+
+
+def _index() -> str:
     codes = "\n".join(f"| {which} | {meaning} |" for which, meaning in EXIT_CODES)
-    commands = "\n".join(map(command_section, COMMANDS))
-    shown = text(blocks_of(status_of(sample_worlds())), plain=True)
     return f"""# The command line
 
-<!-- Written by `make commands` from eurekube_provider/cli and scripts/command_reference.py; do not edit. -->
+{_MARK}
 
 `kubectl eurekube ...` is the same program as `eurekube ...`.
 
-| command | what it does |
+## Commands that look
+
+They change nothing: [their options](cli-look.md).
+
+{_table(name for name in COMMANDS if name in LOOKING)}
+
+## Commands that act
+
+They change Eureka, a cluster or a stack, or run until they are stopped: [their options](cli-act.md).
+
+{_table(name for name in COMMANDS if name not in LOOKING)}
+
+## Output
+
+`--output table` is for people: colours and a cut last column on a terminal, neither in a pipe.
+`NO_COLOR=1` switches colours off, `FORCE_COLOR=1` on. `json` and `yaml` have every sentence whole; keys
+stay, and new ones may be added. `markdown` is for a ticket or a pull request. Long work shows on standard
+error what it waits for, where that is a terminal.
+
+## Exit codes
+
+| command | exit code |
 |---|---|
-{rows}
+{codes}
+"""
+
+
+def _looking_page() -> str:
+    shown = text(blocks_of(status_of(sample_inventory())), plain=True)
+    commands = "\n".join(command_section(name) for name in COMMANDS if name in LOOKING)
+    return f"""# Commands that look
+
+{_MARK}
+
+They change nothing. [All commands](cli.md), their output and exit codes.
 
 ## Both worlds
 
@@ -102,26 +154,25 @@ registered yet, it is the default name, or what `--cluster-name` says.
 
 This is the order of the rows, too. WHY begins with a reason. It is that of the syncer's conditions
 ([EurekaSyncer](conditions.md#eurekasyncer)), or one that only a look at both worlds gives
-([beside the conditions](conditions.md#beside-the-conditions)). The line `to mend it:` says what to do.
+([beside the conditions](conditions.md#beside-the-conditions)). The line `to fix it:` says what to do.
 
-## Output
+{commands}"""
 
-`--output table` is for people: colours and a cut last column on a terminal, neither in a pipe.
-`NO_COLOR=1` switches colours off, `FORCE_COLOR=1` on. `json` and `yaml` have every sentence whole; keys
-stay, and new ones may be added. `markdown` is for a ticket or a pull request. Long work shows on standard
-error what it waits for, where that is a terminal.
 
-## Exit codes
+def _acting_page() -> str:
+    commands = "\n".join(command_section(name) for name in COMMANDS if name not in LOOKING)
+    return f"""# Commands that act
 
-| command | exit code |
-|---|---|
-{codes}
+{_MARK}
+
+They change Eureka, a cluster or a stack, or run until they are stopped. [All commands](cli.md), their output
+and exit codes.
 
 {commands}"""
 
 
 def command_section(name: str) -> str:
-    """Return docs/reference/cli.md's section on one command."""
+    """Return the section about one command."""
     parser = parser_of(name)
     arguments = [one for one in parser.parameters if not one.option_strings]
     usage = " ".join(("eurekube", name, "[OPTIONS]", *map(_shown_argument, arguments)))

@@ -22,12 +22,12 @@ class Argument:
     """One argument.
 
     :ivar name: as Python has it.
-    :ivar told: what there is to know, with names as Python has them.
+    :ivar description: the description, with names as Python has them.
     :ivar default: None where there is none that can be written down.
     """
 
     name: str
-    told: str
+    description: str
     shape: Shape
     is_required: bool
     is_secret: bool
@@ -36,11 +36,11 @@ class Argument:
 
 def arguments_of(kind: type[Any]) -> tuple[Argument, ...]:
     """The arguments of a class, those that it inherits included."""
-    told, shapes = _descriptions(kind), shapes_of(kind)
+    descriptions, shapes = _descriptions(kind), shapes_of(kind)
     return tuple(
         Argument(
             item.name,
-            told.get(item.name, ""),
+            descriptions.get(item.name, ""),
             shapes[item.name],
             is_required=item.default is MISSING and item.default_factory is MISSING,
             is_secret=bool(item.metadata.get("secret")),
@@ -75,7 +75,7 @@ _PREFIXES: Mapping[type[Any], str] = {
     EurekubeOperatorArgs: "Operator",
     EurekaSyncerArgs: "Syncer",
 }
-"""What the types of a component's arguments begin with, by the class of its arguments."""
+"""Prefix of the types of a component's arguments, by the class of its arguments."""
 
 
 def component_resources() -> dict[str, Any]:
@@ -118,11 +118,11 @@ def component_types() -> dict[str, Any]:
     return types
 
 
-def _component(kind: type[Any], told: str, outputs: Mapping[str, str], alias: str) -> dict[str, Any]:
+def _component(kind: type[Any], description: str, outputs: Mapping[str, str], alias: str) -> dict[str, Any]:
     prefix = _PREFIXES[kind]
     arguments = sorted(arguments_of(kind), key=lambda each: each.name)
     return {
-        "description": told,
+        "description": description,
         "isComponent": True,
         "properties": {name: {**_TEXT, "description": text} for name, text in outputs.items()},
         "required": sorted(outputs),
@@ -133,7 +133,10 @@ def _component(kind: type[Any], told: str, outputs: Mapping[str, str], alias: st
 
 
 def _property(each: Argument, prefix: str) -> dict[str, Any]:
-    found = {**_type(each.shape, _type_name(prefix, each.name)), "description": _description(each.told)}
+    found = {
+        **_type(each.shape, _type_name(prefix, each.name)),
+        "description": _description(each.description),
+    }
     if each.default is not None:
         found["default"] = each.default
     if each.is_secret:
@@ -189,9 +192,9 @@ def _object_name(kind: type[Any]) -> str:
 _NAMES = {name for kind in _PREFIXES for name in names_within(kind) if "_" in name}
 
 
-def _description(told: str) -> str:
+def _description(docstring: str) -> str:
     """A text of a docstring as one for every language."""
-    text = " ".join(told.split()).replace("``", "`")
+    text = " ".join(docstring.split()).replace("``", "`")
     text = re.sub(r"\w+", lambda found: camel_case(found[0]) if found[0] in _NAMES else found[0], text)
     text = text.replace("`True`", "`true`").replace("`False`", "`false`")
     return text[:1].upper() + text[1:]

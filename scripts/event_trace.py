@@ -42,7 +42,7 @@ Entered = tuple[float, str, str, str]
 
 
 class Recorder:
-    """Records each function of the package that is entered or left, once it is told to."""
+    """Records each function of the package that is entered or left, once it is asked to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from bench import report
-from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
+from eurekube_provider.comparison.seen_remedies import FINDING_REMEDIES, SEEN_REMEDIES, FindingName, Seen
 from eurekube_provider.core import errors
 from eurekube_provider.core.condition_types import (
     ConditionType,
@@ -72,7 +72,7 @@ def _fields(schema: Mapping[str, Any], above: str) -> Iterator[tuple[str, ...]]:
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         where = f"{above}{name}"
-        default = "required" if name in required else _told(field.get("default"))
+        default = "required" if name in required else _default_text(field.get("default"))
         yield f"`{where}`", _type(field), default, " ".join(field.get("description", "").split())
         yield from _fields(field, f"{where}.")
         yield from _fields(field.get("items", {}), f"{where}[].")
@@ -102,7 +102,7 @@ def _type(field: Mapping[str, Any]) -> str:
     return ", ".join([said, *bounds])
 
 
-def _told(default: object) -> str:
+def _default_text(default: object) -> str:
     return "" if default is None else f"`{json.dumps(default).strip(chr(34))}`"
 
 
@@ -144,18 +144,18 @@ def conditions_page() -> str:
             "`Ready` and `Synced` are always there. Any other condition appears when it first holds. The "
             "first of those that keep the object from being in sync is the reason of `Synced`, too. When one "
             "is over, it is False with the reason `Resolved`. If something is wrong, the message ends with "
-            "what mends it, and the operator writes a warning Event of the same name, once in ten minutes; "
+            "what fixes it, and the operator writes a warning Event of the same name, once in ten minutes; "
             "none of a syncer's pause, nor of what passes by itself.\n"
         ),
     ]
     for kind, page, remedies, tables in _STATUSES:
         parts.append(f"## {kind}\n\nMore: [{page.rpartition('/')[2].removesuffix('.md')}]({page}).\n")
         for first_cell, names in tables.items():
-            mended = [(name, meaning, remedies.get(name, "")) for name, meaning in _meanings(names)]
-            has_remedies = any(remedy for *_, remedy in mended)
-            head = [first_cell, "meaning", "what mends it"][: 3 if has_remedies else 2]
+            fixed = [(name, meaning, remedies.get(name, "")) for name, meaning in _meanings(names)]
+            has_remedies = any(remedy for *_, remedy in fixed)
+            head = [first_cell, "meaning", "what fixes it"][: 3 if has_remedies else 2]
             parts.append(_row(*head) + "\n" + "|---" * len(head) + "|")
-            parts.extend(_row(f"`{name}`", *cells[: len(head) - 1]) for name, *cells in mended)
+            parts.extend(_row(f"`{name}`", *cells[: len(head) - 1]) for name, *cells in fixed)
             parts.append("")
     return "\n".join(parts)
 
@@ -192,9 +192,9 @@ _STATUSES: tuple[tuple[str, str, Mapping[str, str], Mapping[str, type[StrEnum]]]
     ),
     (
         "Beside the conditions",
-        "cli.md",
-        {**SEEN_REMEDIES, **TROUBLE_REMEDIES},
-        {"reason of an application or a mirror": Seen, "trouble of a Eureka or the operator": TroubleName},
+        "cli-look.md",
+        {**SEEN_REMEDIES, **FINDING_REMEDIES},
+        {"reason of an application or a mirror": Seen, "trouble of a Eureka or the operator": FindingName},
     ),
 )
 

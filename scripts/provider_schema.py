@@ -30,19 +30,19 @@ _TEXT, _FLAG, _TEXTS = (_TYPES[each] for each in (str, bool, dict))
 
 _NO_INPUTS = ("service_url", "owner")
 
-_TOLD = {
+_REPORTED = {
     "owner": (_TEXT, "Whom the registration belongs to: `stack/<organization>/<project>/<stack>/<name>`."),
     "service_url": (_TEXT, "The URLs of the Eureka that it is registered at."),
     "incarnation": (_TEXT, "What tells it from another one that the same resource made in its place."),
 }
-_TOLD_OF_INSTANCE = {
-    **_TOLD,
+_REPORTED_OF_INSTANCE = {
+    **_REPORTED,
     "overridden_status": (_TEXT, "The status that a person, or this program, has set over its own."),
     "last_updated": (_TEXT, "When it was last changed, ISO 8601."),
     "seen_owner": (_TEXT, "Whom Eureka names as its owner, where that is another one than `owner`."),
 }
-_TOLD_OF_APPLICATION = {
-    **_TOLD,
+_REPORTED_OF_APPLICATION = {
+    **_REPORTED,
     ID_BASE: (_TEXT, "The end of every default id."),
     "instance_ids": (_TEXTS, "By key the id of each instance in Eureka."),
     "statuses": (_TEXTS, "By key what Eureka holds in place of UP, or of the status that is asked for."),
@@ -50,7 +50,7 @@ _TOLD_OF_APPLICATION = {
     "created": (_TEXT, "When it was made, ISO 8601."),
 }
 
-_ALWAYS_TOLD = (
+_ALWAYS_REPORTED = (
     *(each.name for each in PROPERTIES if each.is_required),
     "instance_id",
     "ip_address",
@@ -59,10 +59,10 @@ _ALWAYS_TOLD = (
     "status",
     "overridden_status",
 )
-"""What every state of an Instance has, so that no SDK makes it optional."""
+"""Properties of every state of an Instance, so that no SDK makes them optional."""
 
-_ALWAYS_TOLD_OF_MANY = {"instances", "idBase", "instanceIds", "statuses", "heldByOthers"}
-"""What every state of an Application has beside what is the same for all of its instances."""
+_ALWAYS_REPORTED_OF_MANY = {"instances", "idBase", "instanceIds", "statuses", "heldByOthers"}
+"""Properties of every state of an Application beside those that all of its instances share."""
 
 
 def schema() -> dict[str, Any]:
@@ -91,7 +91,7 @@ def schema() -> dict[str, Any]:
             "eurekube:index:Instance": _resource(
                 "One registration in Eureka that this stack owns and an operator renews.",
                 [each for each in PROPERTIES if each.name not in _NO_INPUTS],
-                _TOLD_OF_INSTANCE,
+                _REPORTED_OF_INSTANCE,
                 type_="eurekube:index:Instance",
                 alias="pulumi-python:dynamic/eurekube:EurekaInstance",
             ),
@@ -130,7 +130,7 @@ def _configuration() -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     for name, key in KEYS.items():
-        found[name] = {**(kinds.get(name) or kinds[key.type]), "description": key.told}
+        found[name] = {**(kinds.get(name) or kinds[key.type]), "description": key.description}
         if key.is_secret or name == "connections":
             found[name]["secret"] = True
     return found
@@ -151,10 +151,10 @@ def _types() -> dict[str, Any]:
         "properties": {camel(each.name): _property(each) for each in own},
         "required": ["hostName"],
     }
-    for name, (told, properties) in _FOUND.items():
+    for name, (description, properties) in _FOUND.items():
         types[name] = {
             "type": "object",
-            "description": told,
+            "description": description,
             "properties": properties,
             "required": sorted(properties),
         }
@@ -174,14 +174,14 @@ def _type_name(each: Property) -> str:
 def _property(each: Property, *, as_output: bool = False) -> dict[str, Any]:
     """One property; an output's status is any that Eureka knows.
 
-    Its default is told, and is none of the schema's: an SDK would send it with each resource, where the check
-    could not tell it from what a person wrote, and the engine would keep its name in each state.
+    Its default is reported, and is none of the schema's: an SDK would send it with each resource, where the
+    check could not tell it from what a person wrote, and the engine would keep its name in each state.
     """
-    told = as_written(each.told).replace("**", "").replace(", see below", "").strip()
-    default = each.default_told or ("" if each.default in (None, {}) else f"`{_default_text(each.default)}`")
+    summary = as_written(each.description).replace("**", "").replace(", see below", "").strip()
+    default = each.default_text or ("" if each.default in (None, {}) else f"`{_default_text(each.default)}`")
     description = ". ".join(
         part[0].upper() + part[1:]
-        for part in (told, f"default: {as_written(default)}" if default else "")
+        for part in (summary, f"default: {as_written(default)}" if default else "")
         if part
     )
     kind = {"$ref": f"#/types/{_type_name(each)}"} if each.choices and not as_output else _TYPES[each.type]
@@ -192,23 +192,23 @@ def _property(each: Property, *, as_output: bool = False) -> dict[str, Any]:
 
 
 def _resource(
-    told: str,
+    description: str,
     described: list[Property],
-    only_told: Mapping[str, Any],
+    only_reported: Mapping[str, Any],
     *,
     type_: str,
     alias: str,
 ) -> dict[str, Any]:
     outputs = {camel(each.name): _property(each, as_output=True) for each in described}
-    outputs |= {camel(name): {**kind, "description": text} for name, (kind, text) in only_told.items()}
+    outputs |= {camel(name): {**kind, "description": text} for name, (kind, text) in only_reported.items()}
     inputs = {camel(each.name): _property(each) for each in described}
     return {
-        "description": told,
+        "description": description,
         "properties": outputs,
-        "required": sorted({camel(name) for name in _ALWAYS_TOLD} & outputs.keys()),
+        "required": sorted({camel(name) for name in _ALWAYS_REPORTED} & outputs.keys()),
         "inputProperties": inputs,
         "requiredInputs": sorted(
-            camel(each.name) for each in described if each.is_required and not each.default_told
+            camel(each.name) for each in described if each.is_required and not each.default_text
         ),
         "aliases": [{"type": alias}],
         "listInputs": {
@@ -225,7 +225,7 @@ def _application() -> dict[str, Any]:
     found = _resource(
         "Many registrations of one application that this stack owns and an operator renews.",
         shared,
-        _TOLD_OF_APPLICATION,
+        _REPORTED_OF_APPLICATION,
         type_="eurekube:index:Application",
         alias="pulumi-python:dynamic/eurekube:EurekaApplication",
     )
@@ -242,7 +242,7 @@ def _application() -> dict[str, Any]:
         found[side]["application"]["language"] = {"csharp": {"name": "ApplicationName"}}
     found["requiredInputs"] = ["application", "instances"]
     own = {camel(name) for name in SHARED}  # of an instance
-    found["required"] = sorted({*found["required"], *_ALWAYS_TOLD_OF_MANY} - own)
+    found["required"] = sorted({*found["required"], *_ALWAYS_REPORTED_OF_MANY} - own)
     return found
 
 
@@ -250,13 +250,13 @@ _INSTANCE = "eurekube:index:FoundInstance"
 _ENDPOINT = "eurekube:index:FoundEndpoint"
 
 
-def _found(kind: type[Any], **told: str) -> dict[str, Any]:
-    """The fields of what a lookup finds; ``told`` describes some."""
+def _found(kind: type[Any], **description: str) -> dict[str, Any]:
+    """The fields of what a lookup finds; ``description`` describes some."""
     found: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():
         values = get_args(hint)[1:]  # of a map
         type_ = {"type": "object", "additionalProperties": _TYPES[values[0]]} if values else _TYPES[hint]
-        found[camel(name)] = {**type_, **({"description": told[name]} if name in told else {})}
+        found[camel(name)] = {**type_, **({"description": description[name]} if name in description else {})}
     return found
 
 
@@ -283,7 +283,7 @@ def _functions() -> dict[str, Any]:
         return {"type": "array", "items": {"$ref": f"#/types/{name}"}}
 
     def function(
-        told: str, inputs: Mapping[str, Any], required: list[str], outputs: Mapping[str, Any]
+        description: str, inputs: Mapping[str, Any], required: list[str], outputs: Mapping[str, Any]
     ) -> Any:
         optional = {"instance"}
         offline = {
@@ -294,7 +294,7 @@ def _functions() -> dict[str, Any]:
         }
         properties = {**inputs, "offline": offline}
         return {
-            "description": told,
+            "description": description,
             "inputs": {"type": "object", "properties": properties, "required": required},
             "outputs": {
                 "type": "object",

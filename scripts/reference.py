@@ -12,7 +12,7 @@ from eurekube_provider.operator.options import CONNECTION_OPTIONS, Option, varia
 from eurekube_provider.operator.settings import CONFIG, OPTIONS
 from eurekube_provider.operator.triggers.targets import COMMON_KEYS, KEYS_OF_KIND, REQUIRED_KEYS
 from eurekube_provider.registrations.properties import PROPERTIES
-from scripts.command_reference import commands_page
+from scripts.command_reference import commands_pages
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -95,12 +95,12 @@ def table() -> str:
     for each in PROPERTIES:
         if each.name in GIVEN_BY_THE_PROGRAM:
             continue
-        default = each.default_told or ("required" if each.is_required else _default_told(each.default))
-        rows.append(f"| `{each.name}` | {default} | {each.told} |")
+        default = each.default_text or ("required" if each.is_required else _default_reported(each.default))
+        rows.append(f"| `{each.name}` | {default} | {each.description} |")
     return "\n".join(rows) + "\n"
 
 
-def _default_told(default: Any) -> str:
+def _default_reported(default: Any) -> str:
     if isinstance(default, bool):
         return str(default).lower()
     if default is None:
@@ -112,7 +112,8 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["flags"]:
         (REFERENCE / "flags.md").write_text(flags_page())
     elif sys.argv[1:] == ["commands"]:
-        (REFERENCE / "cli.md").write_text(commands_page())
+        for name, page in commands_pages().items():
+            (REFERENCE / name).write_text(page)
     else:
         page = REFERENCE / "pulumi.md"
         page.write_text(

@@ -49,7 +49,7 @@ def installation_page() -> str:
     """``installation-configuration.md``: how to get plugin and SDK, and each key of the configuration."""
     rows = "".join(
         f"| `eurekube:{name}` | {f'`{_ENVIRONMENT[name]}`' if name in _ENVIRONMENT else ''} |"
-        f" {'yes' if key.is_secret else ''} | {key.told} |\n"
+        f" {'yes' if key.is_secret else ''} | {key.description} |\n"
         for name, key in KEYS.items()
     )
     return (

@@ -78,9 +78,11 @@ def disagreements(tag: str, root: Path = ROOT, version: str = __version__) -> li
         said += [f"{page.relative_to(root)} says that something is not published yet" for page in old]
     chart = root / "charts" / "eurekube" / "Chart.yaml"
     if chart.is_file():
-        told = yaml.safe_load(chart.read_text(encoding="utf-8"))
-        if str(told.get("appVersion")) != version:
-            said.append(f"{chart.name} has the appVersion {told.get('appVersion')}: it should be {version}")
+        chart_data = yaml.safe_load(chart.read_text(encoding="utf-8"))
+        if str(chart_data.get("appVersion")) != version:
+            said.append(
+                f"{chart.name} has the appVersion {chart_data.get('appVersion')}: it should be {version}"
+            )
     return said
 
 

@@ -28,7 +28,7 @@ class Language:
     """A language of Pulumi programs.
 
     :ivar example: the folder below ``examples``.
-    :ivar tools: what must be on PATH beside the CLI, the language host first.
+    :ivar tools: the programs that must be on PATH beside the CLI, the language host first.
     :ivar compile_with: the command that compiles program and SDK; none where nothing is compiled, or where
         `pulumi package add` has done so.
     """
@@ -97,7 +97,7 @@ def python_sdk(folder: Path, environment: Mapping[str, str]) -> Path:
 
     Where there is no language host, a program of the lab does so, with the same library.
 
-    :returns: what belongs on the path of modules.
+    :returns: the folders for the path of modules.
     :raises SdkFailed: it cannot be generated.
     """
     folder.mkdir(exist_ok=True)

@@ -3,7 +3,7 @@
 Where it has nothing to begin with, mypy takes three quarters of a minute of processor time; with what is left
 of an earlier check, a second or two. So the first check of a clone begins with a copy of what is kept in the
 user's cache folder, and a good one leaves its own there. mypy holds each file's text against what it knows,
-wherever the file lies, and begins anew after a change of its version or options.
+wherever the file lies, and begins again after a change of its version or options.
 """
 
 from __future__ import annotations

@@ -132,9 +132,9 @@ def run_servers(
 ) -> Iterator[Servers]:
     """Run servers of a release train, or development servers.
 
-    :param is_quick: whether development servers are quick.
-    :param is_sparing: whether development servers preserve themselves where they are not quick.
-    :param quick_view: whether the lists of real servers are as fresh as reads.
+    :param is_quick: True if development servers are quick.
+    :param is_sparing: True if development servers preserve themselves where they are not quick.
+    :param quick_view: True if the lists of real servers are as fresh as reads.
     :param settings: of real servers.
     """
     if train == DEVELOPMENT:

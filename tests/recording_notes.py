@@ -1,4 +1,4 @@
-"""Notes of writes that remember what they were told."""
+"""Notes of writes that remember each call."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from eurekube_provider.eureka.table import Table
 class RecordingNotes(Notes):
     """Remembers each note as its name and the instance's id.
 
-    :param all_is_new: whether it has seen no id before, and each owner has some.
-    :param all_gives_way: whether what it holds needs no read before an update.
+    :param all_is_new: True if it has seen no id before, and each owner has some.
+    :param all_gives_way: True if what it holds needs no read before an update.
     """
 
     def __init__(self, *, all_is_new: bool = False, all_gives_way: bool = False) -> None:
         super().__init__(Table())
         self._all_gives_way = all_gives_way
-        self.told: list[tuple[str, str]] = []
+        self.notes: list[tuple[str, str]] = []
         self._all_is_new = all_is_new
 
     @property
@@ -27,21 +27,21 @@ class RecordingNotes(Notes):
 
     def registered(self, instance: Instance) -> None:
         """Remember it."""
-        self.told.append(("registered", instance.instance_id))
+        self.notes.append(("registered", instance.instance_id))
         super().registered(instance)
 
     def leaving(self, instance: Instance) -> None:
         """Remember it."""
-        self.told.append(("leaving", instance.instance_id))
+        self.notes.append(("leaving", instance.instance_id))
 
     def found(self, instance: Instance) -> None:
         """Remember it."""
-        self.told.append(("found", instance.instance_id))
+        self.notes.append(("found", instance.instance_id))
         super().found(instance)
 
     def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:
         """Remember it."""
-        self.told.append(("gone", instance.instance_id))
+        self.notes.append(("gone", instance.instance_id))
         super().gone(instance, is_read_back=is_read_back)
 
     def known_under(self, order: Order) -> Instance | None:

@@ -25,7 +25,7 @@ _INPUTS = {
     "renewer": "eurekube",
     "serviceUrl": "http://127.0.0.1:28761/eureka",
 }
-"""What a check adds, beside the id."""
+"""Properties that a check adds, beside the id."""
 
 _OUTPUTS = {
     "incarnation": "0a1b2c3d",
@@ -33,7 +33,7 @@ _OUTPUTS = {
     "overriddenStatus": "UNKNOWN",
     "status": "UP",
 }
-"""What Eureka tells, beside what follows from the inputs."""
+"""Properties that Eureka adds, beside those that follow from the inputs."""
 
 
 class EmptyServicer(provider_pb2_grpc.ResourceProviderServicer):

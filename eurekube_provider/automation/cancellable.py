@@ -30,13 +30,13 @@ CANCEL_SECONDS = 10.0
 
 
 _WAITING = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
-"""Becomes the command behind it once it is told to: by then it is written down, else it never begins."""
+"""Becomes the command behind it once it is asked to: by then it is written down, else it never begins."""
 
 
 class Cancellable(PulumiCommand):
     """Runs the CLI, one command at a time.
 
-    :ivar cancelled: why it was told to stop; empty as long as it was not.
+    :ivar cancelled: why it was asked to stop; empty as long as it was not.
     """
 
     def __init__(self, records: ProcessRecords) -> None:
@@ -92,13 +92,14 @@ class Cancellable(PulumiCommand):
             end_session(process.pid)
             if code >= 0:  # what was killed may have left its lock
                 record.unlink(missing_ok=True)
-            told = CommandResult(_output_of(output, on_output), _output_of(errors, on_error), code)
+            result = CommandResult(_output_of(output, on_output), _output_of(errors, on_error), code)
         if code != 0:
-            raise create_command_error(told)
-        return told
+            raise create_command_error(result)
+        return result
 
     def _write_down(self, process: subprocess.Popen[str], started: datetime) -> Path:
-        """Write down what waits to be told, and tell it. With the input closed instead it ends by itself."""
+        """Write down what waits to be sent, and send it. With the input closed instead it ends by
+        itself."""
         try:
             record = self._records.add(process.pid, started)
         except OSError as error:

@@ -51,7 +51,7 @@ class DiscoveryChange:
 class ApplicationChange:
     """The changes of one application at one Eureka.
 
-    :ivar before, after: how many instances of this stack it has; None where that is not told.
+    :ivar before, after: how many instances of this stack it has; None where that is not reported.
     """
 
     application: str

@@ -2,7 +2,7 @@
 
 Pulumi's own backends (a folder, S3 ...) lock a stack by a file that names process and host. A run that is
 killed leaves it behind, and every later run is refused. What we started is written down beside Pulumi's own
-files while it runs, so that a lock of ours can be told from another's; another's is never broken.
+files while it runs, so that a lock of ours can be determined from another's; another's is never broken.
 
 ``pulumi cancel`` deletes every lock of a stack, also one that was taken a moment ago. So we never call it: a
 lock is a file whose name no other run will ever have, and only that very file is removed. Where the backend
@@ -69,18 +69,18 @@ def holders(message: str) -> tuple[Holder, ...]:
 
 
 def remove(holder: Holder) -> bool:
-    """Remove the very lock that ``holder`` was told of, and no other.
+    """Remove the very lock that ``holder`` was notified of, and no other.
 
-    :returns: whether it is gone; False where it is no file here, or says by now that another holds it.
+    :returns: True if it is gone; False where it is no file here, or says by now that another holds it.
     """
     parts = urlsplit(holder.place)
     path = Path(unquote(parts.path))
     if parts.scheme != "file" or path.suffix != ".json" or not {".pulumi", "locks"} <= set(path.parts):
         return False
     try:
-        told = json.loads(path.read_text())
-        since = datetime.fromisoformat(told["timestamp"]).replace(microsecond=0)
-        found = Holder(told["username"], told["hostname"], told["pid"], since)
+        lock = json.loads(path.read_text())
+        since = datetime.fromisoformat(lock["timestamp"]).replace(microsecond=0)
+        found = Holder(lock["username"], lock["hostname"], lock["pid"], since)
         if found != holder:
             return False
         path.unlink()
@@ -102,7 +102,8 @@ class ProcessRecord:
     """The record of a process that we started.
 
     :ivar started: seconds since the epoch, rounded down.
-    :ivar birth: what tells it from a later process of the same number; empty where the system does not say.
+    :ivar birth: a mark by which it differs from a later process of the same number; empty where the system
+        does not say.
     """
 
     host: str
@@ -141,7 +142,7 @@ class ProcessRecords:
 
     :param folder: survives the process, and is writable: inside of Pulumi's home.
     :param stack: the whole of what tells it from others.
-    :param former: what told it in records that an earlier version wrote.
+    :param former: that mark in records that an earlier version wrote.
     """
 
     def __init__(self, folder: Path, stack: str, former: str = "") -> None:

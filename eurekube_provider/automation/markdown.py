@@ -24,13 +24,14 @@ LARGEST = 60_000
 """Characters. GitHub refuses a comment of more than 65,536."""
 
 LISTED = 25
-"""Changes that are told one by one, for each application; of what happens to many alike, as many names."""
+"""Changes that are reported one by one, for each application; of what happens to many alike, as many
+names."""
 
 LONGEST = 300
 """Characters of one text of somebody else's."""
 
 _NO_NAME = re.compile(r"[^\w./-]")
-"""What stands in no name of a project or stack."""
+"""Characters that are in no name of a project or stack."""
 
 VERBS = {
     ChangeKind.REGISTERS: "register",
@@ -64,8 +65,8 @@ def comment(summary: Discovery) -> str:
 def drift_report(summary: Discovery) -> str:
     """Write what was changed without the stack."""
     count = sum(len(each.changes) for each in summary.applications) + len(summary.syncers)
-    told = counted(count, "difference", grouped=True)
-    said = f"**{told}** between the stack and what is there." if count else ""
+    differences = counted(count, "difference", grouped=True)
+    said = f"**{differences}** between the stack and what is there." if count else ""
     return _fitted(summary, "Drift", said or _no_drift(summary), found=True)
 
 
@@ -141,20 +142,20 @@ def _lines(summary: Discovery, title: str, headline: str, listed: int, *, found:
 def _headline(summary: Discovery) -> str:
     if not summary.applications and not summary.syncers:
         return "Nothing changes in Eureka." if not (summary.has_failed or _is_unsure(summary)) else ""
-    told: list[str] = []
+    parts: list[str] = []
     for kind, verb in VERBS.items():
         if count := sum(len(each.of(kind)) for each in summary.applications):
-            what = f"{count:,}" if told else counted(count, grouped=True)
-            told.append(f"{what} {verb}{'s' if count == 1 else ''}")
+            what = f"{count:,}" if parts else counted(count, grouped=True)
+            parts.append(f"{what} {verb}{'s' if count == 1 else ''}")
     if summary.syncers:
         verb = "changes" if len(summary.syncers) == 1 else "change"
-        told.append(f"{counted(len(summary.syncers), 'syncer', grouped=True)} {verb}")
+        parts.append(f"{counted(len(summary.syncers), 'syncer', grouped=True)} {verb}")
     applications = counted(len(summary.applications), "application", grouped=True)
-    return f"**{', '.join(told)}**" + (f" in {applications}." if summary.applications else ".")
+    return f"**{', '.join(parts)}**" + (f" in {applications}." if summary.applications else ".")
 
 
 def _is_unsure(summary: Discovery) -> bool:
-    """Return whether more may happen than is told; the warnings say what."""
+    """Return whether more may happen than is reported; the warnings say what."""
     return any(each.concern is Concern.UNKNOWN for each in summary.warnings)
 
 
@@ -175,13 +176,13 @@ def _table(summary: Discovery, *, found: bool) -> Iterable[str]:
 
 
 def _section(title: str, items: Iterable[str]) -> Iterable[str]:
-    told = list(items)
-    if not told:
+    rest = list(items)
+    if not rest:
         return
     yield f"\n**{title}**\n"
-    yield from (f"- {item}" for item in told[:LISTED])
-    if len(told) > LISTED:
-        yield f"- and {len(told) - LISTED:,} more"
+    yield from (f"- {item}" for item in rest[:LISTED])
+    if len(rest) > LISTED:
+        yield f"- and {len(rest) - LISTED:,} more"
 
 
 def _folded(of: ApplicationChange, listed: int, *, found: bool) -> Iterable[str]:
@@ -215,8 +216,8 @@ def _drained(change: DiscoveryChange) -> str:
 
 
 def _details(change: DiscoveryChange) -> str:
-    told = [
+    parts = [
         f"{code(name)} {code(old) if old else 'unset'} → {code(new) if new else 'unset'}"
         for name, (old, new) in change.details.items()
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(parts)})" if parts else ""

@@ -60,12 +60,12 @@ Place = tuple[str, str]
 class Registered:
     """An instance as a state has it.
 
-    :ivar key: what the program calls it: the resource's name, or the key within its application.
+    :ivar key: its name in the program: the resource's name, or the key within its application.
     :ivar contents: everything else that can differ, by names such as ``host_name`` and ``metadata.tier``.
-    :ivar marks: what Eureka says of whose it is, by names such as ``owner`` and ``incarnation``.
+    :ivar marks: the owner's marks in Eureka, by names such as ``owner`` and ``incarnation``.
     :ivar incarnation: the state's; empty for what was only imported.
-    :ivar foreign_owner: whom Eureka names as its owner where that is somebody else; else empty.
-    :ivar is_told: whether anything is known of it but its key and what is its application's.
+    :ivar foreign_owner: the owner in Eureka where that is somebody else; else empty.
+    :ivar is_reported: True if anything is known of it but its key and what is its application's.
     """
 
     application: str
@@ -80,7 +80,7 @@ class Registered:
     marks: Mapping[str, str]
     incarnation: str
     foreign_owner: str
-    is_told: bool
+    is_reported: bool
 
     @property
     def place(self) -> Place:
@@ -110,17 +110,17 @@ class Registered:
         is_secure = self.contents.get("secure_port_enabled") == "true"
         if NOT_KNOWN_YET in (host, port):
             return NOT_KNOWN_YET
-        if not self.is_told:
+        if not self.is_reported:
             return MASKED
         return f"https://{host}:{secure}" if is_secure else f"{host}:{port}"
 
 
 def is_known(properties: Mapping[str, Any]) -> bool:
     """Return whether a state tells which instances there are."""
-    return untold(properties).keys().isdisjoint(("application", "instances"))
+    return unknown_keys(properties).keys().isdisjoint(("application", "instances"))
 
 
-def untold(properties: Mapping[str, Any]) -> dict[str, Any]:
+def unknown_keys(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the maps, and perhaps the application, of which a preview does not tell the contents.
 
     :returns: by dotted names such as ``instances.a.metadata``, what stands there instead.
@@ -149,8 +149,8 @@ def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[
     if not is_known(properties):
         return
     statuses, others = as_map(properties.get("statuses")), as_map(properties.get("held_by_others"))
-    for key, told in as_map(properties.get("instances")).items():
-        own = told if isinstance(told, Mapping) else dict.fromkeys(_ITS_OWN, told)
+    for key, member in as_map(properties.get("instances")).items():
+        own = member if isinstance(member, Mapping) else dict.fromkeys(_ITS_OWN, member)
         full = {**properties, **own}
         full["metadata"] = _merged(properties.get("metadata"), own.get("metadata"))
         if "secure_port" in own and "secure_port_enabled" not in own:
@@ -158,7 +158,7 @@ def registered(kind: str, name: str, properties: Mapping[str, Any]) -> Iterator[
         foreign = (as_text(others[key]) or _NOBODY) if key in others else ""
         found = {mark: as_map(properties.get(mark)).get(key) for mark in _MARKS}
         status = statuses.get(key, "UP")
-        yield _one(key, properties, full, status, foreign, found, is_told=own is told)
+        yield _one(key, properties, full, status, foreign, found, is_reported=own is member)
 
 
 def as_text(value: Any) -> str:
@@ -173,7 +173,7 @@ def as_text(value: Any) -> str:
 
 
 def as_map(value: Any) -> Mapping[str, Any]:
-    """A property's map; empty where it is none, or not told."""
+    """A property's map; empty where it is none, or not reported."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -201,7 +201,7 @@ def _one(
     foreign: str,
     found: Mapping[str, Any],
     *,
-    is_told: bool = True,
+    is_reported: bool = True,
 ) -> Registered:
     # Its status is Eureka's, or a person's, and not what a program changes unless it enforces one.
     own = {name: value for name, value in full.items() if name not in _BESIDE and not name.startswith("__")}
@@ -230,12 +230,12 @@ def _one(
         marks=marks,
         incarnation=as_text(resource.get(INCARNATION)),
         foreign_owner=foreign,
-        is_told=is_told,
+        is_reported=is_reported,
     )
 
 
 def _merged(above: Any, own: Any) -> Any:
-    """Metadata key by key; where one of the two is not told, the whole is not."""
+    """Metadata key by key; where one of the two is not reported, the whole is not."""
     for metadata in (above, own):
         if metadata and not isinstance(metadata, Mapping):
             return metadata

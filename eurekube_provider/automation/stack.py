@@ -49,7 +49,7 @@ class StackTarget:
 class StackRunner:
     """Runs one operation on one stack, which can be cancelled meanwhile.
 
-    :ivar log: everything that the engine told.
+    :ivar log: everything that the engine reported.
     :raises ConfigurationError: there is no project, or no CLI that can be used.
     """
 
@@ -132,13 +132,13 @@ class StackRunner:
     def _who_holds_it(self, error: str) -> str:
         found = holders(error)
         named = ", ".join(map(str, found)) or "another update that is under way"
-        told = f"{self.target.stack} is locked by {named}; nothing was done"
+        message = f"{self.target.stack} is locked by {named}; nothing was done"
         if self._records.all_ours_and_dead(found):
-            told += (
+            message += (
                 "; it is a run of ours that died, and its lock is no file that can be removed alone: see that"
                 f" nothing else works on the stack, then delete {', '.join(each.place for each in found)}"
             )
-        return told
+        return message
 
 
 class _Workspace(LocalWorkspace):
@@ -187,10 +187,10 @@ def _project(work_dir: Path) -> Mapping[str, Any]:
     for name in PROJECT_FILES:
         if (work_dir / name).is_file():
             try:
-                told = yaml.safe_load((work_dir / name).read_text())
+                project = yaml.safe_load((work_dir / name).read_text())
             except (OSError, ValueError, yaml.YAMLError):
-                told = None  # the CLI says what is wrong with it
-            return told if isinstance(told, Mapping) else {}
+                project = None  # the CLI says what is wrong with it
+            return project if isinstance(project, Mapping) else {}
     raise ConfigurationError(f"{work_dir} has no Pulumi.yaml: name the folder of a project")
 
 
@@ -202,12 +202,12 @@ def _sentence(action: StackOperation, stack: str, log: StepLog) -> str:
 def _reason(log: StepLog, error: str) -> str:
     """Word why a run failed: the first error that says something, and how many more there are."""
     messages = dict.fromkeys(problem.message for problem in log.problems)
-    told = [text for text in messages if text and not text.startswith(_NOISE)]
-    if not told:
+    reasons = [text for text in messages if text and not text.startswith(_NOISE)]
+    if not reasons:
         lines = [plain(line) for line in error.splitlines()]
-        told = [line.partition("error: ")[2] for line in lines if "error: " in line] or [error.strip()]
-    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-    return f"{_line(told[0])}{more}"
+        reasons = [line.partition("error: ")[2] for line in lines if "error: " in line] or [error.strip()]
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"{_line(reasons[0])}{more}"
 
 
 def _line(error: str) -> str:

@@ -37,7 +37,7 @@ class StackRun:
         ``delete``, ``same``, ``replace`` ...; empty where it failed before anything was compared.
     :ivar seconds: how long it took, with everything.
     :ivar message: one sentence: what was done, or why it was not and who holds the stack.
-    :ivar steps: what happens to each resource that does not stay as it is.
+    :ivar steps: the step of each resource that does not stay as it is.
     """
 
     action: StackOperation

@@ -18,7 +18,7 @@ from eurekube_provider.registrations.names import renamed, snake
 from eurekube_provider.registrations.secret_values import SECRET, SIGNATURE
 
 UNCHANGED = frozenset({"same", "read", "refresh"})
-"""What Pulumi counts and calls an operation, although nothing changes by it."""
+"""Steps that Pulumi counts as operations although they change nothing."""
 
 HALVES = frozenset({"create-replacement", "delete-replaced"})
 """Parts of a ``replace``, which tells both states."""
@@ -27,22 +27,22 @@ _NATIVE = {NATIVE_INSTANCE_TYPE: INSTANCE_TYPE, NATIVE_APPLICATION_TYPE: APPLICA
 """The types of the native provider, and those of the dynamic one that are the same."""
 
 MASKED = "[secret]"
-"""What stands for a secret in the document of a preview."""
+"""Placeholder of a secret in the document of a preview."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """The state of a resource before or after a step.
 
-    :ivar inputs: what the program asks for.
-    :ivar outputs: what the provider said there is; in a preview, of a new resource, its inputs.
+    :ivar inputs: the program's inputs.
+    :ivar outputs: the provider's outputs; in a preview, of a new resource, its inputs.
     """
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def told(cls, inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> Self:
+    def from_pulumi(cls, inputs: Mapping[str, Any] | None, outputs: Mapping[str, Any] | None) -> Self:
         """Make a state of what Pulumi tells, with :data:`MASKED` for each secret in either of its forms."""
         return cls(_masked(inputs or {}), _masked(outputs or {}))
 
@@ -88,7 +88,7 @@ class EngineError:
 class StepLog:
     """Collects the steps and errors that an engine tells while it works.
 
-    :ivar problems: what it says went wrong, without colours.
+    :ivar problems: the engine's error messages, without colours.
     :ivar changes: how many resources by operation, once the run has ended.
     """
 
@@ -99,9 +99,9 @@ class StepLog:
 
     def add(self, event: EngineEvent) -> None:
         """Add an event. What a later one says about the same resource counts."""
-        told = event.res_outputs_event or event.resource_pre_event
-        if told is not None:
-            data = told.metadata
+        step_event = event.res_outputs_event or event.resource_pre_event
+        if step_event is not None:
+            data = step_event.metadata
             self.add_step(Step(data.op.value, data.urn, data.type, _state(data.old), _state(data.new)))
         said = event.diagnostic_event
         if said is not None and said.severity == "error":
@@ -111,7 +111,7 @@ class StepLog:
             self.changes = {str(getattr(op, "value", op)): count for op, count in counted.items()}
 
     def add_step(self, step: Step) -> None:
-        """Add a step. One of the native provider's is kept as the dynamic one would have told it."""
+        """Add a step. One of the native provider's is kept as the dynamic one would have reported it."""
         if step.operation not in HALVES:
             self._steps[step.urn] = _in_one_form(step)
 
@@ -140,8 +140,8 @@ def _in_one_form(step: Step) -> Step:
     return replace(step, type=type_, old=old, new=new)
 
 
-def _state(told: StepEventStateMetadata | None) -> State | None:
-    return None if told is None else State.told(told.inputs, told.outputs)
+def _state(state: StepEventStateMetadata | None) -> State | None:
+    return None if state is None else State.from_pulumi(state.inputs, state.outputs)
 
 
 def _masked(value: Any) -> Any:

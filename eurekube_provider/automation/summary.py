@@ -26,10 +26,10 @@ from eurekube_provider.automation.registered import (
     is_known,
     place_of,
     registered,
-    untold,
+    unknown_keys,
 )
 from eurekube_provider.automation.steps import MASKED, EngineError, State, Step, StepLog
-from eurekube_provider.core.brake import takes_all, takes_most
+from eurekube_provider.core.brake import removes_all, removes_majority
 from eurekube_provider.core.identity import APPLICATION_TYPE, GUARD_TYPE, INSTANCE_TYPE, SELF_RENEWED
 from eurekube_provider.core.wording import listed
 
@@ -55,8 +55,8 @@ class _SummaryBuilder:
         self.warnings: list[DiscoveryWarning] = []
 
     @property
-    def told(self) -> int:
-        """How many changes were told so far."""
+    def change_count(self) -> int:
+        """How many changes were reported so far."""
         return sum(map(len, self.changes.values()))
 
     def change(
@@ -83,8 +83,8 @@ def _summary(log: StepLog, *, found: bool) -> Discovery:
     builder = _SummaryBuilder()
     syncers: list[DiscoveryChange] = []
     others: Counter[str] = Counter()
-    told_same = sum(step.operation == "same" for step in log.steps)
-    is_complete = told_same >= log.changes.get("same", 0)
+    same_steps = sum(step.operation == "same" for step in log.steps)
+    is_complete = same_steps >= log.changes.get("same", 0)
     for step in log.steps:
         if step.type in (INSTANCE_TYPE, APPLICATION_TYPE):
             _registrations(step, builder, found=found)
@@ -121,8 +121,8 @@ def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None
     old = {each.key: each for each in _instances(step, step.old, found=True)}
     new = {each.key: each for each in _instances(step, step.new, found=found)}
     before, after = _properties(step.old, found=True), _properties(step.new, found=found)
-    is_told = is_known(before) and is_known(after)
-    if not is_told:
+    is_reported = is_known(before) and is_known(after)
+    if not is_reported:
         builder.is_partial |= {place_of(before), place_of(after)}
     if not step.is_change:
         new = old = old or new
@@ -134,18 +134,18 @@ def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None
         builder.after.setdefault(each.place, []).append(each)
     if not step.is_change:
         for each in new.values() if found else ():
-            if each.foreign_owner:  # an earlier refresh has told the state, and no update can heal it
+            if each.foreign_owner:  # an earlier refresh has reported the state, and no update can heal it
                 owner = (as_text(before.get("owner")), each.foreign_owner)
                 builder.change(ChangeKind.CHANGES, each, {"owner": owner})
         return
-    for text in _unknown_properties({**untold(before), **untold(after)}):
+    for text in _unknown_properties({**unknown_keys(before), **unknown_keys(after)}):
         builder.warn(Concern.UNKNOWN, step.name, text)
-    if not is_told:
+    if not is_reported:
         return
-    told = builder.told
+    count_before = builder.change_count
     for key in sorted({*old, *new}):
         _instance(old.get(key), new.get(key), builder, found=found)
-    if found and builder.told == told:
+    if found and builder.change_count == count_before:
         builder.warn(Concern.UNKNOWN, step.name, _other_difference(before, after))
     if not found:
         _owners(step, old, new, builder)
@@ -153,7 +153,7 @@ def _registrations(step: Step, builder: _SummaryBuilder, *, found: bool) -> None
 
 
 def _other_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Name what differs beside instances: what is found is never told as nothing."""
+    """Name what differs beside instances: what is found is never reported as nothing."""
     old, new = flattened(before), flattened(after)
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     return (
@@ -169,22 +169,22 @@ def _unknown_properties(found: Mapping[str, Any]) -> Iterable[str]:
     elif later:
         yield f"known in the update only: {listed(later, 3)}"
     if secret:
-        yield f"secret, and so not told: {listed(secret, 3)}"
+        yield f"secret, and so not shown: {listed(secret, 3)}"
 
 
 def _instance(
     old: Registered | None, new: Registered | None, builder: _SummaryBuilder, *, found: bool
 ) -> None:
     if old is not None and new is not None and old.application == new.application:
-        is_told = old.is_told and new.is_told
-        details = _details(old.contents, new.contents) if is_told else {}
+        is_reported = old.is_reported and new.is_reported
+        details = _details(old.contents, new.contents) if is_reported else {}
         if found:
             details |= _details(old.marks, new.marks)
         if old.service_url != new.service_url:
             details = {"service_url": (old.service_url, new.service_url), **details}
         if new.is_elsewhere_than(old):
             builder.moved.setdefault((old.place, new.service_url), []).append(old)
-        if new.is_elsewhere_than(old) or (is_told and old.instance_id != new.instance_id):
+        if new.is_elsewhere_than(old) or (is_reported and old.instance_id != new.instance_id):
             builder.change(ChangeKind.MOVES, new, details, _drain(old))
         elif details:
             builder.change(ChangeKind.CHANGES, new, details)
@@ -254,7 +254,7 @@ def _braked(of: ApplicationChange, builder: _SummaryBuilder) -> DiscoveryWarning
     place = (of.application, of.service_url)
     lost, arriving = builder.losses[place], len(of.of(ChangeKind.REGISTERS))
     up = sum(each.is_up for each in builder.before.get(place, ()))
-    if of.before is None or not (takes_all(up, lost, arriving) or takes_most(up, lost, arriving)):
+    if of.before is None or not (removes_all(up, lost, arriving) or removes_majority(up, lost, arriving)):
         return None
     share = f"all {up}" if lost >= up else f"{lost} of {up}"
     text = f"{share} instances leave at once; an operator would hold that for a minute, an update does not"
@@ -280,8 +280,8 @@ def _moved(builder: _SummaryBuilder) -> Iterable[DiscoveryWarning]:
 
 def _syncer(step: Step, *, found: bool) -> DiscoveryChange:
     old, new = _properties(step.old, found=found), _properties(step.new, found=found)
-    told = (new or old).get("metadata") or {}
-    metadata = told if isinstance(told, Mapping) else {"namespace": told}
+    object_metadata = (new or old).get("metadata") or {}
+    metadata = object_metadata if isinstance(object_metadata, Mapping) else {"namespace": object_metadata}
     namespace, name = as_text(metadata.get("namespace")), as_text(metadata.get("name"))
     name = f"{namespace or 'default'}/{name or step.name}"
     if step.old is None:
@@ -297,8 +297,8 @@ def _refusal(problem: EngineError) -> RefusedChange:
     name, message = problem.urn.rpartition("::")[2], problem.message
     before, separator, reason = message.partition(" has a problem: ")
     if separator:
-        _, _, told = before.partition("property ")
-        message = f"{told.partition(' value ')[0]}: {reason}" if told else reason
+        _, _, rest = before.partition("property ")
+        message = f"{rest.partition(' value ')[0]}: {reason}" if rest else reason
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return RefusedChange(name, lines[-1] if "Traceback" in message else " ".join(lines))
 
@@ -315,7 +315,7 @@ def _properties(state: State | None, *, found: bool) -> Mapping[str, Any]:
 
 
 def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    old, new = _as_told(old, new), _as_told(new, old)
+    old, new = _as_shown(old, new), _as_shown(new, old)
     # A status that nobody asks for is Eureka's own, or a person's.
     names = sorted({*old, *new} - (set() if "status" in new else {"status"}))
     if all(each.get("ip_address") == each.get("host_name") for each in (old, new)):
@@ -323,7 +323,7 @@ def _details(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[
     return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
 
 
-def _as_told(of: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
+def _as_shown(of: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, str]:
     """Join each map of the contents that the other side does not tell into one text."""
     for name in [name for name, value in other.items() if value in (NOT_KNOWN_YET, MASKED)]:
         items = {each: value for each, value in of.items() if each.startswith(f"{name}.")}

@@ -12,7 +12,7 @@ COMMANDS = {
     "plan": "show what the operator would do now, and do nothing",
     "instances": "list what Eureka holds, and whose it is",
     "explain": "explain an application or an instance: whose, who renews it, why it is not UP, what if ...",
-    "doctor": "find what would cost callers an answer, and how it is mended",
+    "doctor": "find what would cost callers an answer, and how it is fixed",
     "drain": "put an application or an instance out of service, and say when nobody calls it",
     "undrain": "put it back",
     "gate": "open the readiness gate of a workload's pods by hand",

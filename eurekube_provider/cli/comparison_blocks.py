@@ -10,24 +10,24 @@ from typing import Any
 from eurekube_provider.cli.output import Block, Cell, Line, Table, Tone
 from eurekube_provider.comparison.comparing import Comparison, compare
 from eurekube_provider.comparison.discrepancy import DifferenceGroup, grouped
+from eurekube_provider.comparison.findings import (
+    Severity,
+    StatusFinding,
+    eureka_findings,
+    headline,
+    status_findings,
+)
 from eurekube_provider.comparison.mirror_state import MirrorState, mirror_states
 from eurekube_provider.comparison.operators import (
+    findings_of_operators,
     operator_lines,
     operators_to_dict,
-    troubles_of_operators,
 )
 from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.troubles import (
-    Severity,
-    Trouble,
-    eureka_troubles,
-    headline,
-    troubles_of,
-)
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import ZOOKEEPER
 from eurekube_provider.core.wording import counted
-from eurekube_provider.doctor.worlds_reader import Worlds
+from eurekube_provider.doctor.inventory_reader import Inventory
 
 _TONES = {
     SyncState.NOT_READY: Tone.BAD,
@@ -36,36 +36,36 @@ _TONES = {
     SyncState.SYNCED: Tone.GOOD,
     SyncState.NOT_COMPARED: Tone.DIM,
 }
-_TROUBLE_TONES = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.MID, Severity.NOTE: Tone.DIM}
+_FINDING_TONES = {Severity.FAULT: Tone.BAD, Severity.WARNING: Tone.MID, Severity.NOTE: Tone.DIM}
 
 
 @dataclass(frozen=True, slots=True)
-class WorldsStatus:
+class InventoryStatus:
     """The contents of `status`.
 
     :ivar shown: the comparisons that were asked for, worst first; ``mirrors`` the mirrors.
     :ivar now_seconds: Unix time of the look.
     """
 
-    worlds: Worlds
+    inventory: Inventory
     shown: Sequence[Comparison]
-    troubles: Sequence[Trouble]
+    findings: Sequence[StatusFinding]
     mirrors: Sequence[MirrorState] = ()
     now_seconds: float = 0.0
 
     @property
     def differs(self) -> bool:
         """Return whether a person should look at something."""
-        return any(one.severity is not Severity.NOTE for one in self.troubles)
+        return any(one.severity is not Severity.NOTE for one in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
-        kubernetes = self.worlds.kubernetes
+        kubernetes = self.inventory.kubernetes
         return {
             "headline": headline(self.shown, self.mirrors),
             "cluster": kubernetes.cluster.name if kubernetes else None,
-            "operators": operators_to_dict(self.worlds.operators, self.now_seconds)
-            if self.worlds.operators
+            "operators": operators_to_dict(self.inventory.operators, self.now_seconds)
+            if self.inventory.operators
             else [],
             "eurekas": [
                 {
@@ -74,19 +74,19 @@ class WorldsStatus:
                     "instances": None if read.error else len(read.instances),
                     "error": read.error,
                 }
-                for name, read in self.worlds.eurekas.items()
+                for name, read in self.inventory.eurekas.items()
             ],
-            "missing": list(self.worlds.missing),
-            "unread": list(self.worlds.unread),
-            "troubles": [one.to_dict() for one in self.troubles],
+            "missing": list(self.inventory.missing),
+            "unread": list(self.inventory.unread),
+            "troubles": [one.to_dict() for one in self.findings],
             "applications": [one.to_dict() for one in self.shown],
             "mirrors": [one.to_dict() for one in self.mirrors],
         }
 
 
 def status_of(
-    worlds: Worlds, applications: Collection[str] = (), *, only_differing: bool = False
-) -> WorldsStatus:
+    inventory: Inventory, applications: Collection[str] = (), *, only_differing: bool = False
+) -> InventoryStatus:
     """Compare what was read.
 
     :param applications: in any case: show these only; none for all.
@@ -94,98 +94,100 @@ def status_of(
     """
     wanted = {name.upper() for name in applications}
     every = [
-        one for one in compare(worlds.kubernetes, worlds.instances) if not wanted or one.application in wanted
+        one
+        for one in compare(inventory.kubernetes, inventory.instances)
+        if not wanted or one.application in wanted
     ]
     others = [
-        trouble
-        for name, read in worlds.eurekas.items()
-        for trouble in eureka_troubles(name, error=read.error, away=read.failures.items(), endangered=())
+        finding
+        for name, read in inventory.eurekas.items()
+        for finding in eureka_findings(name, error=read.error, away=read.failures.items(), endangered=())
     ]
     now = time.time()
-    if worlds.operators is not None and worlds.kubernetes is not None:
-        objects = [*worlds.kubernetes.syncers, *worlds.mirrors.items]
-        others += troubles_of_operators(worlds.operators, objects, now)
+    if inventory.operators is not None and inventory.kubernetes is not None:
+        objects = [*inventory.kubernetes.syncers, *inventory.mirrors.items]
+        others += findings_of_operators(inventory.operators, objects, now)
     mirrors = [
         one
-        for one in mirror_states(worlds.mirrors.items, now)
+        for one in mirror_states(inventory.mirrors.items, now)
         if not wanted or any(one.concerns(name) for name in wanted)
     ]
-    troubles = troubles_of(every, others, mirrors)
+    findings = status_findings(every, others, mirrors)
     if only_differing:
         every = [one for one in every if one.state.is_fault]
         mirrors = [one for one in mirrors if one.state.is_fault]
-    return WorldsStatus(worlds, every, troubles, mirrors, now)
+    return InventoryStatus(inventory, every, findings, mirrors, now)
 
 
-def blocks_of(status: WorldsStatus) -> Iterable[Block]:
+def blocks_of(status: InventoryStatus) -> Iterable[Block]:
     """Write it for a person: the sum, what is wrong, everything side by side, what differs."""
-    worlds = status.worlds
-    for line in operator_lines(worlds.operators, status.now_seconds) if worlds.operators else ():
+    inventory = status.inventory
+    for line in operator_lines(inventory.operators, status.now_seconds) if inventory.operators else ():
         yield Line.of(line, Tone.DIM)
-    worst = status.troubles[0].severity if status.troubles else None
-    tone = _TROUBLE_TONES[worst] if worst else Tone.GOOD
+    worst = status.findings[0].severity if status.findings else None
+    tone = _FINDING_TONES[worst] if worst else Tone.GOOD
     yield Line(
-        (Cell(headline(status.shown, status.mirrors), tone), Cell(f"  ·  {_looked_at(worlds)}", Tone.DIM))
+        (Cell(headline(status.shown, status.mirrors), tone), Cell(f"  ·  {_looked_at(inventory)}", Tone.DIM))
     )
-    for trouble in status.troubles:
-        yield from _trouble(trouble)
-    told = [one.problem for one in status.troubles]
+    for finding in status.findings:
+        yield from _finding(finding)
+    problems = [one.problem for one in status.findings]
     if status.shown:
-        column = worlds.kind.upper()
-        age = "" if worlds.kind == ZOOKEEPER else ", by its list, which may be 30 s old"
+        column = inventory.kind.upper()
+        age = "" if inventory.kind == ZOOKEEPER else ", by its list, which may be 30 s old"
         yield Line.of("")
-        yield table_of(status.shown, column, has_several=len(worlds.eurekas) > 1, told=told)
+        yield table_of(status.shown, column, has_several=len(inventory.eurekas) > 1, problems=problems)
         yield Line.of(f"KUBERNETES: endpoints, ready/all; {column}: instances, UP/all{age}", Tone.DIM)
     if status.mirrors:
         yield Line.of("")
-        yield mirror_table(status.mirrors, status.now_seconds, told)
+        yield mirror_table(status.mirrors, status.now_seconds, problems)
         yield Line.of("ENDPOINTS: ready/all; EUREKA READ: how old what the Service shows is", Tone.DIM)
     for one in status.shown:
-        yield from _differences(one, told, worlds.kind)
+        yield from _differences(one, problems, inventory.kind)
 
 
-def _looked_at(worlds: Worlds) -> str:
+def _looked_at(inventory: Inventory) -> str:
     parts = []
-    if worlds.kubernetes:
-        parts.append(f"cluster {worlds.kubernetes.cluster.name or '(without a name)'}")
-    for name, read in worlds.eurekas.items():
+    if inventory.kubernetes:
+        parts.append(f"cluster {inventory.kubernetes.cluster.name or '(without a name)'}")
+    for name, read in inventory.eurekas.items():
         parts.append(f"{read.kind} {name} ({counted(read.servers, 'server')})")
     return ", ".join(parts)
 
 
-def _trouble(trouble: Trouble) -> Iterable[Block]:
-    tone = _TROUBLE_TONES[trouble.severity]
-    told = f"  {trouble.told}" if trouble.told else ""
-    yield Line((Cell(trouble.problem.reason, tone), Cell(told)), 2)
-    yield Line.of(trouble.problem.message, indent=4)
-    yield from remedy_line(trouble.problem, indent=4)
+def _finding(finding: StatusFinding) -> Iterable[Block]:
+    tone = _FINDING_TONES[finding.severity]
+    subjects = f"  {finding.subjects_text}" if finding.subjects_text else ""
+    yield Line((Cell(finding.problem.reason, tone), Cell(subjects)), 2)
+    yield Line.of(finding.problem.message, indent=4)
+    yield from remedy_line(finding.problem, indent=4)
 
 
 def remedy_line(problem: Problem | None, indent: int) -> Iterable[Block]:
-    """Say what mends a problem, if anybody knows."""
+    """Say what fixes a problem, if anybody knows."""
     if problem and problem.remedy:
-        yield Line.of(f"to mend it: {problem.remedy}", indent=indent)
+        yield Line.of(f"to fix it: {problem.remedy}", indent=indent)
 
 
 def table_of(
-    shown: Sequence[Comparison], column: str, *, has_several: bool = False, told: Collection[Problem] = ()
+    shown: Sequence[Comparison], column: str, *, has_several: bool = False, problems: Collection[Problem] = ()
 ) -> Table:
     """Everything side by side, worst first.
 
     :param column: the name of what is registered.
-    :param has_several: whether there are several registries, so that each row names its own.
-    :param told: what was told above: a row with the same problem names its reason alone.
+    :param has_several: True if there are several registries, so that each row names its own.
+    :param problems: the problems that are shown above: a row with the same problem names its reason alone.
     """
     at = ("AT",) if has_several else ()
     rows = [
         (
             Cell(one.application, Tone.STRONG if one.state.is_fault else Tone.PLAIN),
-            Cell(str(one.keeper)),
+            Cell(str(one.manager)),
             *([Cell(one.eureka_name)] if has_several else ()),
             Cell(str(one.kubernetes) if one.kubernetes else "-"),
             Cell(str(one.eureka) if one.eureka else "-"),
             Cell(str(one.state), _TONES[one.state]),
-            _why(one.problem, told),
+            _why(one.problem, problems),
         )
         for one in shown
     ]
@@ -193,15 +195,15 @@ def table_of(
     return Table(columns, rows, last_is_cut=True)
 
 
-def _why(problem: Problem | None, told: Collection[Problem]) -> Cell:
-    return Cell(problem.reason if problem and problem in told else str(problem or ""))
+def _why(problem: Problem | None, problems: Collection[Problem]) -> Cell:
+    return Cell(problem.reason if problem and problem in problems else str(problem or ""))
 
 
-def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, told: Collection[Problem]) -> Table:
+def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, problems: Collection[Problem]) -> Table:
     """The mirrors, worst first.
 
     :param now_seconds: Unix time.
-    :param told: as for :func:`table_of`.
+    :param problems: as for :func:`table_of`.
     """
     rows = [
         (
@@ -211,7 +213,7 @@ def mirror_table(mirrors: Sequence[MirrorState], now_seconds: float, told: Colle
             Cell(f"{one.ready}/{one.endpoints}"),
             Cell(_age(one, now_seconds)),
             Cell(str(one.state), _TONES[one.state]),
-            _why(one.problem, told),
+            _why(one.problem, problems),
         )
         for one in mirrors
     ]
@@ -226,15 +228,20 @@ def _age(mirror: MirrorState, now_seconds: float) -> str:
     return f"{max(0.0, age):.0f} s ago" if age < 120 else f"{age / 60:.0f} min ago"
 
 
-def _differences(comparison: Comparison, told: Collection[Problem], kind: str) -> Iterable[Block]:
+def _differences(comparison: Comparison, problems: Collection[Problem], kind: str) -> Iterable[Block]:
     groups, problem = grouped(comparison.differences), comparison.problem
     if groups:
         yield Line.of("")
-        yield Line.of(f"{comparison.application}, {comparison.keeper}", Tone.STRONG)
+        yield Line.of(f"{comparison.application}, {comparison.manager}", Tone.STRONG)
     for group in groups:
         # Of a single cause it stands above already.
-        if len(groups) > 1 or problem not in told or problem is None or group.told not in problem.message:
-            yield Line.of(group.told, indent=2)
+        if (
+            len(groups) > 1
+            or problem not in problems
+            or problem is None
+            or group.summary not in problem.message
+        ):
+            yield Line.of(group.summary, indent=2)
         yield from _instances(group, kind)
 
 

@@ -63,8 +63,8 @@ def complete_for_kubectl() -> int:
     :returns: the exit code.
     """
     *words, incomplete = sys.argv[1:] or [""]
-    for value, told in completions(words, incomplete):
-        put(f"{value}\t{told}\n" if told else f"{value}\n")
+    for value, description in completions(words, incomplete):
+        put(f"{value}\t{description}\n" if description else f"{value}\n")
     put(f":{_NO_FILES}\n")
     return 0
 

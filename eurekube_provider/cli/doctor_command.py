@@ -1,4 +1,4 @@
-"""``eurekube doctor``: finds what would cost callers an answer, and prints the change that mends it."""
+"""``eurekube doctor``: finds what would cost callers an answer, and prints the change that fixes it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = (
         "Look at the cluster, the syncers, the workloads behind them, the mirrors and Eureka, and say what"
-        " would cost callers an answer, with the exact change that mends it. Changes nothing. Whatever else"
+        " would cost callers an answer, with the exact change that fixes it. Changes nothing. Whatever else"
         " the operator knows about Eureka (EUREKA_USER, EUREKA_PASSWORD, EUREKA_CA_FILE ...) is read from the"
         " environment here, too. Exit code: 0 all is well, 1 something was found, be it an error or a"
         " warning, 2 something could not be looked at."
@@ -50,12 +50,12 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         "--ignore", metavar="FAULT[,FAULT...]", default="", help=f"pass over these: {', '.join(Fault)}"
     )
     parser.add_argument(
-        "--fix", action="store_true", help="print the kubectl commands that mend what they can"
+        "--fix", action="store_true", help="print the kubectl commands that fix what they can"
     )
     parser.add_argument(
         "--readiness-gate",
         action="store_true",
-        help="mend a short minReadySeconds by the readiness gate eurekube.io/callers-know",
+        help="fix a short minReadySeconds by the readiness gate eurekube.io/callers-know",
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="[text]")
 
@@ -97,7 +97,7 @@ def _ignored(text: str) -> set[Fault]:
 def text(snapshot: Snapshot, findings: Sequence[Finding], more: str = "") -> str:
     """Write the findings for a person.
 
-    :param more: what is to be said beside them; empty for nothing.
+    :param more: a sentence beside them; empty for none.
     """
     operators = snapshot.operators
     lines = list(map(printable, operator_lines(operators, time.time()))) if operators else []
@@ -107,7 +107,7 @@ def text(snapshot: Snapshot, findings: Sequence[Finding], more: str = "") -> str
         said = (
             f"{one.severity}: {one.fault}  {one.subject}",
             f"    {one.problem}",
-            f"    mend: {one.remedy}",
+            f"    fix: {one.remedy}",
         )
         lines += [*(printable(line) for line in said), ""]
     if more:
@@ -116,7 +116,7 @@ def text(snapshot: Snapshot, findings: Sequence[Finding], more: str = "") -> str
     counts = ", ".join(counted(count, severity) for severity, count in counts_of(findings).items())
     found = counts if findings or snapshot.unseen else "all is well"
     some = any(one.patch for one in findings)
-    hint = "; --fix prints the kubectl commands that mend them" if some else ""
+    hint = "; --fix prints the kubectl commands that fix them" if some else ""
     return "\n".join([*lines, f"{found} in {', '.join(looked) or 'nothing'} read{hint}"]) + "\n"
 
 
@@ -154,7 +154,8 @@ def commands(findings: Sequence[Finding]) -> str:
     """Write commands for a shell, one for each object, and the rest as comments."""
     lines = [patch.command for patch in combined(findings)]
     rest = [one for one in findings if one.patch is None]
-    # Whoever may register in Eureka chooses what stands in a subject, and a line's end would end the comment.
+    # Anyone who may register in Eureka chooses what stands in a subject, and a line's end would end the
+    # comment.
     lines += [printable(f"# {one.fault} {one.subject}: {' '.join(one.remedy.split())}") for one in rest]
     return "".join(f"{line}\n" for line in lines)
 

@@ -23,8 +23,8 @@ from eurekube_provider.eureka.overrides import (
     out_since,
     read_named,
     read_statuses,
+    set_out_of_service,
     still_listed,
-    take_out,
 )
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.operator.settings import add_settings, settings_from
@@ -99,7 +99,7 @@ def chosen(peers: Peers, options: argparse.Namespace) -> Named:
 def beyond_reach(instances: Sequence[Instance], status: str) -> list[str]:
     """Report instances that no server can be asked for; the others are drained all the same.
 
-    :param status: what it is not, for that.
+    :param status: the status that it does not have, for that.
     """
     return [
         f"{one.application} {one.instance_id!r} is {one.status} and not {status}: {one.unreadable}; end its"
@@ -123,7 +123,7 @@ def _drain(peers: Peers, options: argparse.Namespace) -> int:
     unreached = beyond_reach(named.beyond, "drained")
     instances = list(named.held)
     since = out_since(peers, instances) if instances else 0.0
-    results = take_out(peers, instances)
+    results = set_out_of_service(peers, instances)
     same = servers_named_twice(peers)
     for one in results:
         say(describe(one, same))
@@ -172,7 +172,7 @@ def servers_named_twice(peers: Peers) -> dict[str, str]:
 def unsettled(instances: Sequence[Instance], why: str) -> list[str]:
     """Report instances that a list shows as UP, and that no server holds by the read of each.
 
-    :param why: what that says of the list.
+    :param why: the meaning of that for the list.
     """
     return [
         f"{one.application} {one.instance_id} is not drained: Eureka lists it as {one.status}, and answers"
@@ -237,7 +237,7 @@ def unfinished(results: Sequence[StatusByServer]) -> list[str]:
         if one.up_at:
             name = f"{one.instance.application} {one.instance.instance_id}"
             found.append(
-                f"{name} is UP at {', '.join(one.up_at)}: somebody cleared it, or registered it anew"
+                f"{name} is UP at {', '.join(one.up_at)}: somebody cleared it, or registered it again"
             )
     unknown = (f"not known what callers of {url} find: {error}" for url, error in silent.items())
     return [*found, *unknown]

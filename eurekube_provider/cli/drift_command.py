@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         raise DriftUnknown(result.message)
     found = summarise_drift(runner.log)
     drifted = result.outcome is RunOutcome.CHANGED or bool(found.applications)
-    told = {"drifted": drifted, **result.to_json(), **found.to_json()}
+    document = {"drifted": drifted, **result.to_json(), **found.to_json()}
     written = options.format or ("markdown" if sys.stdout.isatty() else "json")
-    put(drift_report(found) if written == "markdown" else f"{json.dumps(told, indent=2)}\n")
+    put(drift_report(found) if written == "markdown" else f"{json.dumps(document, indent=2)}\n")
     return DRIFTED if drifted else 0

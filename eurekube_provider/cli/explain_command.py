@@ -8,19 +8,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from eurekube_provider.cli.comparison_blocks import remedy_line
-from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
-from eurekube_provider.cli.terminal import complain
-from eurekube_provider.cli.world_options import (
+from eurekube_provider.cli.inventory_options import (
     COULD_NOT_READ,
     WELL,
-    add_world_options,
+    add_inventory_options,
     reading,
     require_one,
     shown_progress,
 )
+from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
+from eurekube_provider.cli.terminal import complain
 from eurekube_provider.comparison.comparing import Comparison, compare
 from eurekube_provider.comparison.explaining import Explanation, Observation, explain
-from eurekube_provider.comparison.keeper import KeeperKind
+from eurekube_provider.comparison.managers import ManagerKind
 from eurekube_provider.comparison.mirror_explaining import (
     MirrorExplanation,
     Shown,
@@ -33,7 +33,13 @@ from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import counted
-from eurekube_provider.doctor.worlds_reader import NO_EUREKA, Worlds, WorldsReader, asked, endpoint_at
+from eurekube_provider.doctor.inventory_reader import (
+    NO_EUREKA,
+    Inventory,
+    InventoryReader,
+    asked,
+    endpoint_at,
+)
 from eurekube_provider.eureka.overrides import can_be_asked_for, instances_named
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.uncached_reads import Refused, UncachedReads, read_everywhere
@@ -71,7 +77,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--connection", default="default", metavar="NAME", help="Which Eureka of the configuration. [default]"
     )
-    add_world_options(parser)
+    add_inventory_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -79,27 +85,27 @@ def run(options: argparse.Namespace) -> int:
     target, connection = options.target, options.connection
     with reading("explain", options) as reader:
         with shown_progress() as progress:
-            worlds = reader.read(progress)
-        require_one("explain", worlds)
+            inventory = reader.read(progress)
+        require_one("explain", inventory)
         comparisons = [
             one
-            for one in compare(worlds.kubernetes, worlds.instances)
-            if one.eureka_name == connection and one.keeper.kind is KeeperKind.SYNCER
+            for one in compare(inventory.kubernetes, inventory.instances)
+            if one.eureka_name == connection and one.manager.kind is ManagerKind.SYNCER
         ]
         peers = reader.peers.get(connection)
         if peers is None:
-            told = f"--connection {connection}: there is none; there are {', '.join(reader.peers)}"
-            complain(f"eurekube explain: {told if reader.peers else NO_EUREKA}")
+            message = f"--connection {connection}: there is none; there are {', '.join(reader.peers)}"
+            complain(f"eurekube explain: {message if reader.peers else NO_EUREKA}")
             return COULD_NOT_READ
-        if connection not in worlds.instances:
+        if connection not in inventory.instances:
             return COULD_NOT_READ  # which was said
         target = _application_of_syncer(comparisons, target)
         wanted = [one for one in comparisons if one.application == target.upper()]
         try:
             found = list(instances_named(peers, target))
         except RegistryError as error:
-            shown = applications_shown_for(worlds.mirrors, target) or {target.upper()}
-            mirrored = _mirrored(worlds, connection, shown)
+            shown = applications_shown_for(inventory.mirrors, target) or {target.upper()}
+            mirrored = _mirrored(inventory, connection, shown)
             if target.upper() not in shown:
                 mirrored = [one.of_instances([target]) for one in mirrored]
             is_called = isinstance(error, RegistryRejected) and any(one.instances for one in mirrored)
@@ -107,20 +113,20 @@ def run(options: argparse.Namespace) -> int:
             complain(f"eurekube explain: {held if is_called else error}")
             for one in wanted:
                 problem = f": {one.problem}" if one.problem else ""
-                complain(f"eurekube explain: {one.keeper} wants {one.kubernetes or 'none'} there{problem}")
+                complain(f"eurekube explain: {one.manager} wants {one.kubernetes or 'none'} there{problem}")
                 if one.problem and one.problem.remedy:
-                    complain(f"eurekube explain: to mend it: {one.problem.remedy}")
+                    complain(f"eurekube explain: to fix it: {one.problem.remedy}")
             for mirror in mirrored:
-                told = f"{mirror.mirror_state.subject} shows it as the Service {mirror.service or '-'}"
-                complain(f"eurekube explain: {told}; {_counted(mirror)}")
+                message = f"{mirror.mirror_state.subject} shows it as the Service {mirror.service or '-'}"
+                complain(f"eurekube explain: {message}; {_counted(mirror)}")
             if is_called:
                 _emit(options, wanted, [], 0, mirrored)
             return NOT_FOUND
         chosen = sorted(found, key=lambda one: (one.status is Status.UP, one.key))[:MOST_EXPLAINED]
         with shown_progress() as progress:
             progress(f"reading {counted(len(chosen))}")
-            explained = _explained(reader, worlds, peers, chosen, comparisons, said=wanted)
-    mirrored = _mirrored(worlds, connection, {one.application for one in found})
+            explained = _explained(reader, inventory, peers, chosen, comparisons, said=wanted)
+    mirrored = _mirrored(inventory, connection, {one.application for one in found})
     if target.upper() not in {one.application for one in found}:
         mirrored = [one.of_instances(each.instance_id for each in found) for one in mirrored]
     _emit(options, wanted, explained, len(found) - len(chosen), mirrored)
@@ -148,21 +154,21 @@ def _application_of_syncer(comparisons: Sequence[Comparison], target: str) -> st
     """Return the application of the syncer `target`, its namespace given or not; without one `target`."""
     if any(one.application == target.upper() for one in comparisons):
         return target
-    named = [one for one in comparisons if target in (one.keeper.name, one.keeper.name.partition("/")[2])]
+    named = [one for one in comparisons if target in (one.manager.name, one.manager.name.partition("/")[2])]
     return named[0].application if len({one.application for one in named}) == 1 else target
 
 
-def _mirrored(worlds: Worlds, connection: str, applications: Iterable[str]) -> list[MirrorExplanation]:
+def _mirrored(inventory: Inventory, connection: str, applications: Iterable[str]) -> list[MirrorExplanation]:
     """Return applications as the cluster's mirrors of one Eureka show them."""
-    if worlds.kubernetes is None:
+    if inventory.kubernetes is None:
         return []
-    listed = worlds.instances.get(connection, ())
+    listed = inventory.instances.get(connection, ())
     return [
         explanation
         for application in sorted(applications)
         for explanation in explain_mirrors(
-            worlds.mirrors,
-            worlds.kubernetes.cluster,
+            inventory.mirrors,
+            inventory.kubernetes.cluster,
             application,
             [one for one in listed if one.application == application],
             time.time(),
@@ -172,8 +178,8 @@ def _mirrored(worlds: Worlds, connection: str, applications: Iterable[str]) -> l
 
 
 def _explained(
-    reader: WorldsReader,
-    worlds: Worlds,
+    reader: InventoryReader,
+    inventory: Inventory,
     peers: Peers,
     chosen: Sequence[Instance],
     comparisons: Sequence[Comparison],
@@ -182,15 +188,17 @@ def _explained(
 ) -> list[Explanation]:
     """Read each by itself, on every server, and its endpoint and pod where a cluster is at hand.
 
-    :param said: the comparisons that are shown whole; of the others, each instance says what mends them.
+    :param said: the comparisons that are shown whole; of the others, each instance says what fixes them.
     """
     keys = [one.key for one in chosen if can_be_asked_for(one)]
     reads = read_everywhere(peers, keys, Refused()) if keys else UncachedReads({}, {})
     syncers = {}
-    if worlds.kubernetes:
-        syncers = {f"{one.namespace}/{one.name}": one for one in map(asked, worlds.kubernetes.syncers) if one}
-    told = {
-        one.keeper.name: str(one.problem) if one in said else _whole(one.problem)
+    if inventory.kubernetes:
+        syncers = {
+            f"{one.namespace}/{one.name}": one for one in map(asked, inventory.kubernetes.syncers) if one
+        }
+    problems = {
+        one.manager.name: str(one.problem) if one in said else _whole(one.problem)
         for one in comparisons
         if one.problem
     }
@@ -198,17 +206,17 @@ def _explained(
     found = []
     for listed in chosen:
         instance = reads.newest(listed.key) or listed
-        keeper = worlds.keeper_of(instance)
-        syncer = syncers.get(keeper.name) if keeper.kind is KeeperKind.SYNCER else None
-        endpoint = endpoint_at(worlds, syncer, instance) if syncer else None
+        manager = inventory.manager_of(instance)
+        syncer = syncers.get(manager.name) if manager.kind is ManagerKind.SYNCER else None
+        endpoint = endpoint_at(inventory, syncer, instance) if syncer else None
         observed = Observation(
             instance,
-            keeper,
+            manager,
             reads.of(listed.key) if can_be_asked_for(listed) else {},
             {url: str(error) for url, error in reads.failures.items()},
-            worlds.kubernetes is not None,
+            inventory.kubernetes is not None,
             syncer,
-            told.get(keeper.name, "") if keeper.kind is KeeperKind.SYNCER else "",
+            problems.get(manager.name, "") if manager.kind is ManagerKind.SYNCER else "",
             endpoint,
             _pod(reader.access, syncer, endpoint) if instance.status is not Status.UP else None,
         )
@@ -230,7 +238,7 @@ def _pod(access: KubeAccess | None, syncer: Syncer | None, endpoint: Object | No
 def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more: int) -> Iterable[Block]:
     for row in wanted:
         kubernetes, eureka = row.kubernetes or "-", row.eureka or "-"
-        yield Line((Cell(row.application, Tone.STRONG), Cell(f"  {row.keeper}: {row.state}")))
+        yield Line((Cell(row.application, Tone.STRONG), Cell(f"  {row.manager}: {row.state}")))
         yield Line.of(f"{kubernetes} in Kubernetes, {eureka} in Eureka", indent=2)
         if row.problem:
             yield Line.of(str(row.problem), Tone.MID, 2)
@@ -238,7 +246,7 @@ def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more
         yield Line.of("")
     alike: dict[tuple[object, ...], list[Explanation]] = defaultdict(list)
     for one in explained:
-        alike[one.application, dict(one.facts).get("kept by"), one.consequences].append(one)
+        alike[one.application, dict(one.facts).get("kept by"), one.impact].append(one)
     for group in alike.values():
         yield from _group_blocks(group)
     if more:
@@ -246,21 +254,21 @@ def _blocks(wanted: Sequence[Comparison], explained: Sequence[Explanation], more
 
 
 def _group_blocks(group: Sequence[Explanation]) -> Iterable[Block]:
-    """Explain instances of one application and one keeper; what is true of all of them is said once."""
+    """Explain instances of one application and one manager; what is true of all of them is said once."""
     first, indent = group[0], 2
     common = [fact for fact in first.facts if all(fact in one.facts for one in group)]
     if len(group) > 1:
         indent = 4
         yield Line.of(f"{counted(len(group))} of {first.application}", Tone.STRONG)
         yield from _facts(common, 2)
-        yield from _consequences(first)
+        yield from _impact(first)
     for one in group:
         tone = Tone.GOOD if one.status == Status.UP else Tone.BAD
         name = f"{one.application} {one.instance_id}" if len(group) == 1 else one.instance_id
         yield Line((Cell(f"{name}  ", Tone.STRONG), Cell(one.status, tone)), indent - 2)
         yield from _facts([fact for fact in one.facts if len(group) == 1 or fact not in common], indent)
     if len(group) == 1:
-        yield from _consequences(first)
+        yield from _impact(first)
     yield Line.of("")
 
 
@@ -269,9 +277,9 @@ def _facts(facts: Iterable[tuple[str, str]], indent: int) -> Iterable[Block]:
         yield Line((Cell(f"{topic}: ", Tone.DIM), Cell(sentence)), indent)
 
 
-def _consequences(explanation: Explanation) -> Iterable[Block]:
+def _impact(explanation: Explanation) -> Iterable[Block]:
     yield Line.of("what would happen if", Tone.DIM, 2)
-    for event, outcome in explanation.consequences:
+    for event, outcome in explanation.impact:
         yield Line((Cell(f"{event}: ", Tone.DIM), Cell(outcome)), 4)
 
 
@@ -292,9 +300,9 @@ def _mirror_blocks(mirrored: Sequence[MirrorExplanation]) -> Iterable[Block]:
             yield Line.of(_whole(one.mirror_state.problem), Tone.MID, 2)
         for each in one.instances[:MOST_EXPLAINED]:
             place = f" at {each.address}" if each.address else ""
-            told = Cell(str(each.shown), _SHOWN_TONES.get(each.shown, Tone.GOOD))
+            state = Cell(str(each.shown), _SHOWN_TONES.get(each.shown, Tone.GOOD))
             yield Line(
-                (Cell(f"{each.instance_id}{place}: "), told, Cell(f": {each.why}" if each.why else "")), 4
+                (Cell(f"{each.instance_id}{place}: "), state, Cell(f": {each.why}" if each.why else "")), 4
             )
         if len(one.instances) > MOST_EXPLAINED:
             yield Line.of(f"and {len(one.instances) - MOST_EXPLAINED} more", Tone.DIM, 4)

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from eurekube_provider.cli.inventory_options import COULD_NOT_READ, WELL, add_inventory_options, read_once
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Table, Tone, emit
 from eurekube_provider.cli.terminal import complain
-from eurekube_provider.cli.world_options import COULD_NOT_READ, WELL, add_world_options, read_once
-from eurekube_provider.comparison.keeper import Keeper, KeeperKind
+from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.wording import counted
 
@@ -22,8 +22,8 @@ _TONES = {Status.UP: Tone.GOOD, Status.OUT_OF_SERVICE: Tone.MID, Status.STARTING
 
 DESCRIPTION = """\
 List the instances that Eureka holds, of the applications that are named or of all, and who keeps each. With a
-cluster at hand, its own syncers are told from those of other clusters. With `--namespace`: only what a syncer
-of these namespaces keeps.
+cluster at hand, its own syncers are distinguished from those of other clusters. With `--namespace`: only what
+a syncer of these namespaces keeps.
 
 It reads the list that every client gets, up to 30 s old, once from each server.
 
@@ -49,55 +49,55 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kept-by",
         dest="kinds",
-        choices=list(map(str, KeeperKind)),
+        choices=list(map(str, ManagerKind)),
         action="append",
         default=[],
         help="Only what such a keeper keeps; may be repeated.",
     )
     parser.add_argument("--owner", metavar="PATTERN", help="Only of this owner, e.g. 'stack/acme/*'.")
     parser.add_argument("--address", metavar="ADDRESS", help="Only at this IP address.")
-    add_world_options(parser)
+    add_inventory_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """List and print; return the exit code."""
-    worlds = read_once("instances", options)
-    if not worlds.instances:
+    inventory = read_once("instances", options)
+    if not inventory.instances:
         return COULD_NOT_READ
     wanted = {name.upper() for name in options.applications}
     namespaces = set((options.namespace or "").split(",")) - {""}
 
-    def fits(one: Instance, keeper: Keeper) -> bool:
+    def fits(one: Instance, manager: Manager) -> bool:
         return (
             (not wanted or one.application in wanted)
             and (not options.statuses or str(one.status) in options.statuses)
-            and (not options.kinds or str(keeper.kind) in options.kinds)
+            and (not options.kinds or str(manager.kind) in options.kinds)
             and (not options.owner or fnmatchcase(one.owner or "", options.owner))
             and (not options.address or one.ip_address == options.address)
-            and (not namespaces or _namespace(keeper) in namespaces)
+            and (not namespaces or _namespace(manager) in namespaces)
         )
 
     found = [
-        (name, one, keeper)
-        for name, instances in worlds.instances.items()
+        (name, one, manager)
+        for name, instances in inventory.instances.items()
         for one in sorted(instances, key=lambda one: one.key)
-        if fits(one, keeper := worlds.keeper_of(one))
+        if fits(one, manager := inventory.manager_of(one))
     ]
-    document = {"instances": [_document(*each) for each in found], "unread": list(worlds.unread)}
-    emit(OutputFormat(options.output), document, _blocks(found, worlds.instances))
-    if any(read.error for read in worlds.eurekas.values()):
+    document = {"instances": [_document(*each) for each in found], "unread": list(inventory.unread)}
+    emit(OutputFormat(options.output), document, _blocks(found, inventory.instances))
+    if any(read.error for read in inventory.eurekas.values()):
         return COULD_NOT_READ
     if not found:
         complain("eurekube instances: nothing fits")
     return WELL if found else NONE_FOUND
 
 
-def _namespace(keeper: Keeper) -> str:
-    parts = keeper.name.split("/")
-    return parts[-2] if keeper.kind in (KeeperKind.SYNCER, KeeperKind.OTHER_CLUSTER) else ""
+def _namespace(manager: Manager) -> str:
+    parts = manager.name.split("/")
+    return parts[-2] if manager.kind in (ManagerKind.SYNCER, ManagerKind.OTHER_CLUSTER) else ""
 
 
-def _document(eureka: str, instance: Instance, keeper: Keeper) -> dict[str, Any]:
+def _document(eureka: str, instance: Instance, manager: Manager) -> dict[str, Any]:
     return {
         "eureka": eureka,
         "application": instance.application,
@@ -109,7 +109,7 @@ def _document(eureka: str, instance: Instance, keeper: Keeper) -> dict[str, Any]
         "port": instance.port.number if instance.port.enabled else None,
         "securePort": instance.secure_port.number if instance.secure_port.enabled else None,
         "vipAddress": instance.vip_address,
-        "keeper": {"kind": str(keeper.kind), "name": keeper.name},
+        "keeper": {"kind": str(manager.kind), "name": manager.name},
         "owner": instance.owner,
         "renewer": instance.renewer,
         "zone": instance.zone,
@@ -119,7 +119,7 @@ def _document(eureka: str, instance: Instance, keeper: Keeper) -> dict[str, Any]
 
 
 def _blocks(
-    found: Sequence[tuple[str, Instance, Keeper]], eurekas: Mapping[str, Sequence[Instance]]
+    found: Sequence[tuple[str, Instance, Manager]], eurekas: Mapping[str, Sequence[Instance]]
 ) -> Iterable[Block]:
     has_several = len(eurekas) > 1
     rows = [
@@ -129,9 +129,9 @@ def _blocks(
             Cell(str(one.status), _TONES.get(one.status, Tone.BAD)),
             Cell(one.address),
             *([Cell(name)] if has_several else ()),
-            Cell(str(keeper), Tone.DIM),
+            Cell(str(manager), Tone.DIM),
         )
-        for name, one, keeper in found
+        for name, one, manager in found
     ]
     at = ("AT",) if has_several else ()
     if rows:

@@ -29,7 +29,7 @@ _log = logging.getLogger("eurekube_provider.keepalive")
 PROBE_SECONDS = 1.0
 
 LOOK_SECONDS, LOOKS = 5.0, 2
-"""How often it is looked whether anything is renewed; so many looks on end that find nothing are told."""
+"""How often it is looked whether anything is renewed; so many looks on end that find nothing are reported."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -88,14 +88,14 @@ def run(options: argparse.Namespace) -> None:
         waits_for_all=True,
     )
     _log.info(
-        "keepalive starts",
+        "starting keepalive",
         extra={"renewer": settings.operator_name, "eureka": ",".join(connection.service_urls)},
     )
     registry.start()
     # One server may have been restarted together with this: what it has forgotten stands on the others.
     registry.take_over(0)
     tell_when_idle(registry, stop.wait, settings.operator_name)
-    _log.info("keepalive stops; nothing is removed", extra={"renewed": registry.figures().held})
+    _log.info("stopping keepalive, no instance is deregistered", extra={"renewed": registry.figures().held})
     registry.stop()
 
 
@@ -140,17 +140,17 @@ def tell_when_idle(
 
     :param wait: waits so many seconds; returns whether to end.
     """
-    renewed, is_told, looks = 0, False, 0
+    renewed, is_reported, looks = 0, False, 0
     while not wait(look_seconds):
         figures = registry.figures()
         if figures.held:
-            renewed, is_told, looks = figures.held, False, 0
+            renewed, is_reported, looks = figures.held, False, 0
             continue
         looks += figures.read_at is not None
-        if looks >= LOOKS and not is_told:
-            is_told = True
+        if looks >= LOOKS and not is_reported:
+            is_reported = True
             _log.warning(
-                "nothing is renewed: no registration in Eureka names this renewer",
+                "renewing no instance: no registration in Eureka names this renewer",
                 extra={
                     "renewer": renewer,
                     "renewed_before": renewed,

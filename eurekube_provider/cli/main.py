@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EurekubeError as error:
         print(f"eurekube: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # whoever read the output has seen enough
+    except BrokenPipeError:  # the reader has seen enough
         sys.stderr.close()
         return 1
     except KeyboardInterrupt:

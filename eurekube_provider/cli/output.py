@@ -86,7 +86,7 @@ class Line:
 class Table:
     """A table.
 
-    :ivar last_is_cut: whether the last column is cut where a terminal is too narrow, not folded.
+    :ivar last_is_cut: True if the last column is cut where a terminal is too narrow, not folded.
     """
 
     columns: Sequence[str]
@@ -101,7 +101,7 @@ def emit(output: OutputFormat, document: Any, blocks: Iterable[Block]) -> None:
     """Print what a command shows on standard output.
 
     :param document: plain values: what JSON and YAML are made of.
-    :param blocks: what tables and Markdown are made of.
+    :param blocks: the blocks of tables and Markdown.
     """
     if output is OutputFormat.JSON:
         put(json.dumps(document, indent=2) + "\n")
@@ -134,7 +134,7 @@ def text(blocks: Iterable[Block], stream: TextIO | None = None, *, plain: bool =
 def console(stream: TextIO) -> Console:
     """A console as wide as its terminal; NO_COLOR, FORCE_COLOR, TERM=dumb and COLUMNS are heeded.
 
-    Rich is loaded by whoever shows something, and not before.
+    Rich is loaded when something is shown, and not before.
     """
     from rich.console import Console
 

@@ -6,11 +6,16 @@ import argparse
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
+from eurekube_provider.cli.inventory_options import (
+    COULD_NOT_READ,
+    add_inventory_options,
+    exit_code,
+    read_once,
+)
 from eurekube_provider.cli.output import Block, Cell, Line, OutputFormat, Tone, emit
 from eurekube_provider.cli.terminal import complain
-from eurekube_provider.cli.world_options import COULD_NOT_READ, add_world_options, exit_code, read_once
 from eurekube_provider.comparison.cluster_names import SyncerName
-from eurekube_provider.comparison.comparing import KubernetesWorld, SyncerPlan, plans_of
+from eurekube_provider.comparison.comparing import KubernetesInventory, SyncerPlan, plans_of
 from eurekube_provider.core.syncer import connection_of
 from eurekube_provider.core.wording import counted
 
@@ -35,21 +40,21 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = DESCRIPTION
     parser.add_argument("syncers", nargs="*", metavar="SYNCER", help="Plan these only. [all]")
-    add_world_options(parser)
+    add_inventory_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Plan and print; return the exit code."""
     syncers = options.syncers
-    worlds = read_once("plan", options)
-    if worlds.kubernetes is None or not worlds.instances:
+    inventory = read_once("plan", options)
+    if inventory.kubernetes is None or not inventory.instances:
         complain("eurekube plan: there is no plan without both worlds")
         return COULD_NOT_READ
-    planned = plans_of(worlds.kubernetes, worlds.instances)
+    planned = plans_of(inventory.kubernetes, inventory.instances)
     chosen = [one for key, one in sorted(planned.items()) if not syncers or "/".join(key) in syncers]
     unplanned = {
         name: reason
-        for name, reason in sorted(_unplanned(worlds.kubernetes, worlds.instances, planned).items())
+        for name, reason in sorted(_unplanned(inventory.kubernetes, inventory.instances, planned).items())
         if not syncers or name in syncers
     }
     unknown = set(syncers) - {"/".join(one.key) for one in chosen} - unplanned.keys()
@@ -59,12 +64,12 @@ def run(options: argparse.Namespace) -> int:
         complain(f"eurekube plan: syncer {name} could not be planned: {reason}")
     document = {"syncers": list(map(_document, chosen)), "notPlanned": unplanned}
     emit(OutputFormat(options.output), document, _blocks(chosen))
-    code = exit_code(worlds, differs=any(map(_is_busy, chosen)))
+    code = exit_code(inventory, differs=any(map(_is_busy, chosen)))
     return COULD_NOT_READ if unknown or unplanned else code
 
 
 def _unplanned(
-    kubernetes: KubernetesWorld, eurekas: Container[str], planned: Container[SyncerName]
+    kubernetes: KubernetesInventory, eurekas: Container[str], planned: Container[SyncerName]
 ) -> dict[str, str]:
     """Return the syncers without a plan, NAMESPACE/NAME, and why each has none."""
     return {

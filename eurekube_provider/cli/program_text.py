@@ -1,6 +1,6 @@
 """The text of a program that asks for given registrations, and the file for ``pulumi import`` beside it.
 
-Whoever may register in Eureka chooses what stands in ids, host names and metadata: here all of it becomes
+Anyone who may register in Eureka chooses what stands in ids, host names and metadata: here all of it becomes
 quoted text, and nothing of it is code, a comment or a reference.
 """
 
@@ -25,7 +25,7 @@ class ProgramResource:
     """One resource of a program.
 
     :ivar kind: ``Instance`` or ``Application``.
-    :ivar id: what ``pulumi import`` finds it by.
+    :ivar id: the id for ``pulumi import``.
     :ivar properties: as people write them, in snake case.
     """
 

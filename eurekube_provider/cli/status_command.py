@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from eurekube_provider.cli.comparison_blocks import blocks_of, status_of
+from eurekube_provider.cli.inventory_options import add_inventory_options, exit_code, read_once
 from eurekube_provider.cli.output import OutputFormat, emit
-from eurekube_provider.cli.world_options import add_world_options, exit_code, read_once
 
 DESCRIPTION = """\
 Show what Kubernetes has and what Eureka has of each application, side by side: what is wrong first, with one
@@ -31,7 +31,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.description = DESCRIPTION
     add_filters(parser)
-    add_world_options(parser)
+    add_inventory_options(parser)
 
 
 def add_filters(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_filters(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compare and print; return the exit code."""
-    worlds = read_once("status", options)
-    status = status_of(worlds, options.applications, only_differing=options.differences)
+    inventory = read_once("status", options)
+    status = status_of(inventory, options.applications, only_differing=options.differences)
     emit(OutputFormat(options.output), status.to_dict(), blocks_of(status))
-    return exit_code(status.worlds, differs=status.differs)
+    return exit_code(status.inventory, differs=status.differs)

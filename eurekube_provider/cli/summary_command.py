@@ -7,9 +7,9 @@ import json
 import sys
 from pathlib import Path
 
+from eurekube_provider.automation.event_log import read_event_log
 from eurekube_provider.automation.markdown import comment
 from eurekube_provider.automation.summary import summarise
-from eurekube_provider.automation.transcript import read_transcript
 from eurekube_provider.cli.terminal import put
 from eurekube_provider.core.errors import ConfigurationError
 
@@ -39,5 +39,5 @@ def run(options: argparse.Namespace) -> None:
         text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{options.file} cannot be read: {error}") from None
-    summary = summarise(read_transcript(text))
+    summary = summarise(read_event_log(text))
     put(comment(summary) if options.format == "markdown" else f"{json.dumps(summary.to_json(), indent=2)}\n")

@@ -15,7 +15,7 @@ from eurekube_provider.cli.drain_command import (
 )
 from eurekube_provider.cli.terminal import complain, say
 from eurekube_provider.core.model import Status
-from eurekube_provider.eureka.overrides import put_back
+from eurekube_provider.eureka.overrides import clear_override
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     with closing(peers_of(options)) as peers:
         named = chosen(peers, options)
         is_by_id = all(one.instance_id == options.target for one in named)
-        results = put_back(peers, named.held, also_registered_out=is_by_id)
+        results = clear_override(peers, named.held, also_registered_out=is_by_id)
         same = servers_named_twice(peers)
     out = [one for one in named.beyond if one.status is not Status.UP]
     complaints = dict.fromkeys(beyond_reach(out, "put back"))

@@ -10,18 +10,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from eurekube_provider.cli.comparison_blocks import WorldsStatus, blocks_of, status_of
+from eurekube_provider.cli.comparison_blocks import InventoryStatus, blocks_of, status_of
+from eurekube_provider.cli.inventory_options import (
+    add_inventory_options,
+    reading,
+    require_one,
+    shown_progress,
+)
 from eurekube_provider.cli.output import Line, OutputFormat, Tone, console, renderable, text
 from eurekube_provider.cli.status_command import add_filters
 from eurekube_provider.cli.terminal import put
-from eurekube_provider.cli.world_options import add_world_options, reading, require_one, shown_progress
-from eurekube_provider.doctor.worlds_reader import Progress
+from eurekube_provider.doctor.inventory_reader import Progress
 
 LEAST_SECONDS = 5.0
 DEFAULT_SECONDS = 15.0
-"""The interval in which the operator reads the registry; a server makes its list anew every 30 s."""
+"""The interval in which the operator reads the registry; a server makes its list again every 30 s."""
 
-_Read = Callable[[], WorldsStatus]
+_Read = Callable[[], InventoryStatus]
 _N = TypeVar("_N", int, float)
 
 DESCRIPTION = """\
@@ -50,7 +55,7 @@ def add_to(parser: argparse.ArgumentParser) -> None:
         metavar="NUMBER",
         help="End after so many looks. [never]",
     )
-    add_world_options(parser)
+    add_inventory_options(parser)
 
 
 def _number(read: Callable[[str], _N], least: _N, text: str) -> _N:
@@ -68,13 +73,13 @@ def run(options: argparse.Namespace) -> int:
     interval, count, output = options.interval, options.count, OutputFormat(options.output)
     with reading("watch", options) as reader:
 
-        def read(progress: Progress | None = None) -> WorldsStatus:
-            worlds = reader.read(progress, asks_operators=True)
-            return status_of(worlds, options.applications, only_differing=options.differences)
+        def read(progress: Progress | None = None) -> InventoryStatus:
+            inventory = reader.read(progress, asks_operators=True)
+            return status_of(inventory, options.applications, only_differing=options.differences)
 
         with shown_progress() as progress:
             first = read(progress)
-        require_one("watch", first.worlds)
+        require_one("watch", first.inventory)
         try:
             if sys.stdout.isatty() and output is OutputFormat.TABLE:
                 _redraw(first, read, interval, count)
@@ -85,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _redraw(status: WorldsStatus, read: _Read, interval: float, count: int | None) -> None:
+def _redraw(status: InventoryStatus, read: _Read, interval: float, count: int | None) -> None:
     from rich.console import Group
     from rich.live import Live
 
@@ -103,7 +108,7 @@ def _redraw(status: WorldsStatus, read: _Read, interval: float, count: int | Non
 
 
 def _print(
-    status: WorldsStatus, read: _Read, interval: float, count: int | None, output: OutputFormat
+    status: InventoryStatus, read: _Read, interval: float, count: int | None, output: OutputFormat
 ) -> None:
     before, looks = "", 1
     while True:
@@ -117,7 +122,7 @@ def _print(
         status, looks = read(), looks + 1
 
 
-def _as_text(status: WorldsStatus, output: OutputFormat) -> str:
+def _as_text(status: InventoryStatus, output: OutputFormat) -> str:
     if output is OutputFormat.JSON:
         return json.dumps(status.to_dict()) + "\n"
     return text(blocks_of(status))

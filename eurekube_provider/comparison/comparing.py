@@ -1,4 +1,4 @@
-"""The comparisons: one for each application and whoever keeps it, worst first."""
+"""The comparisons: one for each application and its manager, worst first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from eurekube_provider.comparison.cluster_names import SyncerName
 from eurekube_provider.comparison.discrepancy import Difference, differences_in, grouped
-from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
+from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_of
 from eurekube_provider.comparison.reported_state import NEVER_RECONCILED, SyncState, reported_state_of
 from eurekube_provider.comparison.seen_remedies import Seen, seen
 from eurekube_provider.core.condition_types import ConditionType, Reason
@@ -46,17 +46,17 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One application as its keeper wants it and as Eureka has it.
+    """One application as its manager wants it and as Eureka has it.
 
     :ivar eureka_name: the connection at which it is registered.
-    :ivar problem: what is wrong; None where nothing is.
+    :ivar problem: the problem; None where there is none.
     :ivar kubernetes: the endpoints; None where Kubernetes was not read, or has nothing to do with it.
     :ivar eureka: the instances; None where Eureka was not read.
     :ivar differing: how many instances differ; ``differences`` are the first of them.
     """
 
     application: str
-    keeper: Keeper
+    manager: Manager
     state: SyncState
     eureka_name: str = DEFAULT_CONNECTION
     problem: Problem | None = None
@@ -68,13 +68,13 @@ class Comparison:
     @property
     def order(self) -> tuple[object, ...]:
         """Worst first, then by name."""
-        return (self.state.rank, self.keeper.rank[0], self.application, self.keeper.name)
+        return (self.state.rank, self.manager.rank[0], self.application, self.manager.name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
         return {
             "application": self.application,
-            "keeper": {"kind": str(self.keeper.kind), "name": self.keeper.name},
+            "keeper": {"kind": str(self.manager.kind), "name": self.manager.name},
             "eurekaName": self.eureka_name,
             "state": str(self.state),
             "reason": self.problem.reason if self.problem else "",
@@ -90,11 +90,11 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class KubernetesWorld:
+class KubernetesInventory:
     """One cluster as it was read.
 
     :ivar syncers: the custom resources.
-    :ivar desired: what each of those wants that can be mapped.
+    :ivar desired: the desired instances of each, as far as they can be mapped.
     :ivar namespaces: those that were looked at; none for all.
     :ivar unread_namespaces: those that were meant to be, and could not be read.
     :ivar names: the cluster's name for each syncer whose operator calls it otherwise.
@@ -121,10 +121,10 @@ class KubernetesWorld:
         key = (parsed.namespace, parsed.syncer) if isinstance(parsed, ClusterOwner) else ("", "")
         return key if owner == self.owner_of(key) else None
 
-    def keeper_of(self, instance: Instance) -> Keeper:
-        """Return the keeper of an instance, as seen from here."""
+    def manager_of(self, instance: Instance) -> Manager:
+        """Return the manager of an instance, as seen from here."""
         key = self.syncer_of(instance.owner or "")
-        return keeper_of(instance, self.cluster_of(key or ("", "")).name)
+        return manager_of(instance, self.cluster_of(key or ("", "")).name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class SyncerPlan:
     """The operator's next steps for one syncer.
 
     :ivar owner: of its instances.
-    :ivar steps: what differs.
+    :ivar steps: the differences.
     :ivar held: why nothing of it would be done, or only a part; None where all would.
     :ivar problems: of what is desired, where nothing is held for them.
     """
@@ -146,7 +146,7 @@ class SyncerPlan:
 
 
 def plans_of(
-    kubernetes: KubernetesWorld, eurekas: Mapping[str, Sequence[Instance]]
+    kubernetes: KubernetesInventory, eurekas: Mapping[str, Sequence[Instance]]
 ) -> dict[SyncerName, SyncerPlan]:
     """Plan each syncer, and what is left of those that are gone.
 
@@ -204,8 +204,8 @@ def _with_held_back(planned: SyncerPlan, item: Object, syncer: Syncer, desired: 
     elif syncer.is_paused:
         held = Problem(ConditionType.PAUSED, "the syncer is paused: nothing is changed")
     elif desired.is_in_doubt:
-        told = "; ".join(problem.message for problem in desired.problems)
-        held = replace(desired.problems[0], message=f"nothing is removed in doubt: {told}")
+        messages = "; ".join(problem.message for problem in desired.problems)
+        held = replace(desired.problems[0], message=f"nothing is removed in doubt: {messages}")
         steps = _without_removals(steps, spared=desired.terminating)
     elif said.reason == ConditionType.BRAKED:
         held = replace(said, message=f"removals are held back: {said.message}")
@@ -223,7 +223,7 @@ def _without_removals(steps: Plan, spared: Collection[str]) -> Plan:
 
 
 def compare(
-    kubernetes: KubernetesWorld | None, eurekas: Mapping[str, Sequence[Instance]]
+    kubernetes: KubernetesInventory | None, eurekas: Mapping[str, Sequence[Instance]]
 ) -> list[Comparison]:
     """Compare all that was read, worst first.
 
@@ -231,42 +231,42 @@ def compare(
     :param eurekas: the instances of each Eureka that was read, by the connection's name.
     """
     found = list(_of_syncers(kubernetes, eurekas)) if kubernetes else []
-    keeper = kubernetes.keeper_of if kubernetes else partial(keeper_of, cluster=None)
-    known = {(one.eureka_name, one.keeper) for one in found}
-    beside = comparisons_beside(eurekas, keeper, known)
+    manager = kubernetes.manager_of if kubernetes else partial(manager_of, cluster=None)
+    known = {(one.eureka_name, one.manager) for one in found}
+    beside = comparisons_beside(eurekas, manager, known)
     if kubernetes and kubernetes.namespaces:
         asked = {*kubernetes.namespaces, *kubernetes.unread_namespaces}
-        beside = [one for one in beside if not _is_outside(one.keeper, asked)]
+        beside = [one for one in beside if not _is_outside(one.manager, asked)]
     return sorted([*found, *beside], key=lambda one: one.order)
 
 
-def _is_outside(keeper: Keeper, namespaces: Collection[str]) -> bool:
-    """Return whether a keeper is a syncer of the cluster in another namespace than these."""
-    return keeper.kind is KeeperKind.SYNCER and keeper.name.partition("/")[0] not in namespaces
+def _is_outside(manager: Manager, namespaces: Collection[str]) -> bool:
+    """Return whether a manager is a syncer of the cluster in another namespace than these."""
+    return manager.kind is ManagerKind.SYNCER and manager.name.partition("/")[0] not in namespaces
 
 
 def comparisons_beside(
     eurekas: Mapping[str, Iterable[Instance]],
-    keeper: Callable[[Instance], Keeper],
-    known: Collection[tuple[str, Keeper]] = (),
+    manager: Callable[[Instance], Manager],
+    known: Collection[tuple[str, Manager]] = (),
 ) -> list[Comparison]:
-    """Return the instances in Eureka beside the syncers', by application and keeper: there is nothing to
+    """Return the instances in Eureka beside the syncers', by application and manager: there is nothing to
     compare it with.
 
-    :param keeper: tells who keeps an instance.
-    :param known: the connections and keepers that are left out.
+    :param manager: tells who keeps an instance.
+    :param known: the connections and managers that are left out.
     """
-    rest: dict[tuple[str, str, Keeper], list[Instance]] = defaultdict(list)
+    rest: dict[tuple[str, str, Manager], list[Instance]] = defaultdict(list)
     for name, instances in eurekas.items():
         for instance in instances:
-            kept_by = keeper(instance)
+            kept_by = manager(instance)
             if (name, kept_by) not in known:
                 rest[name, instance.application, kept_by].append(instance)
     return [_not_compared(*key, those) for key, those in rest.items()]
 
 
 def _of_syncers(
-    kubernetes: KubernetesWorld, eurekas: Mapping[str, Sequence[Instance]]
+    kubernetes: KubernetesInventory, eurekas: Mapping[str, Sequence[Instance]]
 ) -> Iterable[Comparison]:
     owned, _ = _indexed(eurekas)
     plans = plans_of(kubernetes, eurekas)
@@ -280,7 +280,7 @@ def _of_syncers(
             there = owned[planned.eureka, planned.owner]
             yield Comparison(
                 ", ".join(sorted({one.application for one in there})),
-                Keeper(KeeperKind.SYNCER, "/".join(key)),
+                Manager(ManagerKind.SYNCER, "/".join(key)),
                 SyncState.NOT_SYNCED,
                 planned.eureka,
                 seen(Seen.NO_SUCH_SYNCER, "there is no such syncer: the operator deregisters what it had"),
@@ -298,7 +298,7 @@ def comparison_of_syncer(
 
     :param item: the custom resource.
     :param desired: None where that is not known.
-    :param there: what it has in Eureka; None where that was not read.
+    :param there: its instances in Eureka; None where they were not read.
     """
     reported = reported_state_of(item)
     held = planned.held.message if planned and planned.held else ""
@@ -315,7 +315,7 @@ def comparison_of_syncer(
             message = "no operator has looked at it yet, and callers find none of its ready endpoints"
             problem = seen(Seen.NOT_LOOKED_AT, message)
     elif found and (problem is None or problem.reason == ConditionType.CONFLICT):
-        message = "; ".join(group.told for group in grouped(found))  # each cause once
+        message = "; ".join(group.summary for group in grouped(found))  # each cause once
         if problem is None:
             state, problem = SyncState.NOT_SYNCED, seen(Seen.DIFFERS, message)
         else:
@@ -325,7 +325,7 @@ def comparison_of_syncer(
         eureka = Count(int(status["registered"]))
     return Comparison(
         _application_of(spec, status),
-        Keeper(KeeperKind.SYNCER, "/".join(_name_of(item))),
+        Manager(ManagerKind.SYNCER, "/".join(_name_of(item))),
         state,
         connection_of(item),
         problem,
@@ -341,12 +341,12 @@ def _application_of(spec: Object, status: Object) -> str:
     return str(named or status.get("application") or "").upper()
 
 
-def _not_compared(eureka: str, application: str, keeper: Keeper, those: Sequence[Instance]) -> Comparison:
+def _not_compared(eureka: str, application: str, manager: Manager, those: Sequence[Instance]) -> Comparison:
     """Return the instances that no syncer of the cluster keeps: there is nothing to compare it with."""
     count = count_of(those)
     problem = None if count.up else seen(Seen.NONE_UP, f"none of {count.total} is UP")
     state = SyncState.NOT_READY if problem else SyncState.NOT_COMPARED
-    return Comparison(application, keeper, state, eureka, problem, None, count)
+    return Comparison(application, manager, state, eureka, problem, None, count)
 
 
 def count_of(instances: Iterable[Instance]) -> Count:

@@ -129,7 +129,7 @@ class DifferenceGroup:
     differences: Sequence[Difference]
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How many differences there are, and why: ``2 instances: not in Eureka``."""
         return f"{counted(len(self.differences))}: {self.cause}"
 

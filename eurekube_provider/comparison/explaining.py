@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eurekube_provider.comparison.consequences import Event, consequences
-from eurekube_provider.comparison.keeper import Keeper, KeeperKind
+from eurekube_provider.comparison.impact import Event, impact
+from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.core.identity import SELF_RENEWED
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object, is_ready, is_terminating
@@ -20,21 +20,22 @@ class Observation:
     """All that was read of one instance at one moment.
 
     :ivar instance: the newest version that a server holds.
-    :ivar by_server: what each server that answered holds, by URL; None where it holds nothing.
+    :ivar by_server: the instance at each server that answered, by URL; None where it holds none.
     :ivar failures: why other servers did not answer, by URL.
-    :ivar has_kubernetes: whether its cluster was read, of which the rest is.
-    :ivar syncer: that keeps it; ``told`` is what its operator says of it, where something is wrong.
+    :ivar has_kubernetes: True if its cluster was read, of which the rest is.
+    :ivar syncer: that keeps it.
+    :ivar operator_message: the operator's sentence about the syncer, where something is wrong.
     :ivar endpoint: of the EndpointSlice that has its address; None where none has.
     :ivar pod: None where it was not read.
     """
 
     instance: Instance
-    keeper: Keeper
+    manager: Manager
     by_server: Mapping[str, Instance | None] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     has_kubernetes: bool = False
     syncer: Syncer | None = None
-    told: str = ""
+    operator_message: str = ""
     endpoint: Object | None = None
     pod: Object | None = None
 
@@ -44,14 +45,14 @@ class Explanation:
     """The explanation of one instance.
 
     :ivar facts: a topic and a sentence each.
-    :ivar consequences: what may happen, and what would come of it.
+    :ivar impact: possible events, each with its effect.
     """
 
     application: str
     instance_id: str
     status: str
     facts: tuple[tuple[str, str], ...]
-    consequences: tuple[tuple[Event, str], ...]
+    impact: tuple[tuple[Event, str], ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
@@ -60,7 +61,7 @@ class Explanation:
             "instanceId": self.instance_id,
             "status": self.status,
             "facts": dict(self.facts),
-            "if": {str(event): outcome for event, outcome in self.consequences},
+            "if": {str(event): outcome for event, outcome in self.impact},
         }
 
 
@@ -69,22 +70,22 @@ def explain(observed: Observation, now_ms: float) -> Explanation:
 
     :param now_ms: Unix time in milliseconds.
     """
-    instance, keeper = observed.instance, observed.keeper
+    instance, manager = observed.instance, observed.manager
     facts = [
         ("not safe", _not_safe(observed)),
-        ("kept by", _kept_by(instance, keeper)),
+        ("kept by", _kept_by(instance, manager)),
         ("callers", _callers(instance)),
-        ("renewed by", _renewed_by(instance, keeper)),
+        ("renewed by", _renewed_by(instance, manager)),
         ("last renewed", _renewals(observed, now_ms)),
         ("in Kubernetes", _in_kubernetes(observed)),
-        ("its operator says", observed.told),
+        ("its operator says", observed.operator_message),
         ("servers", _servers(observed)),
     ]
     if instance.status is not Status.UP:
         facts.insert(3, ("why not UP", why_not_up(observed)))
-    told = tuple((topic, sentence) for topic, sentence in facts if sentence)
-    outcomes = tuple(consequences(instance, keeper, observed.syncer))
-    return Explanation(*instance.key, str(instance.status), told, outcomes)
+    known_facts = tuple((topic, sentence) for topic, sentence in facts if sentence)
+    outcomes = tuple(impact(instance, manager, observed.syncer))
+    return Explanation(*instance.key, str(instance.status), known_facts, outcomes)
 
 
 def _not_safe(observed: Observation) -> str:
@@ -99,10 +100,10 @@ def _not_safe(observed: Observation) -> str:
     return ""
 
 
-def _kept_by(instance: Instance, keeper: Keeper) -> str:
-    if keeper.kind is KeeperKind.ITSELF:
+def _kept_by(instance: Instance, manager: Manager) -> str:
+    if manager.kind is ManagerKind.ITSELF:
         return "itself: its own Eureka client, or a person, registered it, and Eurekube leaves it alone"
-    return f"{keeper} (owner {instance.owner})"
+    return f"{manager} (owner {instance.owner})"
 
 
 def _callers(instance: Instance) -> str:
@@ -118,10 +119,10 @@ def _callers(instance: Instance) -> str:
 
 
 def why_not_up(observed: Observation) -> str:
-    """Why callers are not sent to an instance, as far as it can be told."""
+    """Why callers are not sent to an instance, as far as it can be determined."""
     instance, status = observed.instance, observed.instance.status
     if instance.is_leaving and status is Status.OUT_OF_SERVICE:
-        who = "the operator" if observed.keeper.kind is KeeperKind.SYNCER else "its owner"
+        who = "the operator" if observed.manager.kind is ManagerKind.SYNCER else "its owner"
         return f"it is on its way out: {who} took it out of service before it goes"
     if instance.is_enforced:
         return f"the stack's program enforces the status {status}"
@@ -130,20 +131,20 @@ def why_not_up(observed: Observation) -> str:
             f"somebody set {instance.overridden_status} over what it says of itself; if nobody wants that any"
             f" more: eurekube undrain {instance.instance_id}"
         )
-    if observed.keeper.kind is KeeperKind.SYNCER and observed.has_kubernetes:
+    if observed.manager.kind is ManagerKind.SYNCER and observed.has_kubernetes:
         return _why_not_ready(observed)
-    if observed.keeper.kind is KeeperKind.STACK:
+    if observed.manager.kind is ManagerKind.STACK:
         return f"the stack registered it as {status}"
     if instance.registered_out_of_service:
         return (
             "it registered itself as OUT_OF_SERVICE, and Eureka keeps that whatever it says since; to put it"
             f" into service: eurekube undrain {shlex.quote(instance.instance_id)}"
         )
-    if observed.keeper.kind is KeeperKind.ITSELF:
+    if observed.manager.kind is ManagerKind.ITSELF:
         return (
             f"the application says {status} of itself: its health check, e.g. /actuator/health, may say why"
         )
-    return f"{observed.keeper} says {status}"
+    return f"{observed.manager} says {status}"
 
 
 def _why_not_ready(observed: Observation) -> str:
@@ -180,14 +181,14 @@ def _unready_parts(pod: Object) -> str:
     return "; ".join(found)
 
 
-def _renewed_by(instance: Instance, keeper: Keeper) -> str:
-    if keeper.kind is KeeperKind.SYNCER:
+def _renewed_by(instance: Instance, manager: Manager) -> str:
+    if manager.kind is ManagerKind.SYNCER:
         return "the operator of this cluster, whichever replica leads"
-    if keeper.kind is KeeperKind.OTHER_CLUSTER:
-        return f"the operator of cluster {keeper.name.partition('/')[0]}"
-    if keeper.kind is KeeperKind.STACK and instance.renewer not in (None, SELF_RENEWED):
+    if manager.kind is ManagerKind.OTHER_CLUSTER:
+        return f"the operator of cluster {manager.name.partition('/')[0]}"
+    if manager.kind is ManagerKind.STACK and instance.renewer not in (None, SELF_RENEWED):
         return f"the operator, or `eurekube keepalive`, that is called {instance.renewer!r}"
-    return "its application" if keeper.kind is not KeeperKind.OTHER else f"whoever is {keeper.name}"
+    return "its application" if manager.kind is not ManagerKind.OTHER else f"the owner {manager.name}"
 
 
 def _renewals(observed: Observation, now_ms: float) -> str:
@@ -199,16 +200,16 @@ def _renewals(observed: Observation, now_ms: float) -> str:
     }
     if not ages:
         return "no server says"
-    told = ", ".join(
+    renewals = ", ".join(
         f"{max(0.0, age):.0f} s ago{f' at {url}' if len(observed.by_server) > 1 else ''}"
         for url, age in ages.items()
     )
     late = min(ages.values()) > duration
-    return f"{told}{f': that is longer than its Eureka lease of {duration} s' if late else ''}"
+    return f"{renewals}{f': that is longer than its Eureka lease of {duration} s' if late else ''}"
 
 
 def _in_kubernetes(observed: Observation) -> str:
-    if observed.keeper.kind is not KeeperKind.SYNCER or not observed.has_kubernetes:
+    if observed.manager.kind is not ManagerKind.SYNCER or not observed.has_kubernetes:
         return ""
     if observed.syncer is None:
         return "its EurekaSyncer is not in the cluster, or what its spec asks for cannot be read"
@@ -226,8 +227,10 @@ def _in_kubernetes(observed: Observation) -> str:
 def _servers(observed: Observation) -> str:
     """Return the differences between the servers, and the servers that did not answer."""
     statuses = {url: str(one.status) if one else "not there" for url, one in observed.by_server.items()}
-    told = []
+    sentences = []
     if len(set(statuses.values())) > 1:
-        told.append("they differ: " + ", ".join(f"{status} at {url}" for url, status in statuses.items()))
-    told += [f"{url} did not answer: {why}" for url, why in observed.failures.items()]
-    return "; ".join(told)
+        sentences.append(
+            "they differ: " + ", ".join(f"{status} at {url}" for url, status in statuses.items())
+        )
+    sentences += [f"{url} did not answer: {why}" for url, why in observed.failures.items()]
+    return "; ".join(sentences)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eurekube_provider.comparison.keeper import keeper_of
+from eurekube_provider.comparison.managers import manager_of
 from eurekube_provider.comparison.mirror_state import (
     MirrorState,
     mirror_states,
@@ -21,7 +21,7 @@ from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
 from eurekube_provider.core.mirror_conditions import MirrorCondition
-from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, is_echo, mirrored_endpoints
+from eurekube_provider.core.mirror_endpoints import MirrorEndpoint, is_own_instance, mirrored_endpoints
 from eurekube_provider.core.mirror_slices import shown_endpoints
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.networks import networks_of
@@ -56,7 +56,7 @@ class Shown(Ranked):
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorWorld:
+class MirrorInventory:
     """A cluster's mirrors as they were read.
 
     :ivar items: the custom resources; none where the cluster does not know the kind.
@@ -122,7 +122,11 @@ class MirrorExplanation:
 
 
 def explain_mirrors(
-    world: MirrorWorld, cluster: Cluster, application: str, instances: Iterable[Instance], now_seconds: float
+    world: MirrorInventory,
+    cluster: Cluster,
+    application: str,
+    instances: Iterable[Instance],
+    now_seconds: float,
 ) -> list[MirrorExplanation]:
     """Explain each mirror that brings an application in, worst first.
 
@@ -144,7 +148,7 @@ def explain_mirrors(
     return found
 
 
-def applications_shown_for(world: MirrorWorld, word: str) -> set[str]:
+def applications_shown_for(world: MirrorInventory, word: str) -> set[str]:
     """Return the applications that mirrors show by this name, in any case, or for an instance of this id."""
     return {
         str((item["metadata"].get("annotations") or {}).get(APPLICATION_ANNOTATION) or "")
@@ -163,7 +167,7 @@ class _Explainer:
         mirror_state: MirrorState,
         application: str,
         cluster: Cluster,
-        world: MirrorWorld,
+        world: MirrorInventory,
     ) -> None:
         self._mirror, self._mirror_state = mirror_state.mirror, mirror_state
         self._cluster = cluster
@@ -215,7 +219,7 @@ class _Explainer:
         mirror = self._mirror
         if mirror is None:
             return self._mirror_state.why
-        if is_echo(mirror, instance, self._cluster):
+        if is_own_instance(mirror, instance, self._cluster):
             return self._why_echo(instance)
         holder = self._holders.get(instance.ip_address)
         if holder is not None:
@@ -229,17 +233,17 @@ class _Explainer:
                 MirrorCondition.UNRESOLVABLE
             ):
                 continue  # here nothing is resolved, and the operator has no trouble with names
-            told = problem.message.removeprefix(f"{instance.application} {instance.instance_id} ")
-            return f"{problem.reason}: it {told}"
+            detail = problem.message.removeprefix(f"{instance.application} {instance.instance_id} ")
+            return f"{problem.reason}: it {detail}"
         if self._mirror_state.why:
             return f"its mirror is {self._mirror_state.state}: {self._mirror_state.why}"
         return _NOT_YET
 
     def _why_echo(self, instance: Instance) -> str:
-        keeper = keeper_of(instance, self._cluster.name)
+        manager = manager_of(instance, self._cluster.name)
         if (instance.owner or "").startswith(f"cluster/{self._cluster.name}/"):
-            return f"{keeper} of this cluster registered it: what this cluster registers is never mirrored"
-        return f"{keeper} registered it: spec.includeOtherClusters is not true"
+            return f"{manager} of this cluster registered it: what this cluster registers is never mirrored"
+        return f"{manager} registered it: spec.includeOtherClusters is not true"
 
     def _has_condition(self, kind: MirrorCondition) -> bool:
         return (self._conditions.get(kind) or {}).get("status") == "True"

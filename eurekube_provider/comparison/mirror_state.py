@@ -29,12 +29,12 @@ MOST_NAMED = 20
 class MirrorState:
     """The state of one mirror, as its operator reported it.
 
-    :ivar mirror: what it asks for; None where that cannot be read.
+    :ivar mirror: its spec; None where that cannot be read.
     :ivar application: in upper case; a pattern where it mirrors several.
-    :ivar services: what each Service shows; those that a status lists.
+    :ivar services: the state of each Service that a status lists.
     :ivar mirrored: how many Services there are.
     :ivar state: the two conditions as one word.
-    :ivar problem: what is wrong; None where nothing is.
+    :ivar problem: the problem; None where there is none.
     :ivar read_at: when Eureka was last read for it, in RFC 3339; empty where nobody says.
     """
 
@@ -72,7 +72,7 @@ class MirrorState:
 
     @property
     def why(self) -> str:
-        """One line of reason, without what mends it; empty where nothing is wrong."""
+        """One line of reason, without what fixes it; empty where nothing is wrong."""
         return str(self.problem or "")
 
     @property

@@ -9,8 +9,8 @@ from datetime import datetime
 from itertools import combinations
 from typing import Any
 
-from eurekube_provider.comparison.seen_remedies import TroubleName
-from eurekube_provider.comparison.troubles import Severity, Trouble, trouble
+from eurekube_provider.comparison.findings import Severity, StatusFinding, finding
+from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.lease_notes import ALL_NAMESPACES, LeaseNotes, read_notes
 from eurekube_provider.core.objects import Object, qualified
 from eurekube_provider.core.served import LEASE_SECONDS
@@ -28,9 +28,9 @@ class OperatorState:
     """One operator, as its Lease shows it.
 
     :ivar lease: its namespace and name.
-    :ivar holder: who holds it; empty for nobody.
+    :ivar holder: the identity of the holder; empty for none.
     :ivar renewed_at: when it was renewed last, as Unix time.
-    :ivar was_seen_renewed: whether it was renewed between two looks, whatever the clocks say.
+    :ivar was_seen_renewed: True if it was renewed between two looks, whatever the clocks say.
     """
 
     lease: str
@@ -158,7 +158,9 @@ def operators_to_dict(read: OperatorsRead, now: float) -> list[dict[str, Any]]:
     ]
 
 
-def troubles_of_operators(read: OperatorsRead, objects: Sequence[Object], now: float) -> Iterator[Trouble]:
+def findings_of_operators(
+    read: OperatorsRead, objects: Sequence[Object], now: float
+) -> Iterator[StatusFinding]:
     """Find what keeps syncers and mirrors from being served.
 
     :param objects: the cluster's syncers and mirrors.
@@ -172,7 +174,7 @@ def troubles_of_operators(read: OperatorsRead, objects: Sequence[Object], now: f
             f"{alive[0].holder} leads, and nobody has renewed the cluster's instances in Eureka for"
             f" {now - read.renewed_at:.0f} s: they lapse"
         )
-        yield trouble(Severity.FAULT, TroubleName.NOT_RENEWED, message)
+        yield finding(Severity.FAULT, FindingName.NOT_RENEWED, message)
     for one, other in combinations(alive, 2):
         shared = _shared(one.notes, other.notes)
         if shared:
@@ -180,19 +182,19 @@ def troubles_of_operators(read: OperatorsRead, objects: Sequence[Object], now: f
                 f"two operators lead, by the Leases {one.lease} and {other.lease}, and both serve {shared}:"
                 " they change the same instances"
             )
-            yield trouble(Severity.WARNING, TroubleName.OPERATOR_TWICE, message)
+            yield finding(Severity.WARNING, FindingName.OPERATOR_TWICE, message)
     for one in alive:
         for server in one.notes.servers:
             seconds = _seconds_since(server.read_at, now)
             if seconds is None or seconds > NOT_READ_SECONDS:
                 when = _since(server.read_at, now)
                 message = f"{one.holder} leads, and read the Eureka {server.eureka} {when}"
-                yield trouble(Severity.WARNING, TroubleName.EUREKA_NOT_READ, message, (server.url,))
+                yield finding(Severity.WARNING, FindingName.EUREKA_NOT_READ, message, (server.url,))
     if alive and all(one.notes.namespaces for one in alive):
         yield from _not_watched(alive, objects)
 
 
-def _nobody_leads(read: OperatorsRead, now: float) -> Iterator[Trouble]:
+def _nobody_leads(read: OperatorsRead, now: float) -> Iterator[StatusFinding]:
     last = read.last
     led_at = last.renewed_at or 0.0 if last is not None else 0.0
     # What was renewed just before the leader ended does not show that somebody goes on.
@@ -200,7 +202,7 @@ def _nobody_leads(read: OperatorsRead, now: float) -> Iterator[Trouble]:
         message = (
             "no Lease shows that an operator leads; somebody renews the cluster's instances all the same"
         )
-        yield trouble(Severity.NOTE, TroubleName.OPERATOR_AWAY, message)
+        yield finding(Severity.NOTE, FindingName.OPERATOR_AWAY, message)
         return
     if read.error:
         return  # which is said as something that could not be read
@@ -209,10 +211,10 @@ def _nobody_leads(read: OperatorsRead, now: float) -> Iterator[Trouble]:
         who, when = last.holder or "a replica that released it", _ago(last.renewed_at, now)
         message = f"no operator leads: the Lease {last.lease} was renewed {when} by {who}"
     message += ": nothing is registered, renewed or removed, and what is in Eureka lapses"
-    yield trouble(Severity.FAULT, TroubleName.OPERATOR_AWAY, message)
+    yield finding(Severity.FAULT, FindingName.OPERATOR_AWAY, message)
 
 
-def _not_watched(alive: Iterable[OperatorState], objects: Iterable[Object]) -> Iterator[Trouble]:
+def _not_watched(alive: Iterable[OperatorState], objects: Iterable[Object]) -> Iterator[StatusFinding]:
     watched = {namespace for one in alive for namespace in one.notes.namespaces}
     if ALL_NAMESPACES in watched:
         return
@@ -222,7 +224,7 @@ def _not_watched(alive: Iterable[OperatorState], objects: Iterable[Object]) -> I
             f"no operator that runs watches their namespaces ({', '.join(sorted(watched))} are watched):"
             f" {counted(len(left), 'object')} that nobody serves, whatever their status says"
         )
-        yield trouble(Severity.FAULT, TroubleName.NOT_WATCHED, message, [qualified(one) for one in left])
+        yield finding(Severity.FAULT, FindingName.NOT_WATCHED, message, [qualified(one) for one in left])
 
 
 def _shared(one: LeaseNotes, other: LeaseNotes) -> str:

@@ -17,7 +17,7 @@ class Pair:
     :ivar endpoint: the pod's name, else the address; empty where no endpoint has the address.
     :ivar endpoint_state: ``ready``, ``not ready`` or ``terminating``; empty where there is none.
     :ivar instance_id: empty where Eureka has no instance at the address, as is ``status``.
-    :ivar keeper: who keeps the instance, where that is somebody else than who was asked for.
+    :ivar manager: the instance's manager, where it is not the one that was asked for.
     """
 
     address: str
@@ -25,12 +25,12 @@ class Pair:
     endpoint_state: str = ""
     instance_id: str = ""
     status: str = ""
-    keeper: str = ""
+    manager: str = ""
 
     @property
     def agrees(self) -> bool:
         """Return whether callers are sent there exactly where Kubernetes says that it is ready."""
-        is_right = bool(self.instance_id) and not self.keeper
+        is_right = bool(self.instance_id) and not self.manager
         return is_right and (self.endpoint_state == "ready") == (self.status == Status.UP)
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Pair:
             "endpointState": self.endpoint_state,
             "instanceId": self.instance_id,
             "status": self.status,
-            "keeper": self.keeper,
+            "keeper": self.manager,
             "agrees": self.agrees,
         }
 
@@ -51,19 +51,19 @@ def pairs_of(
 ) -> list[Pair]:
     """Put endpoints and instances together by their addresses; those that do not agree come first.
 
-    :param instances: of one keeper.
+    :param instances: of one manager.
     :param others: an instance of somebody else under the same name and who keeps it, by its address: shown
-        where the keeper has none there.
+        where the manager has none there.
     """
     there = {one.ip_address: one for one in instances}
     found: dict[str, Pair] = {}
     for endpoint in (one for each in slices for one in each.get("endpoints") or ()):
         address = str(endpoint["addresses"][0])
-        instance, keeper = there.pop(address, None), ""
+        instance, manager = there.pop(address, None), ""
         if instance is None and address in found:
             continue  # an endpoint of two slices
         if instance is None and address in others:
-            instance, keeper = others[address]
+            instance, manager = others[address]
         target = endpoint.get("targetRef") or {}
         found[address] = Pair(
             address,
@@ -71,7 +71,7 @@ def pairs_of(
             "terminating" if is_terminating(endpoint) else "ready" if is_ready(endpoint) else "not ready",
             instance.instance_id if instance else "",
             str(instance.status) if instance else "",
-            keeper,
+            manager,
         )
     for address, one in there.items():
         found[address] = Pair(address, instance_id=one.instance_id, status=str(one.status))

@@ -1,4 +1,4 @@
-"""The state of one keeper's application, in the words of a syncer's conditions Ready and Synced."""
+"""The state of one manager's application, in the words of a syncer's conditions Ready and Synced."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class SyncState(Ranked):
 class ReportedState:
     """The conditions Ready and Synced of a syncer, as its operator reported them.
 
-    :ivar is_ready: whether callers find what is meant to be found; None where nobody knows.
-    :ivar is_synced: whether Eureka holds what the syncer wants; None where nobody has reconciled.
+    :ivar is_ready: True if callers find what is meant to be found; None where nobody knows.
+    :ivar is_synced: True if Eureka holds what the syncer wants; None where nobody has reconciled.
     """
 
     is_ready: bool | None

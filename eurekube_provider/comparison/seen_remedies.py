@@ -30,10 +30,10 @@ class Seen(StrEnum):
     """A stack, another cluster or the application itself keeps instances, and none of them is UP."""
 
     STALE = "Stale"
-    """What its status says of Eureka is too old to be true."""
+    """The mirror's status about Eureka is too old to be true."""
 
 
-class TroubleName(StrEnum):
+class FindingName(StrEnum):
     """A fault of a Eureka, or of the operator itself."""
 
     EUREKA_UNREACHABLE = "EurekaUnreachable"
@@ -96,40 +96,40 @@ SEEN_REMEDIES: Mapping[str, str] = {
 }
 """By the reason of an application or a mirror."""
 
-TROUBLE_REMEDIES: Mapping[str, str] = {
-    TroubleName.EUREKA_UNREACHABLE: (
+FINDING_REMEDIES: Mapping[str, str] = {
+    FindingName.EUREKA_UNREACHABLE: (
         "find out why Eureka does not answer as it should; what it holds is kept meanwhile"
     ),
-    TroubleName.SERVER_AWAY: (
+    FindingName.SERVER_AWAY: (
         "start that server again, or take its URL out of the settings; the other servers go on meanwhile"
     ),
-    TroubleName.SELF_PRESERVATION: (
+    FindingName.SELF_PRESERVATION: (
         "find out which instances are no longer renewed, and start them again or deregister them"
     ),
-    TroubleName.SHARE: "run three replicas of the operator, so that the renewals go on when one stops",
-    TroubleName.OPERATOR_STUCK: "read the operator's log, restart the operator, and report it",
-    TroubleName.OPERATOR_NOT_READY: (
+    FindingName.SHARE: "run three replicas of the operator, so that the renewals go on when one stops",
+    FindingName.OPERATOR_STUCK: "read the operator's log, restart the operator, and report it",
+    FindingName.OPERATOR_NOT_READY: (
         "wait; if it stays, run `eurekube operator --check`, which tries each right and each Eureka"
     ),
-    TroubleName.OPERATOR_AWAY: (
+    FindingName.OPERATOR_AWAY: (
         "start the operator, or find out why its pods do not run: describe its Deployment with kubectl, and"
         " read its log"
     ),
-    TroubleName.OPERATOR_TWICE: (
+    FindingName.OPERATOR_TWICE: (
         "uninstall one of the two; or give each namespaces of its own with --watch-namespace"
     ),
-    TroubleName.NOT_RENEWED: "read the log of the operator that leads, and restart it",
-    TroubleName.EUREKA_NOT_READ: "find out why the operator does not reach it: read its log",
-    TroubleName.NOT_WATCHED: (
+    FindingName.NOT_RENEWED: "read the log of the operator that leads, and restart it",
+    FindingName.EUREKA_NOT_READ: "find out why the operator does not reach it: read its log",
+    FindingName.NOT_WATCHED: (
         "add the namespaces to --watch-namespace of the operator, or start one that watches them"
     ),
-    TroubleName.KUBERNETES_UNREAD: (
+    FindingName.KUBERNETES_UNREAD: (
         "wait; if it stays, run `eurekube operator --check`, which names each right that is missing"
     ),
 }
-"""By the name of a trouble that is no application's."""
+"""By the name of a finding that is no application's."""
 
 
 def seen(reason: Seen, message: str) -> Problem:
-    """The problem of an application or a mirror, with what mends it."""
+    """The problem of an application or a mirror, with what fixes it."""
     return Problem(reason, message, SEEN_REMEDIES[reason])

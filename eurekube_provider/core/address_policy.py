@@ -1,6 +1,6 @@
 """Addresses that a mirror may send the cluster's calls to.
 
-Whoever may register in Eureka would otherwise steer them anywhere: to a Service of another namespace, to a
+Anyone who may register in Eureka would otherwise steer them anywhere: to a Service of another namespace, to a
 node's own processes, to the cloud's metadata (CVE-2021-25740 is the same right in other hands). So addresses
 are allowed by network, and what is the cluster's own is refused whatever is allowed.
 """

@@ -88,8 +88,8 @@ def _balancer_problem(service: Object, ports: Collection[int]) -> str:
         for ingress in _ingresses(service)
         for port in _failed_ports(ingress, ports)
     ]
-    told = f" without an error of a port ({joined(errors)})" if errors else ""
-    return f"no load balancer's address in its status{told}"
+    detail = f" without an error of a port ({joined(errors)})" if errors else ""
+    return f"no load balancer's address in its status{detail}"
 
 
 def _ingresses(service: Object) -> Sequence[Object]:

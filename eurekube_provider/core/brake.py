@@ -21,7 +21,7 @@ HOLD_SECONDS = 60.0
 """For as long a braked removal waits; then it goes on if the source still says so."""
 
 REPACK_SECONDS = 10.0
-"""Kubernetes packs all EndpointSlices of a Service anew within seconds. Where pods have different ports for
+"""Kubernetes packs all EndpointSlices of a Service again within seconds. Where pods have different ports for
 long, what ended unseen is kept for no longer."""
 
 WINDOW_SECONDS = 60.0
@@ -48,7 +48,7 @@ class HeldRemovals:
     """Removals that wait.
 
     :ivar since: when they began to, by the clock of the decision.
-    :ivar until: when the wait ends, as people are told.
+    :ivar until: when the wait ends, as people read it.
     :ivar wait_seconds: when to decide again.
     :ivar held_seconds: for how long they have waited.
     """
@@ -66,9 +66,10 @@ class BrakeHistory:
 
     :ivar registered_up: how many instances of the syncer are UP, at all registries.
     :ivar operator_up: how many instances of all the operator's syncers are.
-    :ivar recent: what left, not seen terminating, within :data:`WINDOW_SECONDS`, and what came.
+    :ivar recent: the instances that left, not seen terminating, within :data:`WINDOW_SECONDS`, and those that
+        came.
     :ivar held: the removals that waited when it was decided last.
-    :ivar is_released: whether a person says that the removals are meant.
+    :ivar is_released: True if a person says that the removals are meant.
     """
 
     registered_up: int = 0
@@ -87,7 +88,7 @@ class Braked:
         wish would go, and a source that is back bring it up.
     :ivar held: why they wait; None where none does.
     :ivar left: the keys of what goes without having been seen terminating, and ``came`` of what comes.
-    :ivar is_released: whether removals go that a person released.
+    :ivar is_released: True if removals go that a person released.
     """
 
     changes: tuple[Change, ...] = ()
@@ -109,14 +110,14 @@ def judge(
 ) -> Braked:
     """Decide whether ``plan`` looks like the result of a broken source, and which changes must wait then.
 
-    :param seen_terminating: whether an instance id's endpoint was seen terminating.
-    :param now: seconds, of a clock that does not jump; ``unix_now`` is the time as people are told.
-    :param is_repacked: whether the syncer's EndpointSlices are packed anew, see :class:`.mapping.Desired`.
+    :param seen_terminating: True if an instance id's endpoint was seen terminating.
+    :param now: seconds, of a clock that does not jump; ``unix_now`` is the time as people read it.
+    :param is_repacked: True if the syncer's EndpointSlices are packed again, see :class:`.mapping.Desired`.
     :param ids_aside: asked for the ids of those among instances that are of a Service which is selected and
         not meant. They may go since it is chosen otherwise, and not since anything happened to them.
     """
-    came = frozenset(change.instance.key for change in plan.changes if brings(change))
-    leaving = [change for change in plan.changes if takes_away(change)]
+    came = frozenset(change.instance.key for change in plan.changes if adds_capacity(change))
+    leaving = [change for change in plan.changes if removes_capacity(change)]
     doubted = tuple(one for one in leaving if not seen_terminating(one.instance.instance_id))
     if not doubted:
         return Braked(came=came)
@@ -130,9 +131,9 @@ def judge(
     ids = ids_aside([one.instance for one in vanished])
     aside = tuple(one for one in vanished if one.instance.instance_id in ids)
     seconds = HOLD_SECONDS
-    if takes_all(up, len(leaving), arriving):
+    if removes_all(up, len(leaving), arriving):
         reason = f"all {up} instances would go"
-    elif takes_most(up, count, arriving):
+    elif removes_majority(up, count, arriving):
         reason = f"{count} of {up} instances would go"
     elif gone >= FEWEST and lost > history.operator_up * LARGEST_SHARE_OF_OPERATOR:
         reason = f"{gone} of this operator's {history.operator_up} instances would go within a minute"
@@ -153,7 +154,7 @@ def judge(
     others = tuple(
         change
         for change in plan.of(Action.DEREGISTER)
-        if not takes_away(change) and not seen_terminating(change.instance.instance_id)
+        if not removes_capacity(change) and not seen_terminating(change.instance.instance_id)
     )
     problem = Problem(
         ConditionType.BRAKED,
@@ -173,21 +174,21 @@ def doubt_of_source(before: int, leaving: int, doubted: int, arriving: int) -> s
     """
     if not doubted:
         return ""
-    if takes_all(before, leaving, arriving):
+    if removes_all(before, leaving, arriving):
         reason = f"all {before} addresses would go"
-    elif takes_most(before, doubted, arriving):
+    elif removes_majority(before, doubted, arriving):
         reason = f"{doubted} of {before} addresses would go"
     else:
         return ""
     return f"{reason}, and {doubted} of them without having been seen terminating"
 
 
-def takes_all(up: int, leaving: int, arriving: int) -> bool:
+def removes_all(up: int, leaving: int, arriving: int) -> bool:
     """Return whether nothing would be left of several instances that are UP."""
     return up >= 2 and leaving >= up and not arriving
 
 
-def takes_most(up: int, doubted: int, arriving: int) -> bool:
+def removes_majority(up: int, doubted: int, arriving: int) -> bool:
     """Return whether so many would go, and so few come, that it is a large share of those that are UP."""
     return doubted >= FEWEST and doubted - arriving > up * LARGEST_SHARE_OF_SYNCER
 
@@ -197,7 +198,7 @@ def counts(instance: Instance) -> bool:
     return NODE_KEY not in instance.metadata
 
 
-def brings(change: Change) -> bool:
+def adds_capacity(change: Change) -> bool:
     """Return whether callers get an instance that they cannot use now."""
     if not counts(change.instance):
         return False
@@ -206,7 +207,7 @@ def brings(change: Change) -> bool:
     return change.actual is None or change.actual.status is not Status.UP
 
 
-def takes_away(change: Change) -> bool:
+def removes_capacity(change: Change) -> bool:
     """Return whether callers lose an instance that they can use now."""
     actual = change.actual
     if actual is None or actual.status is not Status.UP or not counts(actual):

@@ -40,7 +40,7 @@ class ConditionType(StatusCondition):
 
     BRAKED = "Braked"
     """All or most instances would be removed, and their pods were not seen terminating; or some, while
-    Kubernetes packs the EndpointSlices anew for other ports. The removals wait for a minute, or for ten
+    Kubernetes packs the EndpointSlices again for other ports. The removals wait for a minute, or for ten
     seconds in that case (the message says until when), also those of instances that are out of service.
     """
 
@@ -209,7 +209,7 @@ class Reason(StrEnum):
     """The operator has no connection of this name; nothing is changed."""
 
     INVALID_INSTANCE = "InvalidInstance"
-    """What would be registered is not what Eureka takes, such as a name with a control character."""
+    """The registration has a value that Eureka does not take, such as a name with a control character."""
 
     NO_MATCHING_SERVICE = "NoMatchingService"
     """The selector finds no Service."""

@@ -54,11 +54,11 @@ from eurekube_provider.core.syncer_plan import plan_of_syncer
 HEIR_POLL_SECONDS = 0.1
 """Between two looks at what another syncer wants, while that is not known."""
 
-TOLD_WITHIN_SECONDS = 5.0
+REPORTED_WITHIN_SECONDS = 5.0
 """Servers tell each other of a change within half a second, unless they are busy."""
 
 RECHECK_SECONDS = 20.0
-"""After which a syncer is decided anew in whose way something stands that nobody tells of."""
+"""After which a syncer is decided again in whose way something stands that nobody tells of."""
 
 
 class State(Enum):
@@ -77,7 +77,7 @@ class State(Enum):
     """Nobody can read whether it is there."""
 
 
-class Leaves(Enum):
+class Removes(Enum):
     """The instances that leave where they are not wanted."""
 
     ALL = "all"
@@ -92,15 +92,15 @@ class Leaves(Enum):
 class Rules:
     """The rules for one state of a syncer.
 
-    :ivar registers: whether what is wanted is registered and brought up to date.
-    :ivar restores: whether what a registry forgot comes back as it stood.
-    :ivar renews: whether what does not leave is renewed.
-    :ivar takes_over: whether what it has under a former name of the cluster is given to it.
-    :ivar lapses: whether what leaves is renewed no more, and not removed.
+    :ivar registers: True if what is wanted is registered and brought up to date.
+    :ivar restores: True if what a registry forgot comes back as it stood.
+    :ivar renews: True if what does not leave is renewed.
+    :ivar takes_over: True if what it has under a former name of the cluster is given to it.
+    :ivar lapses: True if what leaves is renewed no more, and not removed.
     """
 
     registers: bool = False
-    leaves: Leaves = Leaves.NONE
+    removes: Removes = Removes.NONE
     restores: bool = False
     is_braked: bool = False
     renews: bool = True
@@ -109,11 +109,11 @@ class Rules:
 
 
 RULES: Mapping[State, Rules] = {
-    State.SERVED: Rules(registers=True, leaves=Leaves.ALL, is_braked=True),
-    State.DOUBTFUL: Rules(registers=True, leaves=Leaves.ENDED, restores=True, is_braked=True),
-    State.PAUSED: Rules(leaves=Leaves.TAKEN, restores=True, lapses=True, takes_over=False),
-    State.REFUSED: Rules(leaves=Leaves.ENDED, restores=True, is_braked=True),
-    State.DELETED: Rules(leaves=Leaves.ALL, renews=False),
+    State.SERVED: Rules(registers=True, removes=Removes.ALL, is_braked=True),
+    State.DOUBTFUL: Rules(registers=True, removes=Removes.ENDED, restores=True, is_braked=True),
+    State.PAUSED: Rules(removes=Removes.TAKEN, restores=True, lapses=True, takes_over=False),
+    State.REFUSED: Rules(removes=Removes.ENDED, restores=True, is_braked=True),
+    State.DELETED: Rules(removes=Removes.ALL, renews=False),
     State.UNKNOWN: Rules(takes_over=False),
 }
 
@@ -142,34 +142,34 @@ class Situation:
     """All that is known of a syncer when it is decided what to do.
 
     :ivar key: its namespace and name.
-    :ivar owner: whose instances may be changed.
-    :ivar held: what the owner has, by registry.
+    :ivar owner: the owner of the instances that may be changed.
+    :ivar held: the owner's instances, by registry.
     :ivar home: the registry that the syncer names; empty where it registers nothing.
-    :ivar syncer: what it asks for; None where it is refused, or asks for nothing any more.
+    :ivar syncer: its spec; None where it is refused, or asks for nothing any more.
     :ivar refusal: why it is refused.
     :ivar claimed: the names that it has been called by before.
-    :ivar policy: whether something may be removed; a deleted syncer's instances are in any case.
+    :ivar policy: True if something may be removed; a deleted syncer's instances are in any case.
     :ivar neighbours: by registry, everything under the applications that may be registered there.
     :ivar terminating: ids of held instances whose endpoints were seen terminating.
     :ivar ended: ids of held instances of whose pods the cluster has none any more.
     :ivar taken: by id of held instances, the pod of another Service that has their address by now.
     :ivar forgotten: by registry, what it forgot, and whose endpoint is still ready.
-    :ivar alike: other connections that lead to the servers of ``home``.
+    :ivar same_eureka: other connections that lead to the servers of ``home``.
     :ivar doubts: other connections of which that is not known, with the reason; None where time will tell.
     :ivar unlisted: instances at ``home`` that the owner may have there though no list shows them.
     :ivar unread: why ``home`` cannot be changed.
-    :ivar heirs: what other syncers want of what this one gives up.
-    :ivar is_awaited: whether what they want is not known yet.
-    :ivar is_forced: whether a person wants the deleted syncer to go at once, whatever it leaves behind.
+    :ivar heirs: the instances that this syncer gives up and others want.
+    :ivar is_awaited: True if what they want is not known yet.
+    :ivar is_forced: True if a person wants the deleted syncer to go at once, whatever it leaves behind.
     :ivar former: by registry, what the syncer has under former names of its cluster.
     :ivar unclaimed: by registry, what it has under other names of its cluster of which nobody said that they
         are former ones.
-    :ivar twins: what the syncer's pods registered themselves, by the key of what is desired.
-    :ivar removable: what pods registered themselves that are proved to be gone, and what may be removed for
+    :ivar twins: instances that the syncer's pods registered themselves, by the key of the desired one.
+    :ivar removable: instances that deleted pods had registered themselves, and those that may be removed for
         that: the one exception to the rule that others' instances are left alone.
-    :ivar self_registered: what pods, gone or not, were seen to have registered themselves, and stands there.
-    :ivar notes: what a person should know of others' instances beside its own.
-    :ivar now: seconds, of a clock that does not jump; ``unix_now`` is the time as people are told.
+    :ivar self_registered: instances that pods, gone or not, registered themselves, and that are still there.
+    :ivar notes: problems with others' instances beside its own.
+    :ivar now: seconds, of a clock that does not jump; ``unix_now`` is the time as people read it.
     """
 
     key: tuple[str, str]
@@ -187,7 +187,7 @@ class Situation:
     ended: frozenset[str] = frozenset()
     taken: Mapping[str, str] = field(default_factory=dict)
     forgotten: Mapping[str, Sequence[Instance]] = field(default_factory=dict)
-    alike: frozenset[str] = frozenset()
+    same_eureka: frozenset[str] = frozenset()
     doubts: Mapping[str, RegistryError | None] = field(default_factory=dict)
     unlisted: Sequence[Instance] = ()
     unread: RegistryError | None = None
@@ -207,11 +207,11 @@ class Situation:
     @property
     def given_up(self) -> dict[str, list[Instance]]:
         """By registry, what other syncers may have: not wanted any more, and not seen terminating."""
-        if RULES[self.state].leaves is not Leaves.ALL:
+        if RULES[self.state].removes is not Removes.ALL:
             return {}
         found, wanted = {}, self.desired.keys
         for name, there in self.held.items():
-            is_at_home = name == self.home or name in self.alike or name in self.doubts
+            is_at_home = name == self.home or name in self.same_eureka or name in self.doubts
             instances = [*there, *(self.unlisted if name == self.home else ())]
             found[name] = [
                 one
@@ -242,9 +242,9 @@ class RegistrySteps:
     :ivar moves: removals of what stands at the registry that the syncer names.
     :ivar takeovers: updates of what the syncer had under a former name of its cluster.
     :ivar evictions: removals of what pods that are gone registered themselves: nobody else's are removed.
-    :ivar lapses: what is renewed no more, and left to the registry to forget.
-    :ivar renewals: what it has under another name of its cluster, and is renewed all the same.
-    :ivar refusals: what is left alone since somebody else's stands there; see :class:`~.plan.Plan`.
+    :ivar lapses: instances that are renewed no more, and left to the registry to forget.
+    :ivar renewals: instances under another name of its cluster, which are renewed all the same.
+    :ivar refusals: instances that are left alone since somebody else's is there; see :class:`~.plan.Plan`.
     """
 
     takeovers: tuple[Change, ...] = ()
@@ -292,8 +292,8 @@ class Decision:
         syncer's own.
     :ivar differing: all that differs at the registry that it names, done or not.
     :ivar waiting: how many changes a paused syncer does not make.
-    :ivar brake: what is held back, and why.
-    :ivar again_seconds: when to decide anew, though nothing tells of a change.
+    :ivar brake: the changes that are held back, and why.
+    :ivar again_seconds: when to decide again, though nothing tells of a change.
     :ivar error: why something waits that is to be tried again.
     """
 
@@ -337,7 +337,7 @@ def decide(situation: Situation) -> Decision:
     if situation.is_awaited:
         waits.append(HEIR_POLL_SECONDS)
     if situation.doubts or _is_moving(situation, home):
-        waits.append(TOLD_WITHIN_SECONDS)
+        waits.append(REPORTED_WITHIN_SECONDS)
     is_in_the_way = bool(differing.refusals or differing.doubled or any(situation.unclaimed.values()))
     is_in_the_way |= any(one.reason == ConditionType.DEAD_SELF_REGISTERED for one in situation.notes)
     # Nobody tells a paused syncer which other pods get an address.
@@ -389,8 +389,10 @@ class _Draft:
         neighbours = situation.neighbours.get(name, ())
         restores: tuple[Change, ...] = ()
         if self.rules.restores and (lost := situation.forgotten.get(name, ())):
-            back = [one for one in lost if not (self.rules.registers and one.key in situation.desired.keys)]
-            restores = plan(back, neighbours, situation.owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
+            to_restore = [
+                one for one in lost if not (self.rules.registers and one.key in situation.desired.keys)
+            ]
+            restores = plan(to_restore, neighbours, situation.owner, Policy.UPSERT_ONLY).of(Action.REGISTER)
         former = situation.former.get(name, ()) if self.rules.takes_over else ()
         registered = _NOTHING
         if self.rules.registers and is_home and situation.syncer is not None:
@@ -432,7 +434,7 @@ class _Draft:
         """Sort what is held at a registry: what is given, as it is wanted and as it stands; what leaves; and
         what leaves since it stands at home. The rest stays.
         """
-        situation, leaves = self.situation, self.rules.leaves
+        situation, removes = self.situation, self.rules.removes
         wanted = situation.desired.keys
         given: list[tuple[Instance, Instance]] = []
         leaving: list[Instance] = []
@@ -440,21 +442,21 @@ class _Draft:
         stand_here: frozenset[tuple[str, str, str]] | None = None
         home = () if is_home else situation.held.get(situation.home, ())
         at_home = {one.key for one in home} if situation.held[name] else set[Key]()
-        is_here = is_home or name in situation.alike
+        is_here = is_home or name in situation.same_eureka
         may_be_here = is_here or name in situation.doubts
-        for one in situation.held[name] if leaves is not Leaves.NONE else ():
+        for one in situation.held[name] if removes is not Removes.NONE else ():
             is_wanted = one.key in wanted
             is_taken = one.instance_id in situation.taken
-            if is_taken and leaves is not Leaves.ALL and not self.rules.registers:
+            if is_taken and removes is not Removes.ALL and not self.rules.registers:
                 leaving.append(one)  # also where the next pod of a StatefulSet has its name
                 continue
-            if leaves is Leaves.TAKEN or (is_wanted and may_be_here) or (is_here and self._is_shown(one)):
+            if removes is Removes.TAKEN or (is_wanted and may_be_here) or (is_here and self._is_shown(one)):
                 continue
-            if leaves is Leaves.ALL and (name, one.key) in situation.heirs:
+            if removes is Removes.ALL and (name, one.key) in situation.heirs:
                 given.append((situation.heirs[name, one.key].wants, one))
             elif is_taken or one.instance_id in situation.terminating or one.instance_id in situation.ended:
                 leaving.append(one)
-            elif leaves is Leaves.ENDED or situation.is_awaited:
+            elif removes is Removes.ENDED or situation.is_awaited:
                 continue
             elif not is_wanted:
                 if stand_here is None:

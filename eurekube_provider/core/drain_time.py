@@ -24,7 +24,7 @@ CALLERS_RETURN_SECONDS = 300.0
 """So late callers of a server that hung may ask it again, by an interval that was doubled up to tenfold."""
 
 DEFAULT_SHUTDOWN_SECONDS = 30
-"""What a process gets to end after SIGTERM: Kubernetes' own default for a whole grace period."""
+"""Time that a process gets to end after SIGTERM: Kubernetes' default for a whole grace period."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Drain:
 
     @property
     def prestop_seconds(self) -> int:
-        """The time from the beginning of a pod's deletion until its process may be told to end.
+        """The time from the beginning of a pod's deletion until its process may be asked to end.
 
         Longer than :attr:`forgotten_after_seconds`, since the removal itself may have to wait for an
         operator that takes over.
@@ -95,7 +95,7 @@ class Drain:
     def grace_period_seconds(self, shutdown_seconds: int = DEFAULT_SHUTDOWN_SECONDS) -> int:
         """``terminationGracePeriodSeconds``: preStop counts towards it, and a shorter one cuts it off.
 
-        :param shutdown_seconds: what the process itself needs after SIGTERM.
+        :param shutdown_seconds: the time that the process itself needs after SIGTERM.
         :raises ConfigurationError: it is less than 1: the process would be killed at once.
         """
         if shutdown_seconds < 1:

@@ -17,7 +17,7 @@ from eurekube_provider.core.model import Instance, Status
 class InstancePolicy:
     """The policy by which one registration of a stack is planned. A syncer's instances have none.
 
-    :ivar adopt: whether it is taken over where it belongs to somebody else.
+    :ivar adopt: True if it is taken over where it belongs to somebody else.
     :ivar enforce: the status to bring about, over a person's as well; None leaves it to people, and lifts one
         that is marked as enforced.
     """

@@ -18,7 +18,7 @@ class EurekubeError(Exception):
     Its text may repeat what others wrote, and is shown by many: by us, by Pulumi, by Kubernetes. So it holds
     nothing that a terminal obeys.
 
-    :ivar may_be_left: whether what failed may have left something behind, which a state should name.
+    :ivar may_be_left: True if what failed may have left something behind, which a state should name.
     :ivar half_made: the id and the state of that, for an engine that can keep them.
     """
 
@@ -41,7 +41,7 @@ class InvalidInstance(EurekubeError, ValueError):
     """A desired instance cannot be registered.
 
     :ivar field: the model's field at fault, e.g. ``port``; empty where it concerns the whole.
-    :ivar reason: what is wrong and what would be right.
+    :ivar reason: the fault, and the right value.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -94,7 +94,7 @@ class DrainInterrupted(EurekubeError):
 class LeadershipLost(EurekubeError):
     """A change was not sent: this replica does not hold the Lease, or did not renew it in time.
 
-    Whoever leads looks at everything anew, so that nothing needs to be tried again.
+    Anyone who leads looks at everything again, so that nothing needs to be tried again.
     """
 
 

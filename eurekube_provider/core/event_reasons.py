@@ -60,7 +60,7 @@ class RefreshEvent(StrEnum):
     """The run failed; it is tried again."""
 
     RUN_PENDING = "RunPending"
-    """What was asked for has not ended; it is waited for."""
+    """The requested run has not ended; the operator waits for it."""
 
     STACK_LOCKED = "StackLocked"
     """Somebody else works on the stack; nothing was done, and it is tried again."""

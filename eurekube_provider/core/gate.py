@@ -113,12 +113,12 @@ class GateView:
     :ivar syncer: its namespace and name.
     :ivar state: None as long as it has not been decided for it.
     :ivar needed_seconds: for so long each server must have shown the pod.
-    :ivar has_registered: whether it has instances in Eureka.
-    :ivar is_listed: whether the pod's endpoint stands in an EndpointSlice of the Service.
-    :ivar is_wanted: whether the pod is among what the syncer registers.
-    :ivar is_in_doubt: whether more may be wanted than is known, or the brake holds something back.
-    :ivar others_ready: whether another endpoint of the Service is ready.
-    :ivar is_away: whether no server answers, and has not for some time.
+    :ivar has_registered: True if it has instances in Eureka.
+    :ivar is_listed: True if the pod's endpoint stands in an EndpointSlice of the Service.
+    :ivar is_wanted: True if the pod is among what the syncer registers.
+    :ivar is_in_doubt: True if more may be wanted than is known, or the brake holds something back.
+    :ivar others_ready: True if another endpoint of the Service is ready.
+    :ivar is_away: True if no server answers, and has not for some time.
     :ivar shown_since: by server that answered the last reading, since when each reading of it showed the pod
         as UP, and its callers could know; None where the last one did not. Seconds of a clock that does not
         jump.

@@ -55,7 +55,7 @@ NATIVE_APPLICATION_TYPE = "eurekube:index:Application"
 
 GUARD_TYPE = "pulumi-python:dynamic/eurekube:OperatorGuard"
 NATIVE_GUARD_TYPE = "eurekube:index:OperatorGuard"
-"""What keeps an operator where it is needed, of either provider: nothing of a cluster."""
+"""Type of the resource that keeps an operator while it is needed, in both providers; nothing in a cluster."""
 
 _METADATA_KEY = re.compile(r"[A-Za-z][A-Za-z0-9.\-]*\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")

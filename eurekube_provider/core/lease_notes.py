@@ -58,7 +58,7 @@ class LeaseNotes:
 
     :ivar previous_names: former names of the cluster, the latest first.
     :ivar namespaces: those that are watched; :data:`ALL_NAMESPACES` alone for all.
-    :ivar is_name_given: whether the cluster's name stands in the operator's settings.
+    :ivar is_name_given: True if the cluster's name stands in the operator's settings.
     :ivar dropped: those that were watched before, and are not any more.
     """
 
@@ -91,7 +91,7 @@ class LeaseNotes:
 
 
 def read_notes(metadata: Object) -> LeaseNotes:
-    """Return what a Lease's metadata say; what is unreadable there, whoever wrote it, says nothing."""
+    """Return what a Lease's metadata say; what is unreadable there, no matter who wrote it, says nothing."""
     found: Mapping[str, Any] = metadata.get("annotations") or {}
     labels: Mapping[str, Any] = metadata.get("labels") or {}
     names = [str(found.get(CLUSTER_NAME) or ""), *str(found.get(PREVIOUS_CLUSTER_NAMES) or "").split(",")]

@@ -64,11 +64,11 @@ class Desired:
     """The instances that a syncer wants in Eureka, and what could not be mapped.
 
     :param terminating: ids of endpoints that were seen on their way out; they are not among ``instances``.
-    :param is_repacked: whether what is in no EndpointSlice may be on its way to another one, since those of
-        one Service have different ports: if those are changed, Kubernetes packs one after the other anew.
+    :param is_repacked: True if what is in no EndpointSlice may be on its way to another one, since those of
+        one Service have different ports: if those are changed, Kubernetes packs one after the other again.
     :param left_out: sentences on endpoints of the Services that cannot be instances.
     :param metadata_left_out: sentences on metadata, or health checks, that instances lack.
-    :param has_endpoints: whether the Services have endpoints that are not on their way out.
+    :param has_endpoints: True if the Services have endpoints that are not on their way out.
     :param standing: by the place that ids name (:func:`.identity.endpoint_of`), the status of a whole Service
         whose address or port is not known: if it is registered, callers must not call what is not ready.
     :param aside: the Services that are selected and not meant, with their EndpointSlices.
@@ -139,7 +139,7 @@ def desired_instances(
     :param nodes: the cluster's nodes; None as long as they have not been read.
     :param labels_of_pod: None as long as the pods have not been read. Both are asked for only where
         :attr:`Syncer.needs_nodes` or :attr:`Syncer.needs_pods` says so.
-    :param mapped: what was mapped before, which is brought up to date.
+    :param mapped: the result of an earlier mapping, which is brought up to date.
     """
     selected = [one for one in services if syncer.selector.selects(one)]
     if not selected:
@@ -179,7 +179,7 @@ def as_what_stands(desired: Desired, held: Iterable[Instance]) -> Desired:
     not new: without it, the next rolling update would leave nothing. A Service counts if something stands
     that no smaller one has: that of all pods brings no preview's along.
 
-    :param held: what the syncer has.
+    :param held: the syncer's instances.
     """
     if not desired.undecided:
         return desired
@@ -246,7 +246,7 @@ def under_held_ids(desired: Desired, held: Iterable[Instance], cluster: str) -> 
     An instance keeps its id while its endpoint lives. Under another one it would stand there twice for a
     while, or not at all.
 
-    :param held: what the syncer has, also under former names of the cluster.
+    :param held: the syncer's instances, also under former names of the cluster.
     :param cluster: its name. What stands under an id of this one keeps that.
     """
     marks: dict[str, str] = {}

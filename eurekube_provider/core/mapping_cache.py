@@ -41,7 +41,8 @@ MetadataByZone = Mapping[ZoneAndPorts, Mapping[str, str]]
 class MappingCache:
     """A cache of what each EndpointSlice of a syncer was mapped to: a change maps the changed endpoints only.
 
-    Slices are told apart by the objects that they are: one that changed is another object. So are endpoints:
+    Slices are distinguished by the objects that they are: one that changed is another object. So are
+    endpoints:
     those that did not change stay the same objects. Any number of threads may share it.
     """
 

@@ -20,7 +20,7 @@ from eurekube_provider.core.syncer import DEFAULT_CONNECTION
 from eurekube_provider.core.text import name_problem
 
 APPLICATION_PLACE = "{application}"
-"""What stands for the application's name in ``serviceName``."""
+"""Placeholder of the application's name in ``serviceName``."""
 
 APPLICATION_ANNOTATION = "eurekube.io/application"
 """On what a mirror writes: the application in Eureka that it shows."""
@@ -152,7 +152,7 @@ class _MirrorReader:
             raise self._wrong(f"spec.application {application!r} {problem}")
         if pattern and not allow:
             raise self._wrong(
-                "spec.allow is missing: whoever registers in Eureka would make Services here by any name;"
+                "spec.allow is missing: anyone who registers in Eureka would make Services here by any name;"
                 " list the applications that are meant"
             )
         if pattern and attach_to:

@@ -134,7 +134,7 @@ MIRROR_REMEDIES: Mapping[str, str] = {
     MirrorReason.INVALID_SPEC: "apply the CRDs of the operator's version, then correct the mirror",
     MirrorReason.NONE_READY: "see in Eureka why no instance is UP, or correct what the mirror asks for",
 }
-"""What mends it, by the name of a condition or a reason; where nothing is wrong there is none."""
+"""Remedies by the name of a condition or a reason; where nothing is wrong there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class MirrorReport:
 
 
 def gathered(problems: Iterable[Problem]) -> dict[str, Problem]:
-    """One problem for each reason, which names a few and counts the rest; with what mends them."""
+    """One problem for each reason, which names a few and counts the rest; with what fixes them."""
     by_reason: dict[str, list[Problem]] = {}
     for one in problems:
         by_reason.setdefault(one.reason, []).append(one)

@@ -86,12 +86,12 @@ class MirrorSituation:
     :ivar holder: the mirror that has the Service of that name; empty for none.
     :ivar strangers: names of EndpointSlices of the Service that are nobody's of ours.
     :ivar source: the URLs of the servers that are read, with spaces between them.
-    :ivar is_known: whether this replica has shown the application.
-    :ivar is_silent: whether Eureka does not answer.
-    :ivar is_released: whether a person says that what waits may go.
+    :ivar is_known: True if this replica has shown the application.
+    :ivar is_silent: True if Eureka does not answer.
+    :ivar is_released: True if a person says that what waits may go.
     :ivar taken: names that other slices have.
     :ivar before: the endpoints that are called now by whatever Service of the mirror, and may be.
-    :ivar unlisted: what became of :attr:`gaps`.
+    :ivar unlisted: the fate of :attr:`gaps`.
     :ivar hosts: the names of hosts among the instances.
     :ivar held_since: :attr:`GuardVerdict.held` of the last time; ``now`` is by the same clock, in seconds.
     """
@@ -172,14 +172,14 @@ _NO_VERDICT = GuardVerdict((), EMPTY)
 
 @dataclass(frozen=True, slots=True)
 class MirrorDecision:
-    """The writes for an application, and what is told of it.
+    """The writes for an application, and what is notified of it.
 
     :ivar mirror: with its ports named as those of its Service; ``verdict`` the endpoints that are shown.
     :ivar service: the Service as it must be; None for a person's, to which slices are added.
-    :ivar is_replaced: whether the Service that stands must go first: whether it has an address is for good.
-    :ivar is_renamed: whether slices come before a Service whose ports get other names: it finds its endpoints
+    :ivar is_replaced: True if the Service that stands must go first: whether it has an address is for good.
+    :ivar is_renamed: True if slices come before a Service whose ports get other names: it finds its endpoints
         by those. Where one is refused, the Service keeps the names that it has.
-    :ivar is_final: whether an equal situation is decided alike, whatever the time and Eureka's answers.
+    :ivar is_final: True if an equal situation is decided alike, whatever the time and Eureka's answers.
     """
 
     end: End
@@ -200,7 +200,7 @@ class MirrorDecision:
         marks = slice_owner(mirror, situation.application, name, owner, situation.source)
         return plan_slices(marks, self.verdict.endpoints, situation.slices, situation.taken)
 
-    def told(self, situation: MirrorSituation) -> MirroredService:
+    def service_status(self, situation: MirrorSituation) -> MirroredService:
         """Return what the mirror's status says of the Service."""
         endpoints, verdict = self.verdict.endpoints, self.verdict
         for_long = {*verdict.braked, *verdict.elsewhere}

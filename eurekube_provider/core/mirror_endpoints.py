@@ -74,7 +74,7 @@ class Mapped:
     problems: tuple[Problem, ...]
 
 
-def is_echo(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
+def is_own_instance(mirror: Mirror, instance: Instance, cluster: Cluster) -> bool:
     """Return whether an instance is a syncer's, and so runs in this cluster, or in one that nobody asked for.
 
     What a stack registered, and what registered itself, is mirrored. A cluster may have had another name, or
@@ -98,7 +98,7 @@ def host_names(
         for one in instances
         if (host := one.ip_address or one.host_name)
         and policy.judged(host, mirror.allowed) is None
-        and not is_echo(mirror, one, cluster)
+        and not is_own_instance(mirror, one, cluster)
         and _ports_of(mirror, one)
     }
 
@@ -122,7 +122,7 @@ def mirrored_endpoints(
     problems: list[Problem] = []
     for instance in sorted(instances, key=lambda one: one.instance_id):
         known.add(instance.instance_id)
-        if is_echo(mirror, instance, cluster):
+        if is_own_instance(mirror, instance, cluster):
             continue
         if instance.unreadable:
             problems.append(

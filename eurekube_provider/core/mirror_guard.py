@@ -33,7 +33,7 @@ class Unlisted:
     :ivar absent: the ids of those of ``gone`` of which absence alone proves it.
     :ivar held_since: :attr:`GuardVerdict.held` of the last time.
     :ivar source: the servers that are read; empty where nobody can name them.
-    :ivar is_released: whether a person says that the removals are meant.
+    :ivar is_released: True if a person says that the removals are meant.
     """
 
     gone: Collection[str] = ()

@@ -21,7 +21,7 @@ from eurekube_provider.core.reservations import names_of
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 Key = tuple[str, str]
-"""What names an instance in a registry: its application, in upper case, and its id."""
+"""Key of an instance in a registry: its application, in upper case, and its id."""
 
 DEFAULT_DATA_CENTER_CLASS = "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo"
 
@@ -75,8 +75,8 @@ def shared_port(number: int, *, enabled: bool) -> Port:
 class EurekaLease:
     """How long an instance lives without a renewal.
 
-    :param renewal_interval_seconds: what the instance promises, default 30. The server counts on two
-        renewals a minute whatever it says.
+    :param renewal_interval_seconds: the interval that the instance promises, default 30. The server counts on
+        two renewals a minute whatever it says.
     :param duration_seconds: default 90. The server forgets an instance after twice this time once it has
         been renewed, and after once this time when it never was.
     """
@@ -93,7 +93,8 @@ def shared_lease(renewal_interval_seconds: int, duration_seconds: int) -> Eureka
 
 @dataclass(frozen=True, slots=True)
 class DataCenter:
-    """The data centre that an instance names. Anything but ``MyOwn`` is read and kept, never written anew."""
+    """The data centre that an instance names. Anything but ``MyOwn`` is read and kept, never written
+    again."""
 
     name: str = "MyOwn"
     java_class: str = DEFAULT_DATA_CENTER_CLASS
@@ -269,8 +270,8 @@ def same_contents(one: Instance, other: Instance) -> bool:
 def newest(versions: Iterable[Instance | None]) -> Instance | None:
     """Return the version written last of an instance that several servers hold; None where none holds it.
 
-    Of equal ones that in which the status stands that its mark names: servers that were told of a status at
-    the same time may keep different ones, and what says otherwise is then no person's.
+    Of equal ones that in which the status stands that its mark names: servers that were notified of a status
+    at the same time may keep different ones, and what says otherwise is then no person's.
     """
     held = (one for one in versions if one is not None)
     return max(held, key=lambda instance: (instance.written_at_ms, instance.is_enforced), default=None)

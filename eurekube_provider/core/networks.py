@@ -56,8 +56,8 @@ def check_address(address: str) -> None:
 
     :raises InvalidInstance: says why.
     """
-    if told := ambiguity(address):
-        raise InvalidInstance("ip_address", f"{address!r} {told}")
+    if problem := ambiguity(address):
+        raise InvalidInstance("ip_address", f"{address!r} {problem}")
 
 
 def _part(text: str) -> int:

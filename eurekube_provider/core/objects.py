@@ -22,10 +22,10 @@ MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 """The label by which an EndpointSlice names who writes it."""
 
 SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
-"""Who writes the EndpointSlices of a Service with a selector: Kubernetes itself."""
+"""Manager of the EndpointSlices of a Service with a selector: Kubernetes itself."""
 
 MIRROR_MANAGER = "mirror.eurekube.io"
-"""Who writes the EndpointSlices of an EurekaMirror."""
+"""Manager of the EndpointSlices of an EurekaMirror."""
 
 MIRROR_KIND = "EurekaMirror"
 """The kind of a mirror, as an owner reference names it."""
@@ -99,7 +99,7 @@ def conditions_of(item: Object) -> dict[str, Object]:
 def is_ready(endpoint: Object) -> bool:
     """Return whether Kubernetes says that an endpoint can be called; unknown means yes (KEP-1672).
 
-    With ``publishNotReadyAddresses`` Kubernetes always says so: whoever sets it wants to be called early.
+    With ``publishNotReadyAddresses`` Kubernetes always says so: anyone who sets it wants to be called early.
     """
     conditions = endpoint.get("conditions") or {}
     return conditions.get("ready") is not False and not conditions.get("terminating")

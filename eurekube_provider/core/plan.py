@@ -63,7 +63,7 @@ class RefusalReason(StrEnum):
 class Change:
     """One step: ``instance`` is what shall be there (what shall go, for DEREGISTER); ``actual`` what is.
 
-    :ivar adopts: whether ``actual`` belongs to somebody else and is taken over.
+    :ivar adopts: True if ``actual`` belongs to somebody else and is taken over.
     """
 
     action: Action
@@ -130,7 +130,7 @@ def switch_its_client_off(actual: Instance) -> str:
 
 
 def whose(actual: Instance) -> str:
-    """Whom an instance belongs to, as the end of a sentence's first half; fit to be printed."""
+    """Return the owner of an instance as the end of a sentence's first half; fit to be printed."""
     return f"belongs to {printable(actual.owner)}" if actual.owner else "was not registered by Eurekube"
 
 
@@ -138,10 +138,10 @@ def whose(actual: Instance) -> str:
 class Plan:
     """The ordered changes that turn actual into desired, and what was refused.
 
-    :param doubled: what is there as desired, or comes, though the application registered itself, too. A list
-        tells of that up to half a minute after ours was registered; then nothing is taken out. One at another
-        address or port keeps no caller from needing ours: it may be another server of the pod, or a dead
-        pod's that had the address before.
+    :param doubled: desired instances, there or planned, although the application registered itself, too. A
+        list tells of that up to half a minute after ours was registered; then nothing is taken out. One at
+        another address or port keeps no caller from needing ours: it may be another server of the pod, or a
+        dead pod's that had the address before.
     """
 
     changes: tuple[Change, ...] = ()
@@ -234,11 +234,12 @@ def plan(
 ) -> Plan:
     """Decide what must change.
 
-    :param desired: what shall be there; each carries ``owner`` in its metadata. The last of two with the
-        same application and id counts.
-    :param actual: what is there: everything of this owner, and of other owners at least what shares an
-        application with a desired instance.
-    :param owner: whose instances may be changed and removed. Everybody else's are never touched.
+    :param desired: the instances that shall be there; each carries ``owner`` in its metadata. The last of two
+        with the same application and id counts.
+    :param actual: the instances that are there: everything of this owner, and of other owners at least what
+        shares an application with a desired instance.
+    :param owner: the owner of the instances that may be changed and removed. Everybody else's are never
+        touched.
     :param policies: by application and id, for the registrations of a stack: whether one is taken over from
         somebody else, and the status that its program enforces. What is taken over counts as ours.
     :param twins: by application and id of what is desired, what its pod registered itself, wherever that is;
@@ -391,7 +392,7 @@ def as_found(want: Instance, have: Instance) -> Instance:
 
 
 def handover(pairs: Iterable[tuple[Instance, Instance]]) -> Plan:
-    """Give instances to whoever wants them next.
+    """Give instances to the syncer that wants them next.
 
     :param pairs: each as it is wanted, and as it stands.
     """
@@ -419,7 +420,8 @@ def eviction(dead: Instance) -> Change:
 
 
 def _handed_over(want: Instance, have: Instance) -> Instance:
-    """``have`` as its heir wants it, but for the status: whoever owns it from now on decides about that."""
+    """``have`` as its heir wants it, but for the status: its owner from now on decides about
+    that."""
     kept = replace(want, status=have.status, overridden_status=have.overridden_status)
     return _still_leaving(kept, have)
 

@@ -17,11 +17,11 @@ NO_SECURE_PORT = shared_port(443, enabled=False)
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The two ports of an instance, as Eureka has them, and what else is told of its ports.
+    """The two ports of an instance, as Eureka has them, and what else is notified of its ports.
 
     :param health: scheme and number of the health check's own port.
     :param metadata: metadata keys, each with the number of its port.
-    :param missing: what is left out since its port is not there, each for a sentence.
+    :param missing: the ports that are not there, each for a sentence.
     """
 
     plain: Port
@@ -50,8 +50,8 @@ def choose_ports(
     one that ``port`` names, else the one named ``http``, else disabled, with the secure port's number.
 
     :param ports: ``ports`` of an EndpointSlice or of a Service's spec.
-    :param where: what they belong to, for the message.
-    :param number: which number of the chosen port is registered.
+    :param where: the object that they belong to, for the message.
+    :param number: the number of the chosen port that is registered.
     """
     chosen = chosen_ports(ports, port, secure_port, where)
     if isinstance(chosen, Problem):

@@ -1,7 +1,7 @@
 """The preStop hook in pod templates: for how long a pod serves after its deletion began, read and written.
 
 Pure, on the objects as the API's JSON has them. A pod that is deleted leaves Eureka at once; its containers
-get SIGTERM only when their preStop has ended, and until then they serve whoever still knows them.
+get SIGTERM only when their preStop has ended, and until then they serve anyone who still knows them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def drained_workload(
 
     :param containers: the names of those that get a preStop; none: all.
     :param within: changes a part that may not be known yet; by default every part is plain JSON.
-    :param declares_gate: whether the pods declare the readiness gate, in place of ``minReadySeconds``.
+    :param declares_gate: True if the pods declare the readiness gate, in place of ``minReadySeconds``.
     :raises ConfigurationError: a container has a preStop already, or one of ``containers`` is not there.
     """
 

@@ -1,8 +1,8 @@
 """Foreign text as it may be shown to people: without credentials, and so that no terminal obeys it.
 
-Whoever may register in Eureka chooses what stands in ids, host names and metadata, and whoever writes to a
-cluster chooses labels. A terminal obeys escape sequences, and turns letters round for bidirectional marks: so
-one could write "safe" over "not safe".
+Anyone who may register in Eureka chooses what stands in ids, host names and metadata, and anyone who writes
+to a cluster chooses labels. A terminal obeys escape sequences, and turns letters round for bidirectional
+marks: so one could write "safe" over "not safe".
 """
 
 from __future__ import annotations

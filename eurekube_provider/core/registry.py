@@ -1,7 +1,7 @@
 """The registry, where instances are found: the interface behind which the operator sees one Eureka cluster.
 
-Types only. Whoever decides talks to a :class:`Registry`, and a package such as ``eureka`` makes one: what it
-takes to speak to its servers is known there alone.
+Types only. Anyone who decides talks to a :class:`Registry`, and a package such as ``eureka`` makes one: what
+it takes to speak to its servers is known there alone.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Capabilities:
     """The properties of a kind of registry that decisions and people ask for.
 
     :ivar name: its name, for people.
-    :ivar renewals: whether it forgets what nobody renews. Else what is left there stays until it is removed.
-    :ivar overrides: whether a status is kept over an instance's own, and cleared by itself.
-    :ivar self_preservation: whether it stops forgetting where many renewals are missing.
-    :ivar statuses_heeded: whether all callers leave out what is not UP.
-    :ivar names_in_any_case: whether a name is the same in upper and lower case.
-    :ivar stacks: whether stacks register there, and can import what stands there.
-    :ivar drains: whether people drain there by ``eurekube drain``, and syncers by OUT_OF_SERVICE.
-    :ivar mirrors: whether mirrors show it.
+    :ivar renewals: True if it forgets what nobody renews. Else what is left there stays until it is removed.
+    :ivar overrides: True if a status is kept over an instance's own, and cleared by itself.
+    :ivar self_preservation: True if it stops forgetting where many renewals are missing.
+    :ivar statuses_heeded: True if all callers leave out what is not UP.
+    :ivar names_in_any_case: True if a name is the same in upper and lower case.
+    :ivar stacks: True if stacks register there, and can import what stands there.
+    :ivar drains: True if people drain there by ``eurekube drain``, and syncers by OUT_OF_SERVICE.
+    :ivar mirrors: True if mirrors show it.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class Well:
+class Healthy:
     """The registry was read and answers.
 
     :ivar error: why the last reading failed, where it did, of which a single one says little.
@@ -130,7 +130,7 @@ class Failing:
     """The registry was read, and cannot be read any more.
 
     :ivar since: Unix time.
-    :ivar lasts: whether reading failed twice on end, or no server answered for seconds, so that all who
+    :ivar lasts: True if reading failed twice on end, or no server answered for seconds, so that all who
         register there say so. Else no server has answered for a moment: who waits for it may say so.
     """
 
@@ -161,7 +161,7 @@ class Reading:
     late: Mapping[str, float] = field(default_factory=dict)
 
 
-Condition = Unread | Well | Failing | Refused
+Condition = Unread | Healthy | Failing | Refused
 
 
 def failure_of(condition: Condition) -> RegistryError | None:
@@ -173,7 +173,7 @@ def failure_of(condition: Condition) -> RegistryError | None:
 class Server:
     """One server of a registry.
 
-    :ivar is_up: whether it could be used the last time; None before the first request.
+    :ivar is_up: True if it could be used the last time; None before the first request.
     :ivar since: Unix time of the first request with that result.
     :ivar error: why it cannot be used.
     :ivar started_at: Unix time at which the server was started, where it says so.
@@ -215,8 +215,8 @@ class Figures:
     :ivar accepted: how many renewals went well so far; ``missing`` found no instance, ``failed`` no answer.
     :ivar late_seconds: for how long the renewal is due that has waited longest.
     :ivar refused: how many instances the registry refused to renew when it was asked last.
-    :ivar warning: what a person should know of our share; empty where there is nothing.
-    :ivar for_stacks: what is renewed on behalf of stacks.
+    :ivar warning: a warning about our share; empty where there is none.
+    :ivar for_stacks: the number of renewals on behalf of stacks.
     """
 
     servers: Sequence[Server] = ()
@@ -306,7 +306,7 @@ class Registry(Protocol):
         """Renew it no more, and leave it to the registry to forget it."""
 
     def forgotten(self, owner: str) -> list[Instance]:
-        """Return the instances of an owner that the registry lost when it began anew."""
+        """Return the instances of an owner that the registry lost when it began again."""
 
     def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
         """Let what the registry forgot of an owner be: its plan registers what it wants.

@@ -37,10 +37,10 @@ REMEDIES: Mapping[str, str] = {
         "run `eurekube doctor`, which says what to change and where; with --fix it prints the patch"
     ),
     ConditionType.NAME_NOT_RESERVED: (
-        "have whoever runs the operator reserve the name for this namespace, or take another name"
+        "have the operator's administrators reserve the name for this namespace, or take another name"
     ),
     ConditionType.WAITING_FOR_CALLERS: (
-        "none while callers learn of the pods; else mend what the message names, or open the gate by hand:"
+        "none while callers learn of the pods; else fix what the message names, or open the gate by hand:"
         " eurekube gate open"
     ),
     ConditionType.PAUSED: "set spec.paused to false",
@@ -49,7 +49,7 @@ REMEDIES: Mapping[str, str] = {
     Reason.EUREKA_REJECTED: "read in the message what Eureka refuses, and change it in the syncer",
     Reason.KUBERNETES_ERROR: "run eurekube operator --check, which names each right that is missing",
     Reason.FAILED: "read the operator's log, and report it",
-    Reason.NOT_ALLOWED: "have whoever runs the operator allow it, or change what the message names",
+    Reason.NOT_ALLOWED: "have the operator's administrators allow it, or change what it names",
     Reason.UNKNOWN_EUREKA: "set spec.eureka to a connection of the operator's, or add the connection there",
     Reason.INVALID_INSTANCE: "change the value that the message names",
     Reason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
@@ -71,7 +71,7 @@ REFRESH_REMEDIES: Mapping[str, str] = {
     RefreshReason.UNKNOWN_TARGET: (
         "set spec.target to a target of the operator's configuration, or add the target there"
     ),
-    RefreshReason.NOT_ALLOWED: "have whoever runs the operator allow it, or change what the message names",
+    RefreshReason.NOT_ALLOWED: "have the operator's administrators allow it, or change what it names",
     RefreshReason.NO_MATCHING_SERVICE: "make the Service, or correct spec.selector",
 }
-"""What mends each condition and reason of a StackRefresh. A failed run's own message says what to do."""
+"""Remedies by condition and reason of a StackRefresh. A failed run's own message says what to do."""

@@ -1,7 +1,7 @@
 """Reservations of names: which namespaces may register under an application's name or a VIP address.
 
-Whoever registers under a name is called by everybody who looks that name up. In a cluster that several teams
-share, a label on one's own Service must not be enough for that.
+Anyone who registers under a name is called by everybody who looks that name up. In a cluster that several
+teams share, a label on one's own Service must not be enough for that.
 """
 
 from __future__ import annotations

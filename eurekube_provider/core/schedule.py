@@ -34,12 +34,12 @@ class Schedule:
     A touch says only *compare again*: whether there is anything to do is found out when the time has come, by
     comparing what is wanted with what was served.
 
-    :ivar served: what the last run that went well was for, and nothing went wrong since; empty if none.
+    :ivar served: the digest of the last run that succeeded, if none failed since; else empty.
     :ivar first_touch: since when something may have changed; None when nothing has.
-    :ivar running: what the run is for that goes on now; None when none does.
+    :ivar running: the digest of the current run; None when there is none.
     :ivar failures: runs that failed, in a row.
     :ivar retry_at: nothing runs before.
-    :ivar is_unended: what the last run asked for goes on, so that the next one only waits for it.
+    :ivar is_unended: the last request has not ended, so that the next run only waits for it.
     """
 
     served: str = ""
@@ -109,7 +109,7 @@ class Schedule:
     def failed(self, now: float, jitter: float) -> Schedule:
         """The run failed: another one follows, whatever changes.
 
-        :param jitter: 0 to 1, to be drawn anew each time.
+        :param jitter: 0 to 1, to be drawn again each time.
         """
         failures = self.failures + 1
         delay = retry_delay(failures) * (0.5 + jitter / 2)

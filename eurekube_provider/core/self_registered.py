@@ -131,7 +131,7 @@ def is_unrenewed(held: Instance, known: Instance) -> bool:
     return is_same and held.lease_ends_ms - known.lease_ends_ms < RENEWALS_DIFFER_SECONDS * 1000
 
 
-def told_of_dead(dead: Sequence[SelfRegistration], application: str, why_not: str) -> Problem:
+def dead_message(dead: Sequence[SelfRegistration], application: str, why_not: str) -> Problem:
     """Return the problem that pods' own registrations outlived them.
 
     :param why_not: why one of them is not removed, where that is asked for, or what is not known of it.
@@ -142,8 +142,8 @@ def told_of_dead(dead: Sequence[SelfRegistration], application: str, why_not: st
     are = "registered itself, and is an endpoint no more"
     if len(dead) > 1:
         are = "registered themselves, and are endpoints no more"
-    told = f"{names} {are}: callers go on calling until the Eureka lease ends"
-    return Problem(ConditionType.DEAD_SELF_REGISTERED, f"{told}; {why_not}" if why_not else told)
+    message = f"{names} {are}: callers go on calling until the Eureka lease ends"
+    return Problem(ConditionType.DEAD_SELF_REGISTERED, f"{message}; {why_not}" if why_not else message)
 
 
 def registrations_in(item: Object) -> tuple[SelfRegistration, ...]:

@@ -63,7 +63,7 @@ def why_not_served(item: Object, there: Sequence[Instance], now: float, *, was_t
 
     :param there: some of what it has in Eureka, as it was read a moment ago.
     :param now: Unix time.
-    :param was_there: whether it is known that it had something at this Eureka: else another operator may
+    :param was_there: True if it is known that it had something at this Eureka: else another operator may
         register it at another one.
     """
     status = item.get("status") or {}

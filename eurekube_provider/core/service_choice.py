@@ -37,7 +37,7 @@ class ServiceChoice:
     :ivar services: those that it means, by name; all where nobody can tell.
     :ivar aside: those that it does not mean, by name.
     :ivar slices: the EndpointSlices of both, by the Service's name.
-    :ivar problem: why nobody can tell; None where it is told.
+    :ivar problem: why nobody can tell; None where it is reported.
     """
 
     services: Sequence[Object]

@@ -1,4 +1,4 @@
-"""Checks of a pod's spec for what makes it end while callers still call it, and the change that mends it.
+"""Checks of a pod's spec for what makes it end while callers still call it, and the change that fixes it.
 
 Pure, on a pod's spec as the API's JSON has it. The doctor tells it of workloads, the operator of the pods
 behind a syncer.
@@ -41,8 +41,8 @@ class Shortfall:
     """One thing that is too short in a pod's spec.
 
     :ivar container: the container that ends too early, or whose preStop is cut off.
-    :ivar problem: what it is, and what comes of it.
-    :ivar remedy: the change that mends it, in words.
+    :ivar problem: the fault and its effect.
+    :ivar remedy: the change that fixes it, in words.
     :ivar pod_spec: the change as a strategic merge patch of the spec; None where a preStop does something
         else already, which must be kept.
     """
@@ -64,7 +64,7 @@ def shortfalls(
 
     :param needed_seconds: for how long callers may call it after its deletion began.
     :param hook: how a preStop waits that is not there yet.
-    :param shutdown_seconds: what the process itself needs after SIGTERM.
+    :param shutdown_seconds: the time that the process itself needs after SIGTERM.
     """
     grace = grace_period_seconds(pod_spec)
     ending = [("containers", one) for one in servers(pod_spec)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 DEFAULT_ORGANIZATION = "organization"
-"""What Pulumi says on backends that know no organizations: it may be said or left out."""
+"""Organization on backends that know none: it may be given or left out."""
 
 _FILE = "file://"
 
@@ -19,7 +19,7 @@ def stack_identity(named: str, project: Mapping[str, Any], backend: str, work_di
     """Return a text that is equal for two names of one stack, such as ``dev`` and ``organization/shop/dev``.
 
     :param named: ``stack``, ``organization/stack`` or ``organization/project/stack``.
-    :param project: what stands in the project's file.
+    :param project: the content of the project's file.
     :param backend: PULUMI_BACKEND_URL; empty where that is not set.
     :param work_dir: the project's folder, without symbolic links.
     """

@@ -23,7 +23,7 @@ class StackAction(StrEnum):
     """The operations of Pulumi that a StackRefresh may trigger."""
 
     REFRESH = "Refresh"
-    """Its state is read anew; its program does not run."""
+    """Its state is read again; its program does not run."""
 
     UP = "Up"
     """Its program runs, and what it looks up with it."""

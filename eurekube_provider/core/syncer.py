@@ -189,7 +189,7 @@ class Syncer:
     :param metadata_from_annotations: by metadata key, the annotation of the Service whose value it has.
     :param metadata_from_pod_labels: labels of the pod, in mode pod.
     :param health_check_port: None for the ports that callers use.
-    :param removes_dead_self_registered: whether what a pod registered itself is removed once it is gone.
+    :param removes_dead_self_registered: True if what a pod registered itself is removed once it is gone.
     :param readiness_gate: of pods that declare it.
     :param eureka: the name of a connection in the operator's configuration.
     """

@@ -20,12 +20,12 @@ def plan_of_syncer(
 ) -> Plan:
     """Decide what must change for a syncer at the registry that it names.
 
-    Whoever carries it out may hold changes back: what is removed although more may be desired than is known,
-    or while the syncer is paused.
+    Anyone who carries it out may hold changes back: what is removed although more may be desired than is
+    known, or while the syncer is paused.
 
-    :param there: what the owner has there.
-    :param of_application: everything there that has the syncer's application, whoever owns it.
-    :param twins: what its pods registered themselves, see :func:`.self_registered.twins_of`.
+    :param there: the owner's instances there.
+    :param of_application: everything there that has the syncer's application, no matter who owns it.
+    :param twins: instances that its pods registered themselves, see :func:`.self_registered.twins_of`.
     """
     instances = desired.instances
     if desired.standing:

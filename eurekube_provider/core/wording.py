@@ -25,7 +25,7 @@ def joined(sentences: Sequence[str], what: str = "more") -> str:
 def counted(number: int, noun: str = "instance", *, grouped: bool = False) -> str:
     """Count what has a plural in s: ``1 instance``, ``2 instances``.
 
-    :param grouped: whether thousands are set apart: ``1,000 instances``.
+    :param grouped: True if thousands are set apart: ``1,000 instances``.
     """
     digits = f"{number:,}" if grouped else str(number)
     return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"

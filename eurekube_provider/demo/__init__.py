@@ -1,1 +1,1 @@
-"""The demo: Eurekube's main job told as a story, on servers in memory or on real ones."""
+"""The demo: Eurekube's main job played as a story, on servers in memory or on real ones."""

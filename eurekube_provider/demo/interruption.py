@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM and a terminal that is closed, noticed only where whoever is interrupted can clear up."""
+"""Ctrl-C, SIGTERM and a terminal that is closed, noticed only where anyone who is interrupted can clear
+up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage of the story: which servers it is told on, and who plays the workload."""
+"""The stage of the story: which servers it is played on, and who plays the workload."""
 
 from __future__ import annotations
 
@@ -94,4 +94,4 @@ class Stage(Protocol):
         """Return what Eureka holds of an application at this moment, past its caches."""
 
     def pause(self, seconds: float) -> None:
-        """Wait; whoever interrupts the demo ends it here."""
+        """Wait; an interrupt ends the demo here."""

@@ -250,8 +250,8 @@ class Story:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not holds():
             if time.monotonic() > deadline:
-                told = f"; seen: {found}" if (found := seen()) != "" else ""
-                raise StoryFailed(f"{what}: not within {_PATIENCE_SECONDS:.0f} s{told}\n{self._log()}")
+                detail = f"; seen: {found}" if (found := seen()) != "" else ""
+                raise StoryFailed(f"{what}: not within {_PATIENCE_SECONDS:.0f} s{detail}\n{self._log()}")
             self._stage.pause(_LOOK_SECONDS)
 
     def _log(self) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eurekube_provider.comparison.operators import troubles_of_operators
-from eurekube_provider.comparison.troubles import Severity
+from eurekube_provider.comparison.findings import Severity
+from eurekube_provider.comparison.operators import findings_of_operators
 from eurekube_provider.core.drain_time import DEFAULT_SHUTDOWN_SECONDS, Drain
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import Instance
@@ -33,8 +33,8 @@ from eurekube_provider.operator.index import Index
 class Requirements:
     """The times that workloads must allow for.
 
-    :ivar shutdown_seconds: what a process needs after SIGTERM.
-    :ivar wants_gate: whether new pods are to wait by the readiness gate, in place of ``minReadySeconds``.
+    :ivar shutdown_seconds: the time that a process needs after SIGTERM.
+    :ivar wants_gate: True if new pods are to wait by the readiness gate, in place of ``minReadySeconds``.
     """
 
     drain: Drain = field(default_factory=Drain)
@@ -111,9 +111,9 @@ def _of_operators(snapshot: Snapshot, now_seconds: float) -> Iterator[Finding]:
     if snapshot.operators is None:
         return
     objects = [*snapshot.syncers, *(snapshot.mirrors or ())]
-    for one in troubles_of_operators(snapshot.operators, objects, now_seconds):
+    for one in findings_of_operators(snapshot.operators, objects, now_seconds):
         if one.severity is not Severity.NOTE:
-            subject = one.told or f"the operator of cluster {snapshot.cluster.name}"
+            subject = one.subjects_text or f"the operator of cluster {snapshot.cluster.name}"
             yield Finding(Fault(one.problem.reason), subject, one.problem.message, one.problem.remedy)
 
 
@@ -125,7 +125,7 @@ def _read_syncers(items: Sequence[Object]) -> tuple[list[tuple[Object, Syncer]],
         except ConfigurationError as error:
             subject, remedy = (
                 f"EurekaSyncer {qualified(item)}",
-                "install the CRD of this version, and mend it",
+                "install the CRD of this version, and fix it",
             )
             found.append(Finding(Fault.SYNCER_TROUBLE, subject, str(error), remedy))
     return read, found
@@ -195,5 +195,5 @@ def _of_eureka(
     for url, figures in eureka.figures.items():
         yield from registry_checks.preservation_findings(url, figures, eureka.instances, now_seconds)
     yield from registry_checks.disagreement_findings(eureka.name, eureka.disagreements)
-    for url, detail in eureka.troubles:
+    for url, detail in eureka.server_problems:
         yield Finding(Fault.SERVER_TROUBLE, f"Eureka server {url}", detail, "see what it says of itself")

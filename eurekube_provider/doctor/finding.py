@@ -1,4 +1,4 @@
-"""A finding: what is wrong with one thing, and the change that mends it."""
+"""A finding: what is wrong with one thing, and the change that fixes it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from eurekube_provider.comparison.seen_remedies import TroubleName
+from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.shortfall import ShortfallKind
 
 Body = Mapping[str, Any]
@@ -70,19 +70,19 @@ class Fault(StrEnum):
     SERVER_TROUBLE = "ServerTrouble"
     """An Eureka server that does not answer, refuses us, or has another time."""
 
-    OPERATOR_AWAY = TroubleName.OPERATOR_AWAY.value
+    OPERATOR_AWAY = FindingName.OPERATOR_AWAY.value
     """No operator leads: nothing is registered, renewed or removed."""
 
-    OPERATOR_TWICE = TroubleName.OPERATOR_TWICE.value
+    OPERATOR_TWICE = FindingName.OPERATOR_TWICE.value
     """Two operators serve the same syncers."""
 
-    NOT_RENEWED = TroubleName.NOT_RENEWED.value
+    NOT_RENEWED = FindingName.NOT_RENEWED.value
     """An operator leads, and the cluster's instances lapse."""
 
-    EUREKA_NOT_READ = TroubleName.EUREKA_NOT_READ.value
+    EUREKA_NOT_READ = FindingName.EUREKA_NOT_READ.value
     """The operator does not see what an Eureka holds."""
 
-    NOT_WATCHED = TroubleName.NOT_WATCHED.value
+    NOT_WATCHED = FindingName.NOT_WATCHED.value
     """No operator that runs watches the namespace of a syncer or mirror."""
 
     SYNCER_TROUBLE = "SyncerTrouble"
@@ -175,9 +175,9 @@ class Patch:
 class Finding:
     """One fault of one thing.
 
-    :ivar subject: which one, e.g. ``Deployment shop/rating``.
-    :ivar problem: what it is, and what comes of it.
-    :ivar remedy: the change that mends it, in words.
+    :ivar subject: the object's kind and name, e.g. ``Deployment shop/rating``.
+    :ivar problem: the fault and its effect.
+    :ivar remedy: the change that fixes it, in words.
     :ivar patch: that change for kubectl; None where no object of the cluster has to be changed.
     """
 

@@ -11,7 +11,7 @@ from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror import Mirror, MirrorForm
 from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCondition
-from eurekube_provider.core.mirror_endpoints import is_echo
+from eurekube_provider.core.mirror_endpoints import is_own_instance
 from eurekube_provider.core.mirror_names import assigned_names
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import MIRROR_LABEL, Object, conditions_of, is_mirrored, qualified
@@ -19,7 +19,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.wording import listed
 from eurekube_provider.doctor.finding import UNKNOWN_REMEDY, Fault, Finding
 
-_TOLD_OTHERWISE = frozenset(
+_REPORTED_OTHERWISE = frozenset(
     {
         MirrorCondition.READY,
         MirrorCondition.SYNCED,
@@ -48,7 +48,7 @@ def mirror_findings(
     """Find what is wrong with the mirrors, and what mirrors left that are gone.
 
     :param items: the mirrors.
-    :param instances: what each Eureka lists, by the connection's name.
+    :param instances: the instances that each Eureka lists, by the connection's name.
     :param now_seconds: Unix time.
     """
     services = list(services)
@@ -69,21 +69,21 @@ def _of_mirror(item: Object, mirror_state: MirrorState, now_seconds: float) -> I
         return
     unreachable = conditions.get(MirrorCondition.SOURCE_UNREACHABLE) or {}
     age = mirror_state.read_seconds_ago(now_seconds)
-    told_age = f"Eureka was last read for it {age / 60:.0f} min ago" if age is not None else ""
+    reported_age = f"Eureka was last read for it {age / 60:.0f} min ago" if age is not None else ""
     if unreachable.get("status") == "True":
-        said = f"{Problem.of(unreachable).message}{f'; {told_age}' if told_age else ''}"
+        said = f"{Problem.of(unreachable).message}{f'; {reported_age}' if reported_age else ''}"
         remedy = "see why Eureka does not answer; until then its Services send calls to what may be gone"
         yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, remedy)
     elif age is not None and age > STALE_SECONDS:
-        said = f"{told_age}, and nobody says why: no operator looks after it"
+        said = f"{reported_age}, and nobody says why: no operator looks after it"
         yield Finding(Fault.MIRROR_STALE, mirror_state.subject, said, _SERVE)
-    told = [
-        one for kind, one in conditions.items() if kind not in _TOLD_OTHERWISE and one["status"] == "True"
+    reported = [
+        one for kind, one in conditions.items() if kind not in _REPORTED_OTHERWISE and one["status"] == "True"
     ]
     synced = conditions.get(MirrorCondition.SYNCED) or {}
-    if not told and synced.get("status") == "False" and synced.get("reason") not in _TOLD_OTHERWISE:
-        told = [synced]
-    for one in told:
+    if not reported and synced.get("status") == "False" and synced.get("reason") not in _REPORTED_OTHERWISE:
+        reported = [synced]
+    for one in reported:
         found = Problem.of(one).with_remedy(MIRROR_REMEDIES)
         said, remedy = f"its operator says {found}", found.remedy or UNKNOWN_REMEDY
         yield Finding(Fault.MIRROR_TROUBLE, mirror_state.subject, said, remedy)
@@ -102,7 +102,7 @@ def _names_taken(
         try:
             mirror = Mirror.from_object(item)
         except ConfigurationError as error:
-            remedy = "install the CRD of this version, and mend it"
+            remedy = "install the CRD of this version, and fix it"
             yield Finding(Fault.MIRROR_TROUBLE, f"EurekaMirror {qualified(item)}", str(error), remedy)
             continue
         if mirror.form is MirrorForm.ATTACHED or item["metadata"].get("deletionTimestamp"):
@@ -143,7 +143,7 @@ def _applications(mirror: Mirror, there: Iterable[Instance], cluster: Cluster) -
     return {
         one.application
         for one in there
-        if mirror.means(one.application) and not is_echo(mirror, one, cluster)
+        if mirror.means(one.application) and not is_own_instance(mirror, one, cluster)
     }
 
 

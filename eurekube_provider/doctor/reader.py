@@ -58,9 +58,9 @@ _LIST_SECONDS = 60.0
 class EurekaSnapshot:
     """One Eureka as all of its servers showed it.
 
-    :ivar instances: what any of them holds.
+    :ivar instances: the instances that any of them holds.
     :ivar figures: renewals by the server's URL, as far as they can be read.
-    :ivar troubles: a server's URL and what is wrong with it.
+    :ivar server_problems: a server's URL and what is wrong with it.
     :ivar servers: how many answered.
     """
 
@@ -68,7 +68,7 @@ class EurekaSnapshot:
     instances: tuple[Instance, ...] = ()
     figures: Mapping[str, FrontPage] = field(default_factory=dict)
     disagreements: tuple[Disagreement, ...] = ()
-    troubles: tuple[tuple[str, str], ...] = ()
+    server_problems: tuple[tuple[str, str], ...] = ()
     servers: int = 0
 
 
@@ -78,7 +78,7 @@ class Snapshot:
 
     :ivar mirrors: none where the cluster does not know the kind; None where they cannot be read.
     :ivar pods: by address, without those that share their node's.
-    :ivar has_sleep: whether the cluster knows a preStop that sleeps (Kubernetes 1.30).
+    :ivar has_sleep: True if the cluster knows a preStop that sleeps (Kubernetes 1.30).
     :ivar unseen: a sentence for each thing that could not be looked at.
     :ivar operators: None where nobody asked for them.
     :ivar unread: the kinds of objects that could not be read, or not everywhere.
@@ -99,7 +99,7 @@ class Snapshot:
 
     @property
     def looked(self) -> dict[str, int]:
-        """The numbers of what was read, by kind; a kind that could not be read is not told as none."""
+        """The numbers of what was read, by kind; a kind that could not be read is not reported as none."""
         found = {
             "syncers": len(self.syncers),
             "mirrors": len(self.mirrors or ()),
@@ -108,10 +108,10 @@ class Snapshot:
             "instances": sum(len(one.instances) for one in self.eurekas.values()),
             "Eureka servers": sum(one.servers for one in self.eurekas.values()),
         }
-        untold = {"mirrors", *self.unread}
+        unread_kinds = {"mirrors", *self.unread}
         if not found["Eureka servers"]:
-            untold |= {"instances", "Eureka servers"}
-        return {kind: count for kind, count in found.items() if count or kind not in untold}
+            unread_kinds |= {"instances", "Eureka servers"}
+        return {kind: count for kind, count in found.items() if count or kind not in unread_kinds}
 
 
 def read_snapshot(settings: Settings) -> Snapshot:
@@ -171,7 +171,7 @@ def _minor(version: Object) -> int:
 def read_cluster(access: KubeAccess, settings: Settings, unseen: list[str]) -> Cluster:
     """Find out which cluster it is.
 
-    :param unseen: gets a sentence where that cannot be told.
+    :param unseen: gets a sentence where that cannot be determined.
     """
     uid = ""
     try:
@@ -277,7 +277,7 @@ def read_eureka(name: str, peers: Peers, unseen: list[str]) -> EurekaSnapshot:
 
     :param unseen: gets a sentence where no server answers.
     """
-    troubles = tuple(
+    server_problems = tuple(
         (finding.subject.removeprefix(f"{name} "), finding.detail)
         for finding in check_eureka(name, peers)
         if finding.verdict is Verdict.WARNING
@@ -285,12 +285,14 @@ def read_eureka(name: str, peers: Peers, unseen: list[str]) -> EurekaSnapshot:
     lists, failures = peers.each(lambda peer: peer.list_instances())
     if not lists:
         unseen.append(f"the Eureka {name}: {next(iter(failures.values()))}")
-        return EurekaSnapshot(name, troubles=troubles)
+        return EurekaSnapshot(name, server_problems=server_problems)
     with ThreadPoolExecutor(len(peers.peers)) as pool:
         pages = pool.map(lambda peer: (peer.url, peer.figures()), peers.peers)
         figures = {url: page for url, page in pages if page is not None}
     disagreements = tuple(_disagreements(peers, lists))
-    return EurekaSnapshot(name, tuple(merged(lists.values())), figures, disagreements, troubles, len(lists))
+    return EurekaSnapshot(
+        name, tuple(merged(lists.values())), figures, disagreements, server_problems, len(lists)
+    )
 
 
 def read_zookeeper(
@@ -307,8 +309,8 @@ def read_zookeeper(
         unseen.append(f"the ZooKeeper {name}: {error}")
         return EurekaSnapshot(name)
     found = check_zookeeper(name, servers, pods)
-    troubles = tuple((one.subject, one.detail) for one in found if one.verdict is Verdict.WARNING)
-    return EurekaSnapshot(name, tuple(instances), troubles=troubles, servers=1)
+    server_problems = tuple((one.subject, one.detail) for one in found if one.verdict is Verdict.WARNING)
+    return EurekaSnapshot(name, tuple(instances), server_problems=server_problems, servers=1)
 
 
 def _disagreements(peers: Peers, lists: Mapping[str, Sequence[Instance]]) -> list[Disagreement]:

@@ -24,7 +24,7 @@ NO_SELF_REGISTRATION = "EUREKA_CLIENT_REGISTER_WITH_EUREKA"
 PREFER_ADDRESS = "EUREKA_INSTANCE_PREFER_IP_ADDRESS"
 
 SETTLED_SECONDS = 240
-"""Who registered before so long has been expected to renew for a whole minute, and is counted in the last."""
+"""An instance of this age has been expected to renew for a whole minute, and is counted in the last."""
 
 _THRESHOLD_SHARE = 0.85
 _MOST_NAMED = 5
@@ -61,7 +61,7 @@ def self_registered_findings(
     :param service: one that it selects.
     :param slices: those of the Service.
     :param workloads: those that run its pods.
-    :param others: what its Eureka holds, by :func:`self_registered_by_address`.
+    :param others: the instances in its Eureka, by :func:`self_registered_by_address`.
     :param pods: those of the cluster by addresses that they have for themselves.
     """
     found: dict[str, Instance] = {}
@@ -178,7 +178,9 @@ def vip_findings(
                 vip.islower(),
             ),
         )
-        told = ", ".join(f"{vip} ({len(held)}, e.g. {held[0].instance_id})" for vip, held in ways.items())
+        listed_ways = ", ".join(
+            f"{vip} ({len(held)}, e.g. {held[0].instance_id})" for vip, held in ways.items()
+        )
         keys = {
             (owner.namespace, owner.syncer)
             for vip, held in ways.items()
@@ -193,8 +195,8 @@ def vip_findings(
             yield Finding(
                 Fault.MIXED_VIP_CASE,
                 f"EurekaSyncer {syncer.namespace}/{syncer.name}" if syncer else f"VIP address {wanted}",
-                f"Eureka holds one VIP address in several spellings: {told}; servers take them for several,"
-                " and callers that ask for one find some of the instances only",
+                f"Eureka holds one VIP address in several spellings: {listed_ways}; servers take them for"
+                " several, and callers that ask for one find some of the instances only",
                 f"spell it {wanted} everywhere" + (f": set spec.vipAddress to {renamed}" if syncer else ""),
                 patch_of(syncer, vipAddress=renamed) if syncer else None,
             )
@@ -233,13 +235,13 @@ def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Fi
 
     :param name: of the connection.
     """
-    told = [f"{one.application} {one.instance_id} ({one.unreadable})" for one in instances if one.unreadable]
-    if told:
+    names = [f"{one.application} {one.instance_id} ({one.unreadable})" for one in instances if one.unreadable]
+    if names:
         yield Finding(
             Fault.UNREADABLE_INSTANCE,
             f"Eureka {name}",
-            f"{counted(len(told))} cannot be read or asked for, so that nothing can drain them or prove that"
-            f" they left: {listed(told, _MOST_NAMED)}",
+            f"{counted(len(names))} cannot be read or asked for, so that nothing can drain them or prove that"
+            f" they left: {listed(names, _MOST_NAMED)}",
             "have their clients register under an instanceId without slashes, percent signs and the like"
             " (eureka.instance.instance-id), at an address in its plain form",
         )
@@ -273,7 +275,7 @@ def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> I
     """
     if not disagreements:
         return
-    told = [
+    parts = [
         f"{application} {instance_id} ("
         + ", ".join(f"{status or 'not there'} at {url}" for url, status in held.items())
         + ")"
@@ -282,7 +284,7 @@ def disagreement_findings(name: str, disagreements: Sequence[Disagreement]) -> I
     yield Finding(
         Fault.PEERS_DISAGREE,
         f"Eureka {name}",
-        f"its servers do not hold the same: {listed(told, _MOST_NAMED)}",
+        f"its servers do not hold the same: {listed(parts, _MOST_NAMED)}",
         "have each server name all others in eureka.client.service-url.defaultZone, under host names that"
         " differ, and let them reach each other; each tells the others only of what it gets itself",
     )

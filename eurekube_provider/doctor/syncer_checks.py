@@ -17,7 +17,7 @@ from eurekube_provider.core.wording import counted, listed
 from eurekube_provider.doctor.finding import UNKNOWN_REMEDY, Fault, Finding, Patch, PatchKind
 from eurekube_provider.doctor.workload_checks import Workload, speaks_http
 
-_TOLD_OTHERWISE = frozenset(
+_REPORTED_OTHERWISE = frozenset(
     {
         ConditionType.READY,
         ConditionType.SYNCED,
@@ -64,7 +64,7 @@ def service_findings(
 ) -> Iterator[Finding]:
     """Find a syncer of which nobody can tell which of several Services it means, or that has several.
 
-    :param instances: what it has in Eureka, which an operator of an earlier version may have registered.
+    :param instances: its instances in Eureka, which an operator of an earlier version may have registered.
     """
     if choice.problem is not None:
         problem, remedy = choice.problem.message, choice.problem.remedy
@@ -79,15 +79,15 @@ def service_findings(
     strange = [one for one in instances if (one.ip_address, one.port.number) in aside.keys() - wanted]
     if strange:
         meant_names = listed([str(one["metadata"]["name"]) for one in choice.services], _MOST_NAMED)
-        told = listed(sorted({aside[one.ip_address, one.port.number] for one in strange}), _MOST_NAMED)
+        names = listed(sorted({aside[one.ip_address, one.port.number] for one in strange}), _MOST_NAMED)
         yield Finding(
             Fault.AMBIGUOUS_SERVICE,
             subject_of(syncer),
             f"Eureka holds {counted(len(strange))} of it that belong to other Services with the"
-            f" {syncer.selector.labels} ({told}), and callers of {syncer.application} call them",
+            f" {syncer.selector.labels} ({names}), and callers of {syncer.application} call them",
             f"if callers shall not have them, run an operator of this version: it registers {meant_names}"
             f" alone, and removes {counted(len(strange))} after a minute; to keep them, have another syncer"
-            f" select {told} by spec.selector.matchLabels before; or select {meant_names} alone",
+            f" select {names} by spec.selector.matchLabels before; or select {meant_names} alone",
         )
 
 
@@ -186,16 +186,16 @@ def condition_findings(item: Object, syncer: Syncer) -> Iterator[Finding]:
             "run the operator, and have it watch this namespace (--watch-namespace)",
         )
         return
-    told = [one for kind, one in conditions.items() if kind not in _TOLD_OTHERWISE and _holds(one)]
-    left_out = [one for one in told if one["type"] == ConditionType.ENDPOINTS_LEFT_OUT]
-    told = [one for one in told if one not in left_out]
+    reported = [one for kind, one in conditions.items() if kind not in _REPORTED_OTHERWISE and _holds(one)]
+    left_out = [one for one in reported if one["type"] == ConditionType.ENDPOINTS_LEFT_OUT]
+    reported = [one for one in reported if one not in left_out]
     ready = conditions[ConditionType.READY]
     synced = conditions.get(ConditionType.SYNCED, ready)
-    if not told and synced["status"] == "False" and synced["reason"] not in _TOLD_OTHERWISE:
-        told = [synced]
-    if not (told or left_out) and synced["status"] == "True" and ready["status"] == "False":
-        told = [ready]  # NoneUp
-    for one in (*told, *left_out):
+    if not reported and synced["status"] == "False" and synced["reason"] not in _REPORTED_OTHERWISE:
+        reported = [synced]
+    if not (reported or left_out) and synced["status"] == "True" and ready["status"] == "False":
+        reported = [ready]  # NoneUp
+    for one in (*reported, *left_out):
         problem = Problem.of(one).with_remedy(REMEDIES)
         said, remedy = f"its operator says {problem}", problem.remedy or UNKNOWN_REMEDY
         fault = Fault.ENDPOINTS_LEFT_OUT if one in left_out else Fault.SYNCER_TROUBLE

@@ -118,8 +118,8 @@ def drain_findings(
     """Find pods that end before callers forget them, and rollouts faster than callers learn of new pods.
 
     :param hook: how a preStop waits that is not there yet.
-    :param shutdown_seconds: what the process itself needs after SIGTERM.
-    :param wants_gate: whether the readiness gate mends a short ``minReadySeconds``.
+    :param shutdown_seconds: the time that the process itself needs after SIGTERM.
+    :param wants_gate: True if the readiness gate fixes a short ``minReadySeconds``.
     """
     needed = drain.prestop_seconds
     written = list(shortfalls(workload.pod_spec, needed, hook, shutdown_seconds))
@@ -129,9 +129,9 @@ def drain_findings(
     live = workload.live_pod
     if live is not None:
         spec: Object = live.get("spec") or {}
-        told = {(one.lack, one.container) for one in written}
+        known = {(one.lack, one.container) for one in written}
         for one in shortfalls(spec, needed, hook, shutdown_seconds):
-            if (one.lack, one.container) not in told:
+            if (one.lack, one.container) not in known:
                 yield from _of_live_pod(workload, qualified(live), one)
     if not declares_gate(workload.pod_spec):
         yield from _min_ready(workload, drain.min_ready_seconds, wants_gate=wants_gate)

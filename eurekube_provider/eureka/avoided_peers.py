@@ -33,7 +33,7 @@ class AvoidedPeers:
     def add(self, peer: Peer, does: str, error: RegistryError | str) -> None:
         """Ask a server last for a while, unless it is the only one.
 
-        :param does: what is wrong with it, e.g. ``is slow``.
+        :param does: the server's fault, e.g. ``is slow``.
         """
         now = time.monotonic()
         with self._lock:
@@ -44,7 +44,7 @@ class AvoidedPeers:
                 self._until[peer.url] = now + windows.AVOIDED
         if is_news:
             _log.warning(
-                f"Eureka server {does} and is asked last", extra={"url": peer.url, "error": str(error)}
+                f"Eureka server {does}, asking it last", extra={"url": peer.url, "error": str(error)}
             )
 
     def silent_since(self, url: str) -> float:

@@ -3,7 +3,7 @@
 Nothing in a batch is forwarded, and a register item answers 200 even when it was dropped. So every server is
 written to, and asked afterwards; what is missing there is repaired by a plain request, whose answer tells.
 One that did not answer in time lately is written to as well, though not waited for: nobody else tells it.
-What it is told when nobody waits any more may be undone by then: of that it is told what still holds.
+A change that it gets when nobody waits any more may be undone by then: it gets only those that still hold.
 
 A server takes the items of a batch in their order, so that the read after a write costs no request.
 """
@@ -65,7 +65,7 @@ def renew_and_read(peers: Peers, instances: Sequence[Instance]) -> UncachedReads
     return UncachedReads(*peers.everywhere(lambda peer: read_many(peers, peer, instances)))
 
 
-def bring_level(peer: Peer, instances: Sequence[Instance]) -> None:
+def copy_to(peer: Peer, instances: Sequence[Instance]) -> None:
     """Have one server hold the instances as another one holds them, overridden statuses included."""
     for chunk in batch.chunks(instances):
         peer.batch([batch.register(instance) for instance in chunk])
@@ -80,7 +80,7 @@ def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures
     stand there after all, and what does stand there is read then.
 
     :param orders: no key is there twice.
-    :returns: what was not done, and why.
+    :returns: the failed changes, and why.
     :raises LeadershipLost: ``peers`` may not write any more.
     :raises RegistryError: no server answered.
     """
@@ -115,7 +115,7 @@ def change_many(peers: Peers, notes: Notes, orders: Sequence[Order]) -> Failures
     if there:
         failures |= _cancel(peers, notes, there)
     for one in going:
-        if held[one.key] is None:  # a removal could only hit whoever registers it at this moment
+        if held[one.key] is None:  # a removal could only hit anyone who registers it at this moment
             notes.leaving(one)
             notes.gone(one)
     return failures
@@ -172,7 +172,7 @@ def _register(
     is_noted = threading.Event()
     failures, held = _send(peers, notes, sent, reads, is_noted, shows_newer=bool(yielding))
     failures |= _conflicts(notes, orders, held)
-    # Ours, and not as wanted: to be written anew.
+    # Ours, and not as wanted: to be written again.
     wrong = [
         order
         for order in orders
@@ -205,7 +205,7 @@ def _send(
     Where a server is silent everything is sent: the others may still tell each other of a removal.
 
     :param is_noted: set when it was noted: a server that others left behind gets what stands then.
-    :returns: what was refused, and what servers hold instead.
+    :returns: the refused changes, and the instances that servers hold instead.
     """
 
     def stands(one: Instance) -> bool:
@@ -248,7 +248,7 @@ def _register_on(
 
     :param is_due: asked before each batch whether something is still to stand there.
     :param shows_newer: have the server say where it holds something newer.
-    :returns: what it refused, and what it holds instead.
+    :returns: the refused changes, and the instances that it holds instead.
     """
     refused: dict[Key, RegistryError] = {}
     newer: dict[Key, Instance] = {}
@@ -307,7 +307,8 @@ def _cancel(peers: Peers, notes: Notes, leaving: Sequence[Instance]) -> Failures
             break
     for url, error in silent.items():
         _log.warning(
-            "removals not checked: the server does not answer", extra={"url": url, "error": str(error)}
+            "failed to verify removals: the Eureka server does not answer",
+            extra={"url": url, "error": str(error)},
         )
     failures: Failures = {
         one.key: RegistryUnreachable(

@@ -155,7 +155,7 @@ class Connection:
             proxy=proxy or None,
             mode=BatchMode(mode or BatchMode.AUTO),
             max_answer_mib=_mebibytes(max_answer_mib or MAX_ANSWER_MIB),
-            # Last: some are told of all else, and not of a file that is on another machine.
+            # Last: some are notified of all else, and not of a file that is on another machine.
             ca_file=_file("CA file", ca_file),
             client_certificate=_file("client certificate", client_certificate),
             client_key=_file("client key", client_key),
@@ -186,7 +186,7 @@ NAMES = (
     "mode",
     "max-answer-mib",
 )
-"""What :meth:`Connection.configured` asks for."""
+"""Looks up a setting for :meth:`Connection.configured`."""
 
 
 def from_environment(
@@ -212,7 +212,7 @@ def read_secret(path: str, where: str) -> str:
     A second line cannot be left out, since nobody knows what was meant; and a client library that is given
     both shows them to everybody in its error.
 
-    :param where: what names the file, for the error.
+    :param where: the setting that names the file, for the error.
     :raises ConfigurationError: it cannot be read, is empty, or is more than one line; the message repeats
         nothing of it.
     """

@@ -40,9 +40,9 @@ APPLY_THREADS = 8
 class EurekaRegistry:
     """One Eureka cluster as this operator sees it; a :class:`~eurekube_provider.core.registry.Registry`.
 
-    :param check_cluster: whether the first read looks for another cluster of our name; one that is found ends
+    :param check_cluster: True if the first read looks for another cluster of our name; one that is found ends
         all work, see :class:`~eurekube_provider.core.registry.Refused`.
-    :param follows_another: whether another replica may have led a moment ago when this one comes to lead.
+    :param follows_another: True if another replica may have led a moment ago when this one comes to lead.
     :param renewal_interval_seconds: the longest time between two renewals of one instance.
     """
 
@@ -193,7 +193,7 @@ class EurekaRegistry:
             self.renewals.remove(instance.key)
 
     def forgotten(self, owner: str) -> list[Instance]:
-        """Return what an owner had, and Eureka lost when it began anew."""
+        """Return what an owner had, and Eureka lost when it began again."""
         return self.table.lost(owner)
 
     def give_up(self, owner: str, wanted: Collection[Key] = ()) -> None:
@@ -257,7 +257,7 @@ class EurekaRegistry:
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
         """Read what another replica may have registered so shortly before that no list shows it yet.
 
-        Whoever owns what nobody knew of is told: it may be in the way of whoever asks.
+        The owner of an instance that was unknown is notified: it may be in the way of the caller.
         """
         if not known_too and not self.reachability.lags:
             return
@@ -275,7 +275,7 @@ class EurekaRegistry:
                 self.table.tell([found.owner] if is_news else ())
 
     def _read(self, registered: int) -> None:
-        """Tell whoever follows of a reading, and say so once when our part in the registry is a danger.
+        """Tell the followers of a reading, and say so once when our part in the registry is a danger.
 
         :param registered: how many instances were listed.
         """
@@ -284,6 +284,8 @@ class EurekaRegistry:
         servers = len(self.peers.peers) if self.peers.uses_batches(count) else 1
         self._share = share = RenewalShare(count, registered, self.renewals.counts.last_minute / servers)
         if share.warning and not before:
-            _log.warning("a large part of Eureka depends on this operator", extra={"hint": share.warning})
+            _log.warning(
+                "this operator renews a large share of Eureka's instances", extra={"hint": share.warning}
+            )
         for was_read in self._followers:
             was_read()

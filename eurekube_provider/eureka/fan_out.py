@@ -45,7 +45,7 @@ class FanOut(Generic[T]):
     def put(self, peer: Peer) -> RegistryError | bool:
         """Ask one server; on a thread that may wait for it.
 
-        :returns: whether it answered in time; or why it did not answer.
+        :returns: True if it answered in time; or why it did not answer.
         """
         with self._ended:
             if self._is_over:

@@ -61,7 +61,7 @@ class Notes:
     def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:  # noqa: ARG002 - a registry asks
         """``instance`` was removed from each server that could be asked, or none holds it.
 
-        :param is_read_back: whether a server that is alone said afterwards that it holds it no more.
+        :param is_read_back: True if a server that is alone said afterwards that it holds it no more.
         """
         self.table.removed(instance)
 

@@ -143,8 +143,8 @@ def still_listed(peers: Peers, instances: Iterable[Instance]) -> list[Instance]:
     listed, _ = peers.list_everywhere()
     keys = {one.key for one in listed}
     deltas, _ = peers.each(lambda peer: peer.changes_unless(b""))
-    told = (found[1].gone for found in deltas.values() if found is not None and found[1] is not None)
-    gone = set(itertools.chain.from_iterable(told))
+    removed = (found[1].gone for found in deltas.values() if found is not None and found[1] is not None)
+    gone = set(itertools.chain.from_iterable(removed))
     return [one for one in instances if one.key in keys - gone]
 
 
@@ -175,7 +175,7 @@ def another_is_up(peers: Peers, application: str, besides: Container[Key]) -> bo
     return False
 
 
-def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
+def set_out_of_service(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer]:
     """Put each out of service on every server, and read what came of it.
 
     :raises RegistryError: no server can be asked.
@@ -185,7 +185,7 @@ def take_out(peers: Peers, instances: Sequence[Instance]) -> list[StatusByServer
     return read_statuses(peers, instances)
 
 
-def put_back(
+def clear_override(
     peers: Peers, instances: Sequence[Instance], *, also_registered_out: bool = False
 ) -> list[StatusByServer]:
     """Clear each one's override on every server, and read what came of it.

@@ -61,7 +61,7 @@ class PeerExecutor:
             try:
                 work()
             except Exception:  # noqa: BLE001 - the thread must go on
-                _log.exception("what was asked of an Eureka server failed")
+                _log.exception("request to a Eureka server failed")
 
     def _next(self) -> Callable[[], None] | None:
         with self._changed:

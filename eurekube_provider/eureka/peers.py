@@ -56,9 +56,9 @@ class Peers:
     ago, so that the next ones are asked for it as well.
 
     :param may_write: asked before each change, see :class:`Peer`. Default: always yes.
-    :param waits_for_all: whether a server that others leave behind is waited for until it answers or the
+    :param waits_for_all: True if a server that others leave behind is waited for until it answers or the
         time-out comes. Without, and with several servers, one that is avoided is not even asked where all
-        are: whoever uses that looks for what it missed when it is back.
+        are: anyone who uses that looks for what it missed when it is back.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class Peers:
     def tell_cut_off(self, peer: Peer, instance: Instance, holder: Peer | None = None) -> bool:
         """Tell a server of an instance what no other one tells it. Raises nothing.
 
-        :param holder: who holds it; by default whichever other server answers that it does.
-        :returns: whether it was told.
+        :param holder: the server that holds it; by default whichever other server answers that it does.
+        :returns: True if it was reported.
         """
         try:
             if holder is not None:
@@ -161,7 +161,7 @@ class Peers:
             return False  # its next turn finds the same
         self.table.lacks_no_more(peer.url, instance.key)
         _log.warning(
-            "an Eureka server was told what no other one has told it",
+            "copied an instance to a Eureka server that its peers had left without it",
             extra={"url": peer.url, "instance": instance.instance_id},
         )
         return True
@@ -234,7 +234,8 @@ class Peers:
     ) -> tuple[dict[str, Instance | None], dict[str, RegistryError]]:
         """Ask every server for the instance, past its caches. Raises nothing.
 
-        :returns: what those hold that answered, None for nothing, and the failures of the others, by URL.
+        :returns: the instance at each server that answered, None for none, and the failures of the others, by
+            URL.
         """
         return self.each(lambda peer: peer.read(application, instance_id))
 
@@ -323,7 +324,7 @@ class Peers:
 
         A server that is avoided is not waited for where another one has answered.
 
-        :param is_found: whether an answer is one that ends the search.
+        :param is_found: True if an answer is one that ends the search.
         :param slow_seconds: a server that takes longer is asked last from now on.
         :raises RegistryError: none answered.
         """
@@ -363,7 +364,7 @@ class Peers:
         return answers[-1]
 
     def _tries(self, begin: int, *, is_short: bool) -> Iterator[tuple[Peer, bool]]:
-        """Whom to ask, one after the other, and whether with a short time-out.
+        """Servers to ask, one after the other, each with whether its time-out is short.
 
         Where several are not avoided, each of them is asked with a short one first.
         """

@@ -32,8 +32,8 @@ class Look:
     :ivar instance: as it was removed, or sent last.
     :ivar at: when it is due.
     :ivar number: how many went before.
-    :ivar is_removed: whether it was removed; else it only may come, and somebody may want it.
-    :ivar former: who had it before, and gave it to its owner. What one of them wrote later is not removed.
+    :ivar is_removed: True if it was removed; else it only may come, and somebody may want it.
+    :ivar former: the owner before, who gave it to its owner. What one of them wrote later is not removed.
     """
 
     instance: Instance
@@ -72,7 +72,7 @@ class Spreading:
 
     :ivar at: when the first server took it.
     :ivar seen: the servers that took it, or were seen to hold it, by URL.
-    :ivar is_leaving: whether its removal has begun: it replaces nothing.
+    :ivar is_leaving: True if its removal has begun: it replaces nothing.
     """
 
     at: float
@@ -85,11 +85,11 @@ class Record:
     """All that is known of one key.
 
     :ivar key: the one object that all indexes share.
-    :ivar held: what stands there, as far as known; None for nothing.
-    :ivar is_firm: whether that is known by a write or an uncached read of ours, and not by a list alone.
+    :ivar held: the instance there, as far as known; None for none.
+    :ivar is_firm: True if that is known by a write or an uncached read of ours, and not by a list alone.
     :ivar touched_at: when it was written, read past the caches or removed, if so lately that a list may say
         otherwise.
-    :ivar former_owners: whose it was before it was handed over: a server that is away may not know of that.
+    :ivar former_owners: the owners before it was handed over: a server that is away may not know of that.
     :ivar lost: the instance as it stood when the servers forgot it, by owner: for who puts back what stood.
     :ivar lost_override: the instance as it stood when the servers forgot it, with a person's status over it.
     :ivar sent: a registration that no server answered; one that is frozen may carry it out when it is back.
@@ -141,7 +141,7 @@ class Record:
             self.accepted_at = _lately(self.accepted_at, now)
         if self.lacking_since is not None:
             self.lacking_since = _lately(self.lacking_since, now)
-        if self.spreading is not None and now - self.spreading.at >= windows.SUCCESSORS_TOLD:
+        if self.spreading is not None and now - self.spreading.at >= windows.SUCCESSORS_SENT:
             self.spreading = None
         # For as long as a list shows it: what nobody renews may stand at a server that spares it.
         if self.dropped is not None and self.held is None and now - self.dropped.at >= windows.MEMORY_LOST:
@@ -156,7 +156,7 @@ class Record:
 
 _KEPT_SECONDS = {
     "touched_at": windows.UNLISTED,
-    "overridden_at": windows.STATUS_TOLD_AGAIN,
+    "overridden_at": windows.STATUS_SENT_AGAIN,
     "left_at": windows.PROOF_KEPT,
     "evicted_at": windows.PROOF_KEPT,
     "asked_at": windows.PROOF_KEPT,

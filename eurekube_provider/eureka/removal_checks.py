@@ -2,8 +2,8 @@
 
 A renewal that one server forwarded just before a removal may give the instance back to another server,
 where the operator would renew it for ever. So every server is asked once more, after the time that such a
-renewal takes, and again where something came back. Whoever removes many waits once: the first to finish stays
-and looks for all the others.
+renewal takes, and again where something came back. Anyone who removes many waits once: the first to finish
+stays and looks for all the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Place = tuple[tuple[str, ...], Key]
 class _Removed:
     """A removal that is to be checked.
 
-    :ivar thread: who removed it, and is told what became of it.
+    :ivar thread: the thread that removed it, and gets the outcome.
     :ivar check: the number of the check.
     """
 
@@ -48,8 +48,8 @@ class _Removed:
     def came_back(self, found: Instance) -> bool:
         """Return whether the instance that stands there is the one that was removed.
 
-        Registered anew since, it carries a newer time. So does what a drain marked after it had been read,
-        but nobody registers anew with our mark.
+        Registered again since, it carries a newer time. So does what a drain marked after it had been read,
+        but nobody registers again with our mark.
         """
         removed = self.instance
         return found.owner == removed.owner and (
@@ -85,7 +85,7 @@ class RemovalChecks:
     def finish(self) -> None:
         """Check everything that was added, unless another thread is at it and will.
 
-        What another thread removed, and is not waiting for, is told on standard error where it stays: the
+        What another thread removed, and is not waiting for, is reported on standard error where it stays: the
         failure is no fault of what this one removed.
 
         :raises RegistryError: what this thread removed came back and stays; the rest was looked at.
@@ -101,8 +101,10 @@ class RemovalChecks:
                     mine.append(error)
                     continue
                 name = f"{removed.instance.application} {removed.instance.instance_id}"
-                told = f"{name} was removed, and may have come back by a renewal that was under way: {error}"
-                print(told, file=sys.stderr, flush=True)
+                message = (
+                    f"{name} was removed, and may have come back by a renewal that was under way: {error}"
+                )
+                print(message, file=sys.stderr, flush=True)
         if mine:
             raise mine[0]
 
@@ -135,7 +137,7 @@ class RemovalChecks:
             for removed in mine:
                 again = found.get(removed.instance.key)
                 with self._lock:
-                    # Else it is to be there again, or was removed anew.
+                    # Else it is to be there again, or was removed again.
                     shall_be_gone = self._removed.get(removed.place) is removed
                     if shall_be_gone:
                         del self._removed[removed.place]

@@ -7,27 +7,28 @@ registration that comes after the removal is newer than what was removed, and an
 after our mark was taken off passes for a person's, for ever.
 
 An OUT_OF_SERVICE that was answered may come late as well. A server waits 0.2 s for each of its peers, takes a
-busy one for one that was not told, and tells it again for half a minute: also what was taken off meanwhile.
-It tells that one only, so that this OUT_OF_SERVICE stands at some servers, and a person's at all of them.
+busy one for one that was not informed, and tells it again for half a minute: also what was taken off
+meanwhile. It tells that one only, so that this OUT_OF_SERVICE stands at some servers, and a person's at all
+of them.
 
 A server also sends what changed within half a second in an order of its own: a registration takes the place
 of the one before it, and so goes ahead of what was taken off between the two. Its peer then holds the last
 contents with the status that was asked for before. Their timestamps are the same, so that no renewal finds
-that the two servers differ. Where the registration is told with that status, all servers have it, and
-lists are not believed against what was written for a minute and a half: the owner writes it anew.
+that the two servers differ. Where the registration is sent with that status, all servers have it, and
+lists are not believed against what was written for a minute and a half: the owner writes it again.
 
 Where a pod of the same name follows within that half second, the last one's OUT_OF_SERVICE may so come over
 its registration, and go to every server. What stands everywhere just after ours was set, or removed, is taken
 for ours: Eureka does not say who set a status, and nobody else knew of the new pod yet.
 
 A server that accepted the renewal of a stack's registration lately, and says now that it does not hold it,
-has not evicted it: its Eureka lease has not ended yet. Unless it was restarted since, it was told to remove
+has not evicted it: its Eureka lease has not ended yet. Unless it was restarted since, it was asked to remove
 it. Another server that still holds it has missed that, and a renewal there would bring it back everywhere. Of
 a syncer's instances nothing of that is remembered: the cluster says what is wanted of them.
 
 A plain write goes to one server, which tells the others within a second. Where they cannot reach each other
 for long, or do not name each other, the far side hears of no registration, while a removal is sent to each
-server: its callers would lose every pod that is replaced. So whoever renews tells it there. Of a stack's
+server: its callers would lose every pod that is replaced. So its renewer tells it there. Of a stack's
 registration nobody knows whether it was removed there. What is out of service by an override, at either
 server, nobody calls: at the far side nobody would lift it again.
 
@@ -76,9 +77,9 @@ def is_out_by_us(record: Record, now: float) -> bool:
     return any(sent.instance.status is Status.OUT_OF_SERVICE for sent in late)
 
 
-def may_be_told_again(record: Record, found: Instance, now: float) -> bool:
+def may_be_sent_again(record: Record, found: Instance, now: float) -> bool:
     """Return whether an OUT_OF_SERVICE passes for a person's, and we set or took one off a minute ago."""
-    return _was_overridden(record, found, now, windows.STATUS_TOLD_AGAIN)
+    return _was_overridden(record, found, now, windows.STATUS_SENT_AGAIN)
 
 
 def is_just_set(record: Record, found: Instance, now: float) -> bool:
@@ -123,8 +124,9 @@ def next_write(
     It is newer than what any server holds. A person's override stays, and fields that we do not know survive.
 
     :param want: where nothing stands, with the override that it had before the servers forgot it.
-    :param known: what was known to stand there. Where it is newer than ``have``, the server that was told of
-        it is frozen before the others heard: it tells them when it is back, and what is older gives way.
+    :param known: the instance that was known to be there. Where it is newer than ``have``, the server that
+        was notified of it is frozen before the others heard: it tells them when it is back, and what is older
+        gives way.
     """
     latest = newest([have, known])
     if have is not None and latest is have and have.status is want.status and same_contents(have, want):
@@ -161,7 +163,7 @@ def wanted_over(want: Instance, have: Instance | None, lost_override: Status) ->
 
     A stack's is wanted as it was planned: its program decides about marks by itself.
 
-    :param lost_override: what a person had set over it when the servers forgot it.
+    :param lost_override: the status that a person had set over it when the servers forgot it.
     """
     if is_of_stack(want):
         return want
@@ -219,9 +221,9 @@ def is_cut_off(record: Record, url: str, instance: Instance, now: float) -> bool
 
 
 def may_be_copied(held: Instance, lacking: Instance | None) -> bool:
-    """Return whether a server that is cut off is told of what another one holds: nothing out of service.
+    """Return whether a server that is cut off is notified of what another one holds: nothing out of service.
 
-    :param lacking: what stands at the server that is cut off after all.
+    :param lacking: the instances at the server that is cut off after all.
     """
     return not held.is_overridden and (lacking is None or not lacking.is_overridden)
 
@@ -234,13 +236,13 @@ def unseen_successors(
     None where the server holds another one, as far as is known, and none where nothing replaces them: it
     loses its last one then, as is wanted. An instance that registered itself, on a machine, is no such one:
     it would get the calls of all that leave. A stack's run knows what it has registered; nobody else may tell
-    a server of that, which may have been told to remove it.
+    a server of that, which may have been asked to remove it.
 
     :param records: those of the application.
-    :param leaving: what is about to be removed there, of one application.
+    :param leaving: the instances that are about to be removed there, of one application.
     :param since: when the first of those was registered, as far as that was lately: what is older stands
         wherever they do.
-    :returns: the longest ago first: a server that has not that one is told nothing by the others.
+    :returns: the longest ago first: a server that has not that one learns nothing by the others.
     """
     keys = {one.key for one in leaving}
     are_stacks = any(map(is_of_stack, leaving))
@@ -253,7 +255,7 @@ def unseen_successors(
             continue
         if spreading is None or url in spreading.seen or spreading.at <= since:
             return []
-        if now - spreading.at >= windows.SUCCESSORS_TOLD:
+        if now - spreading.at >= windows.SUCCESSORS_SENT:
             return []
         if are_stacks or not is_of_stack(held):
             unseen.append((spreading.at, held))
@@ -325,11 +327,11 @@ class Verdict(Enum):
 class Servers:
     """The servers' answers of one key, and all that is known of these servers.
 
-    :ivar held: what each that answered holds, by URL; None for nothing.
-    :ivar are_all: whether none of them failed to answer.
+    :ivar held: the instance at each server that answered, by URL; None for none.
+    :ivar are_all: True if none of them failed to answer.
     :ivar started_ms: when each was started, by its own clock; without those that do not say.
     :ivar with_memory: those that are known to have forgotten nothing.
-    :ivar lost_memory: whether one was restarted lately, so that what is missing may be forgotten.
+    :ivar lost_memory: True if one was restarted lately, so that what is missing may be forgotten.
     :ivar behind: how many answer at one URL, at most.
     """
 
@@ -350,8 +352,8 @@ class Servers:
 class Ownership:
     """The owners whose instances one operator renews and changes.
 
-    :ivar operator_name: what the ``eurekube.renewer`` of stacks' registrations says.
-    :ivar checks_cluster: whether another cluster of our name is another one; else it was ours once.
+    :ivar operator_name: the value of ``eurekube.renewer`` in stacks' registrations.
+    :ivar checks_cluster: True if another cluster of our name is another one; else it was ours once.
     """
 
     cluster: Cluster
@@ -414,7 +416,7 @@ def judge_late(record: Record, found: Instance) -> Verdict:
     return Verdict.LATE if known is None or (found.is_leaving and not known.is_leaving) else Verdict.OURS
 
 
-def is_told_again(servers: Servers) -> bool:
+def is_sent_again(servers: Servers) -> bool:
     """Return whether an OUT_OF_SERVICE stands at some servers only."""
     held = [one.overridden_status for one in servers.held.values() if one is not None]
     is_everywhere = all(status is Status.OUT_OF_SERVICE for status in held)
@@ -424,7 +426,7 @@ def is_told_again(servers: Servers) -> bool:
 def judge_unlisted(servers: Servers, *, have_settled: bool) -> Verdict:
     """Judge what is listed no more, and of which no server says that it left.
 
-    :param have_settled: whether each server has run for so long that it has heard of all that live, and is
+    :param have_settled: True if each server has run for so long that it has heard of all that live, and is
         alone at its URL.
     :returns: OURS where it stands, GONE where that is proved; else UNREAD.
     """
@@ -445,13 +447,13 @@ def judge_listed_for_stack(
     lease lasts, a server may have evicted it just now, and it stays.
 
     :param now_seconds: Unix time.
-    :param share: asked whether servers tell each other what they are told, where that counts.
+    :param share: asked whether servers tell each other what they get, where that counts.
     :returns: OURS, REMOVED, or UNREAD where somebody who did not answer may hold it.
     """
     found, dropped = servers.found, record.dropped
     if found is None or not ownership.is_renewed_for_stack(found):
         return Verdict.REMOVED if servers.are_all else Verdict.UNREAD
-    if dropped is None or is_registered_anew(dropped, found, servers.held):
+    if dropped is None or is_registered_again(dropped, found, servers.held):
         if may_be_evicted(servers.held, now_seconds):
             return Verdict.OURS
         is_removed = bool(removed_at(servers, now_seconds - windows.ON_ITS_WAY)) and share()
@@ -468,7 +470,7 @@ def judge_missing_of_stack(
     servers: Servers,
     lately: Set[str],
     removed_from: Set[str],
-    told: Set[str],
+    answered: Set[str],
     now_seconds: float,
     share: Callable[[], bool],
     *,
@@ -479,9 +481,9 @@ def judge_missing_of_stack(
     :param lately: the servers that accepted its renewal lately and lack it.
     :param removed_from: those of them that have forgotten nothing, as they said after they were read:
         whichever other one was restarted, it was removed there.
-    :param told: those that said just before the read since when they run; another one that lacks it may have
-        forgotten it.
-    :param is_restoring: whether it was judged LOST before, and could not be restored.
+    :param answered: those that said just before the read since when they run; another one that lacks it may
+        have forgotten it.
+    :param is_restoring: True if it was judged LOST before, and could not be restored.
     :returns: LOST, REMOVED, or UNREAD where it stands nowhere and no server says any more since when it runs.
     """
     if removed_from:
@@ -490,8 +492,8 @@ def judge_missing_of_stack(
         return Verdict.LOST
     if servers.found is None:
         said_before = servers.started_ms.keys() & servers.held.keys()
-        return Verdict.UNREAD if said_before and not said_before & told else Verdict.REMOVED
-    those = replace(servers, held={url: one for url, one in servers.held.items() if one or url in told})
+        return Verdict.UNREAD if said_before and not said_before & answered else Verdict.REMOVED
+    those = replace(servers, held={url: one for url, one in servers.held.items() if one or url in answered})
     if servers.behind == 1 and lately & those.held.keys():
         return Verdict.REMOVED
     return Verdict.REMOVED if removed_at(those, now_seconds) and share() else Verdict.LOST
@@ -503,7 +505,7 @@ def removed_at(servers: Servers, since: float, *, was_dropped: bool = False) -> 
     None where one has lost its memory, nor behind a load balancer, where each answer may be another one's.
 
     :param since: Unix time; what was written later may be on its way.
-    :param was_dropped: whether it is known as removed: then servers that have forgotten nothing tell so, too.
+    :param was_dropped: True if it is known as removed: then servers that have forgotten nothing tell so, too.
     """
     held, found = servers.held, servers.found
     if servers.lost_memory or servers.behind > 1:
@@ -529,11 +531,11 @@ def may_be_evicted(held: Mapping[str, Instance | None], now_seconds: float) -> b
 def is_suggested(record: Record, listed: Instance, now: float) -> bool:
     """Return whether a list suggests to renew it: not what was removed, until the list is old no more."""
     dropped = record.dropped
-    is_news = dropped is None or is_registered_anew(dropped, listed)
+    is_news = dropped is None or is_registered_again(dropped, listed)
     return is_news or (dropped is not None and now - dropped.at > windows.LIST_LAG)
 
 
-def is_registered_anew(
+def is_registered_again(
     dropped: Dropped, found: Instance, held: Mapping[str, Instance | None] | None = None
 ) -> bool:
     """Return whether it was registered after it was dropped: later, or where it had been removed."""

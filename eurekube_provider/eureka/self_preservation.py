@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 RENEWALS_A_MINUTE = 2
 LARGEST_HARMLESS_SHARE = 0.15
-"""Whoever holds more of a registry than this takes it into self-preservation by stopping."""
+"""An operator that renews a larger share takes Eureka into self-preservation when it stops."""
 
 FEWEST_TO_WARN_OF = 20
 """In smaller registries a share says little."""

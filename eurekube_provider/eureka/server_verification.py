@@ -24,7 +24,7 @@ _verified: WeakSet[Peer] = WeakSet()
 def require_a_verified_server(what: str, peers: Peers) -> dict[str, RegistryError]:
     """Why each other server is not taken at its word, where at least one must be an Eureka.
 
-    :param what: what was tried, for the error.
+    :param what: the request that was tried, for the error.
     :raises RegistryUnreachable: none is one.
     """
     found = peers.each(_verify)[1]  # what is no Eureka, or gives no answer

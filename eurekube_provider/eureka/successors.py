@@ -3,11 +3,11 @@
 A registration goes to one server, which tells the others, and a removal to each of them. A server that the
 others cannot reach would lose the last instance of an application at once, and hear of what replaces it only
 from the renewals, some 70 s later: its callers would find none. So a server that was not seen to hold any of
-those that remain is asked for them first, and told of them where it lacks them.
+those that remain is asked for them first, and sent them where it lacks them.
 
 The question is rare. The record knows where each registration was taken, or seen since; what was registered
-longer ago than :data:`.windows.SUCCESSORS_TOLD` stands everywhere as far as anybody can tell. So one more
-request is sent only by whoever removes the last instance that a server is known to hold, of an application
+longer ago than :data:`.windows.SUCCESSORS_SENT` stands everywhere as far as anybody can tell. So one more
+request is sent only by anyone who removes the last instance that a server is known to hold, of an application
 that has others; and its answer holds for those that follow.
 """
 
@@ -31,9 +31,9 @@ HeldBack = Mapping[str, RegistryError]
 
 
 def held_back(peers: Peers, table: Table, leaving: Collection[Instance]) -> HeldBack:
-    """Return where these must not be removed yet, after each server was told of what replaces them.
+    """Return where these must not be removed yet, after each server was notified of what replaces them.
 
-    A stack's run ends, and what it was told to remove leaves: it tells each server, and waits for none.
+    A stack's run ends, and what it was asked to remove leaves: it tells each server, and waits for none.
 
     :param leaving: of one application. What else remains of it replaces them.
     """
@@ -63,7 +63,7 @@ def _require_successors(peer: Peer, peers: Peers, table: Table, unseen: Collecti
     """Have a server hold what replaces an instance.
 
     :raises RegistryUnreachable: it does not answer.
-    :raises RegistryRejected: it holds none of them, and was told of none.
+    :raises RegistryRejected: it holds none of them, and was notified of none.
     """
     lacking = list[Instance]()
     for one in unseen:
@@ -74,14 +74,14 @@ def _require_successors(peer: Peer, peers: Peers, table: Table, unseen: Collecti
                 return  # the longest ago: servers tell this one the others
         elif held is None:
             lacking.append(one)
-    told = [one for one in lacking if peers.tell_cut_off(peer, one)]
-    table.seen(peer.url, [one.key for one in told])
-    if len(lacking) == len(unseen) and not told:
+    updated = [one for one in lacking if peers.tell_cut_off(peer, one)]
+    table.seen(peer.url, [one.key for one in updated])
+    if len(lacking) == len(unseen) and not updated:
         application = next(iter(unseen)).application
         raise RegistryRejected(
-            f"{peer.url} holds none of what replaces it in {application}, and could not be told of it: the"
+            f"{peer.url} holds none of what replaces it in {application}, and was not updated: the"
             " Eureka servers do not tell each other; it is removed there as soon as that stands, or"
-            f" {windows.SUCCESSORS_TOLD:.0f} s after its registration",
+            f" {windows.SUCCESSORS_SENT:.0f} s after its registration",
             url=peer.url,
         )
 

@@ -36,7 +36,7 @@ class Table:
     """One Eureka as far as it is known; any number of threads may share it.
 
     :param urls: its servers.
-    :ivar listener: who is told of changes; nobody before its registry is started.
+    :ivar listener: the receiver of changes; none before its registry is started.
     """
 
     def __init__(self, clock: Callable[[], float] = elapsed_seconds, urls: Sequence[str] = ()) -> None:
@@ -77,7 +77,7 @@ class Table:
     def found(self, instance: Instance, *, former: str | None = None) -> None:
         """Keep an instance that an uncached read found.
 
-        :param former: whose it was before, where a server may not know that it was handed over.
+        :param former: the owner before, where a server may not know that it was handed over.
         """
         with self._changing(instance.key) as record:
             self._stands(record, instance, former)
@@ -94,7 +94,7 @@ class Table:
     def gone(self, key: Key, *, is_forgotten: bool = False) -> None:
         """Hold no more what an uncached read did not find.
 
-        :param is_forgotten: whether the servers may have lost it: what a person had set over its status comes
+        :param is_forgotten: True if the servers may have lost it: what a person had set over its status comes
             back with it.
         """
         with self._changing(key) as record:
@@ -109,7 +109,7 @@ class Table:
     def removed(self, instance: Instance, *, is_certain: bool = False) -> None:
         """Hold no more what was removed, and have every server looked at for it, as it may still come.
 
-        :param is_certain: whether it may only come by a write of ours that got no answer.
+        :param is_certain: True if it may only come by a write of ours that got no answer.
         """
         with self._changing(instance.key) as record:
             newest, former = rules.newest_sent(record, instance, self.clock()), record.former_owners
@@ -202,8 +202,8 @@ class Table:
         """Plan the looks at a server after these.
 
         :param after_seconds: when what was removed is looked for.
-        :param was_away: whether the server did not answer before. It may have told the others of what it
-            held, so that they are looked at anew.
+        :param was_away: True if the server did not answer before. It may have updated the others of what it
+            held, so that they are looked at again.
         """
         at = self.clock() + after_seconds[0]
         with self._lock:
@@ -215,8 +215,8 @@ class Table:
                 for other in self._urls if was_away else ():
                     pending = record.looks.get(other)
                     if other != url and (pending is None or pending.instance is look.instance):
-                        anew = replace(look, at=at, number=0)
-                        planned[other] = min(pending or anew, anew, key=lambda one: one.at)
+                        rescheduled = replace(look, at=at, number=0)
+                        planned[other] = min(pending or rescheduled, rescheduled, key=lambda one: one.at)
                 record.looks = {place: one for place, one in planned.items() if one is not None} or None
                 if record.looks is None:
                     self._looked_for.pop(record.key, None)
@@ -439,7 +439,7 @@ class Table:
             return [record.held for record in self._records.values() if record.held is not None]
 
     def application(self, name: str) -> list[Instance]:
-        """The instances of an application, whoever owns them."""
+        """The instances of an application, no matter who owns them."""
         with self._lock:
             return self._held(self._by_application.get(name.upper(), ()))
 
@@ -477,10 +477,10 @@ class Table:
     def merge(
         self, listed: Iterable[Instance], *, is_complete: bool = True, is_forgotten: bool = False
     ) -> tuple[list[Instance], list[Key]]:
-        """Take a list of the whole registry; the owners beside what registered itself and left are told.
+        """Take a list of the whole registry; the owners beside what registered itself and left are informed.
 
-        :param is_complete: whether what it lacks is there no more, as far as a list can tell.
-        :param is_forgotten: whether servers may have lost what it lacks, see :meth:`gone`.
+        :param is_complete: True if what it lacks is there no more, as far as a list can tell.
+        :param is_forgotten: True if servers may have lost what it lacks, see :meth:`gone`.
         :returns: the news: instances that were not known, or otherwise, and are believed as listed; and the
             doubts: keys of which older firm knowledge and the list say different things.
         """

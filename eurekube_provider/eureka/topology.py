@@ -59,7 +59,9 @@ class Topology:
         works = obstacle is None
         if works != self._works:
             reason = obstacle or "the servers forward to configured ones only"
-            _log.info("batches are used" if works else "batches are not used", extra={"reason": reason})
+            _log.info(
+                "renewing in batches" if works else "renewing without batches", extra={"reason": reason}
+            )
         self._works = works
         self._believed_until = time.monotonic() + windows.TOPOLOGY
 
@@ -93,7 +95,7 @@ class Topology:
 def twins(identities: Mapping[str, tuple[str, ...] | None]) -> dict[str, str]:
     """Return the URLs that lead to a server which another one leads to as well, and that other one.
 
-    :param identities: what the server at each URL says of itself, see
+    :param identities: the identity of the server at each URL, see
         :class:`~eurekube_provider.eureka.protocol.server_status.ServerStatus`.
     """
     first: dict[tuple[str, ...], str] = {}

@@ -1,8 +1,8 @@
 """Reads of given instances at the servers, each by itself and past the caches.
 
-A list is answered from a cache, and whoever asks for one that nobody else asks for leaves a copy of the whole
-registry in the server for good. The read of one instance is answered by no cache, leaves nothing behind and
-renews nothing, so that what died goes on to lapse however often somebody reads it.
+A list is answered from a cache, and anyone who asks for one that nobody else asks for leaves a copy of the
+whole registry in the server for good. The read of one instance is answered by no cache, leaves nothing behind
+and renews nothing, so that what died goes on to lapse however often somebody reads it.
 
 Source: ResponseCacheImpl and InstanceResource of Netflix/eureka.
 """

@@ -2,7 +2,7 @@
 
 Most follow from what a Eureka server does by default, as Netflix/eureka has it: AcceptorExecutor gathers what
 one server tells another for at most 0.5 s and tries again after 1 s, PeerEurekaNode gives up after 30 s;
-ResponseCacheImpl makes each list anew every 30 s; AbstractInstanceRegistry keeps changes for 180 s; Lease
+ResponseCacheImpl makes each list again every 30 s; AbstractInstanceRegistry keeps changes for 180 s; Lease
 lets a renewed instance live for twice its lease of 90 s, one that was never renewed for once.
 """
 
@@ -29,28 +29,28 @@ OUR_STATUS = 10.0
 REPLICATION_ENDS = 35.0
 """Servers have given up by then to tell each other of a write, which they try for 30 s."""
 
-STATUS_TOLD_AGAIN = 60.0
+STATUS_SENT_AGAIN = 60.0
 """A server tells its peers of a status for 30 s; the last look at them is 35 s after the last write."""
 
 ON_ITS_WAY = 120.0
 """So long a registration may take to reach all servers: one that was frozen hears of it with a renewal."""
 
 LACKING = 20.0
-"""Whoever holds an instance tells a server that was restarted of it with the next renewal; what such a server
-lacks for longer, nobody else tells it."""
+"""Time in which holders register their instances again at a restarted server, by their next renewal. An
+instance that it lacks for longer is registered there by nobody else."""
 
-SUCCESSORS_TOLD = 90.0
+SUCCESSORS_SENT = 90.0
 """For as long after their registration the last instance of an application stays at a server that has not
-been seen to hold what replaces it: who renews has told a server by then that no other one tells."""
+been seen to hold what replaces it: who renews has informed a server by then that no other one tells."""
 
 SUCCESSORS_GRACE = 2.0
-"""How long a server is waited for that is asked for what replaces its last instance, and told of it: up to
-four requests, where another one answers without any."""
+"""How long a server is waited for that is asked for what replaces its last instance, and sent it: up
+to four requests, where another one answers without any."""
 
 # What lists and deltas show.
 
 LIST_LAG = 35.0
-"""A list may be wrong for as long about what was written: a server makes it anew every 30 s, unless its
+"""A list may be wrong for as long about what was written: a server makes it again every 30 s, unless its
 ``response-cache-update-interval-ms`` says otherwise, and hears of others' writes within some seconds."""
 
 UNLISTED = 90.0
@@ -110,7 +110,8 @@ SHORT_GRACE = 0.1
 that did not answer lately, and all of them by who takes over."""
 
 SILENT, LONG_SILENCE = 1.0, 3.0
-"""So long no server may answer before those who wait for it are told; and before all who register there are:
+"""So long no server may answer before those who wait for it are informed; and before all who register there
+are:
 rendering a large registry takes its time."""
 
 READ_AGAIN = 0.2

@@ -8,15 +8,16 @@ Each read has one purpose:
 - Before an update one server tells whose the instance is now, and which timestamp it has: a list could be
   half a minute old. A plan that was made a moment ago of such a read needs no other.
 - Before a removal every server tells it: what one of them alone holds may be somebody else's, and what none
-  of them holds is not removed, since that could only hit whoever registers it at this moment. Afterwards
+  of them holds is not removed, since that could only hit anyone who registers it at this moment. Afterwards
   nothing is read, but where several servers answer at one URL. A server answers a removal by whether it held
-  the instance; what a renewal that was on its way brings back comes a second later, and whoever removes looks
-  for it then (:mod:`.registry.repair`, :mod:`.removal_checks`).
+  the instance; what a renewal that was on its way brings back comes a second later, and anyone who removes
+  looks for it then (:mod:`.registry.repair`, :mod:`.removal_checks`).
 - Before the last instance of an application leaves a server, that is asked for what replaces it
   (:mod:`.successors`), unless it was seen there.
 - What is registered under an id that was never seen gives way to what may stand there after all. One server
   is asked for it afterwards, several are before, and not again where all of them answer that it is free.
-- A status that a program enforces is read back: another server than the one that was told may still hold the
+- A status that a program enforces is read back: another server than the one that was asked may still hold
+the
   former one.
 """
 
@@ -105,7 +106,7 @@ class Writer:
         :param executor: runs single changes of one kind in parallel; None for one after the other.
         :param leases: how many Eureka leases the caller has or is about to have: with many, and many changes,
             batches are used where the servers allow it.
-        :param is_fresh: whether the plan was made a moment ago of what was read past the caches.
+        :param is_fresh: True if the plan was made a moment ago of what was read past the caches.
         :raises LeadershipLost: raised when nothing is under way any more.
         """
         outcome = Outcome()
@@ -234,7 +235,7 @@ class Writer:
     def _tell_others_behind_one_url(self, have: Instance) -> None:
         """Register again what one server holds: a renewal was missed by another one behind the same URL.
 
-        The server that takes it tells the others. A person's status would not be told with it.
+        The server that takes it tells the others. A person's status would not be reported with it.
         """
         if len(self.peers.peers) == 1:
             self.register(have)
@@ -249,7 +250,7 @@ class Writer:
                 if held is have or (held is not None and held.owner not in former):
                     self.notes.require_ours(held, order)
         self.notes.leaving(instance)
-        if have is not None:  # else a removal could only hit whoever registers it at this moment
+        if have is not None:  # else a removal could only hit anyone who registers it at this moment
             self.remove(instance, held_back)
         self.notes.gone(have or instance)
 
@@ -260,8 +261,8 @@ class Writer:
         not enough. Nor is it behind one URL, where another server than the one that showed it may answer: it
         is sent until one held it, and a server that is alone answers so at once.
 
-        Where several answer at one URL, the next one may show it for as long as it was not told, to whoever
-        is about to register in its place: it is removed until none does.
+        Where several answer at one URL, the next one may show it for as long as it was not informed, to
+        anyone who is about to register in its place: it is removed until none does.
 
         :param held_back: the servers where it stays for now, by URL.
         :raises RegistryError: no server could be asked, or one that answers must keep it for now.
@@ -290,7 +291,7 @@ class Writer:
             )
         for url, error in failures.items():
             _log.warning(
-                "not removed at a server that does not answer, or refuses",
+                "failed to remove an instance from a Eureka server",
                 extra={"url": url, "instance": instance.instance_id, "error": str(error)},
             )
         stays = refusal(held_back)
@@ -310,7 +311,7 @@ class Writer:
             return replace(have or want, unknown_fields=EMPTY)
         self.register(sent)
         if have is not None and have.incarnation != sent.incarnation and sent.status is Status.UP:
-            # Another status, told the first server again, would stand over an override set meanwhile.
+            # Another status, sent to the first server again, would stand over an override set meanwhile.
             self._replace_everywhere(sent)
         return rules.overridden(sent)
 
@@ -335,8 +336,8 @@ class Writer:
     def _replace_everywhere(self, instance: Instance) -> None:
         """Register it at each server that holds another incarnation in its place.
 
-        A server that freezes before it told the others leaves them the old one: who is about to remove that
-        takes it for what stands, and its removal reaches the frozen server later.
+        A server that freezes before it informed the others leaves them the old one: who is about to remove
+        that takes it for what stands, and its removal reaches the frozen server later.
         """
 
         def ask(peer: Peer) -> None:
@@ -364,7 +365,8 @@ class Writer:
         """Bring the status to OUT_OF_SERVICE or back, which registering again cannot do."""
         if want.status is Status.OUT_OF_SERVICE:
             if want.is_leaving and not have.is_leaving:
-                # The server that was told of our mark is frozen: here the status would pass for a person's.
+                # The server that was notified of our mark is frozen: here the status would pass for a
+                # person's.
                 have = self.write(want, have)
             held = self.set_status(want, want.status)
         else:
@@ -402,8 +404,8 @@ class Writer:
     def clear_status(self, instance: Instance, status: Status = Status.UP) -> bool:
         """Remove the status that was set over the instance's own, at each server that holds it.
 
-        One that the others do not reach keeps it otherwise. It is told later, with the next renewal, what the
-        instance is by then: its status would stand over that, without our mark.
+        One that the others do not reach keeps it otherwise. It is sent later, with the next renewal, what
+        the instance is by then: its status would stand over that, without our mark.
 
         :returns: False where no server holds the instance.
         """
@@ -429,7 +431,7 @@ class Writer:
     def clear_everywhere(self, instance: Instance, held: Iterable[Instance], status: Status) -> None:
         """Have ``status`` stand at each server where another one was set over it, or came with it.
 
-        :param held: what those hold that have another status.
+        :param held: the instances of those that have another status.
         :raises RegistryError: no server answers.
         """
         self.notes.table.overriding(instance)
@@ -440,7 +442,7 @@ class Writer:
     def lift(self, instance: Instance, status: Status) -> bool:
         """Have no server hold it in ``status`` any more, but UP.
 
-        :returns: whether every server said so.
+        :returns: True if every server said so.
         :raises RegistryError: one still does, or none answers.
         """
         settle_seconds = windows.STATUS_REPLICATED if len(self.peers.peers) > 1 else 0.0
@@ -475,8 +477,8 @@ class Writer:
     def _bring_about(self, want: Instance, sent: Instance) -> Instance | None:
         """Have ``want``'s status stand over another one.
 
-        :param sent: what was registered for that, with the marks of both statuses.
-        :returns: what stands there and still has to be written as ``want``, None where nothing has.
+        :param sent: the instance that was registered for that, with the marks of both statuses.
+        :returns: the instance there that still has to be written as ``want``; None where none has.
         """
         status = want.status
         held = self._verified(sent)

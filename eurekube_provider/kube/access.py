@@ -82,7 +82,7 @@ REFRESHES = ApiResource("eurekube.io", "v1alpha1", "stackrefreshes")
 STACKS = ApiResource("pulumi.com", "v1", "stacks")
 
 _WHOLE = ("application/json", "application/json")
-"""What is accepted of a list, and of a watch's events."""
+"""Media types that are accepted for a list, and for a watch's events."""
 
 _METADATA = (
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
@@ -96,7 +96,7 @@ class KubeAccess:
     :param namespace: the one that this process belongs to: its pod's, or the kubeconfig context's.
     :param may_write: asked directly before each request that changes something; where it says no, the
         request is not sent and :class:`LeadershipLost` is raised.
-    :ivar is_in_cluster: whether this process runs in a pod, and reaches the API as its ServiceAccount.
+    :ivar is_in_cluster: True if this process runs in a pod, and reaches the API as its ServiceAccount.
     """
 
     def __init__(

@@ -224,32 +224,32 @@ class Elector:
                 self.failure = None
             except KubernetesError as error:
                 if self.failure is None or str(self.failure) != str(error):
-                    _log.warning("the Lease cannot be read or renewed", extra={"error": str(error)})
+                    _log.warning("failed to read or renew the Lease, retrying", extra={"error": str(error)})
                 self.failure = error
             except Exception:  # noqa: BLE001 - the thread must try again
-                _log.exception("the Lease could not be looked at")
+                _log.exception("failed to check the Lease")
             self._note_lateness()
             self._wake.wait(self.wait_seconds())
 
     def _watch(self) -> None:
         """Wake the elector when there may be something to do before the next retry."""
         query = {"fieldSelector": f"metadata.name={self._name}", "timeoutSeconds": str(WATCH_SECONDS)}
-        told = False
+        is_logged = False
         while not self._stopped.is_set():
             try:
                 for event in self._access.watch(LEASES.path(self._namespace), query, SILENCE_SECONDS):
                     if self._stopped.is_set():
                         return
-                    told = False
+                    is_logged = False
                     if self._is_news(event):
                         self._wake.set()
             except KubernetesError as error:
-                if not told and error.status_code is not None:
-                    told = True
+                if not is_logged and error.status_code is not None:
+                    is_logged = True
                     about = {"error": str(self._with_missing_right("watch", error))}
-                    _log.warning("the Lease is not watched, only polled", extra=about)
+                    _log.warning("failed to watch the Lease, polling it", extra=about)
             except Exception:  # noqa: BLE001 - the thread must watch again
-                _log.exception("the watch of the Lease failed")
+                _log.exception("failed to watch the Lease")
             self._stopped.wait(self._timing.retry_period_seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _is_news(self, event: Object) -> bool:
@@ -336,7 +336,7 @@ class Elector:
                 self._term += 1
                 self._follows_another = follows_another
         if begins:
-            _log.info("this replica holds the Lease", extra={"lease": self._path, "identity": self.identity})
+            _log.info("acquired the Lease", extra={"lease": self._path, "identity": self.identity})
 
     def _note_lateness(self) -> None:
         """Log once that the renew deadline has passed."""
@@ -344,9 +344,7 @@ class Elector:
             is_news = self._holds and self._is_overdue() and not self._is_late
             self._is_late = self._is_late or is_news
         if is_news:
-            _log.warning(
-                "the Lease was not renewed in time: nothing is changed until it is; renewals in Eureka go on"
-            )
+            _log.warning("failed to renew the Lease in time: changes are paused, renewals in Eureka go on")
 
     def _is_overdue(self) -> bool:
         return self._clock() - self._renewed_at >= self._timing.renew_deadline_seconds
@@ -366,9 +364,9 @@ class Elector:
         }
         try:
             self._request("PUT", self._path, {**lease, "spec": spec})
-            _log.info("the Lease is released", extra={"lease": self._path})
+            _log.info("released the Lease", extra={"lease": self._path})
         except KubernetesError as error:
-            _log.warning("the Lease was not released, and ends by itself", extra={"error": str(error)})
+            _log.warning("failed to release the Lease, which expires by itself", extra={"error": str(error)})
 
     @property
     def _path(self) -> str:

@@ -36,7 +36,7 @@ _LONGEST_NOTE = 1024  # bytes
 
 
 class EventType(StrEnum):
-    """Whether a person should do something."""
+    """True if a person should do something."""
 
     NORMAL = "Normal"
     WARNING = "Warning"
@@ -110,7 +110,7 @@ class EventRecorder:
     def aggregate(self, regarding: Mapping[str, Any], reason: str, count: int, text: str) -> None:
         """Have a normal Event written that says how many instances something happened to; returns at once.
 
-        :param text: what follows ``3 instances``, e.g. ``of RATING registered``.
+        :param text: the text after ``3 instances``, e.g. ``of RATING registered``.
         """
         key = (str(regarding["metadata"].get("uid")), reason)
         with self._lock:
@@ -201,9 +201,9 @@ class EventRecorder:
             return  # who leads now has Events of its own
         except KubernetesError as error:
             # E.g. in a namespace that is being deleted, where nothing can be created any more.
-            _log.warning("Event not written", extra={"reason": event["reason"], "error": str(error)})
+            _log.warning("failed to write an Event", extra={"reason": event["reason"], "error": str(error)})
         except Exception:  # noqa: BLE001 - the thread must go on writing the others
-            _log.exception("Event not written", extra={"reason": event["reason"]})
+            _log.exception("failed to write an Event", extra={"reason": event["reason"]})
 
 
 def _cut(note: str) -> str:

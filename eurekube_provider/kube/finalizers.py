@@ -14,10 +14,10 @@ def set_finalizer(
 ) -> bool:
     """Add or remove a finalizer beside those of others; an object that is gone needs none.
 
-    It is read anew, since a local copy may be old: of its name there may be another one by now, which is left
-    alone.
+    It is read again, since a local copy may be old: of its name there may be another one by now, which is
+    left alone.
 
-    :returns: whether the object is there as it shall be; not where it is gone, or is deleted meanwhile.
+    :returns: True if the object is there as it shall be; not where it is gone, or is deleted meanwhile.
     :raises KubernetesError: the API refused, or did not answer.
     """
     metadata = item["metadata"]

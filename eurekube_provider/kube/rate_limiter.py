@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 PATIENCE_SECONDS = 2.0
-"""What is to be written is written after this time, however much else there is to do."""
+"""A write waits at most this long, however much else there is to do."""
 
 SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.01, 0.25
 PAUSE_FACTOR = 4.0
@@ -20,7 +20,7 @@ server and our own processor to others, the more the busier they are.
 """
 
 STOP_SECONDS = 3.0
-"""For so long what is still to be written keeps a process that was told to end."""
+"""For so long what is still to be written keeps a process that was asked to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class RateLimiter(Generic[K]):
     :param wait_quiet: waits until there is nothing more urgent to do, for so many seconds at most.
     :param first_seconds: the shortest interval between two writes of a key.
     :param longest_seconds: the longest one.
-    :param quiet_seconds: a key that rests for so long after its interval begins anew with the shortest one.
+    :param quiet_seconds: a key that rests for so long after its interval begins again with the shortest one.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """A reflector keeps a local copy of the objects of one kind: one paged list, then one watch, for ever.
 
 Keeps only what :data:`Trim` keeps of each object. Never ends by itself: bookmarks carry it over quiet
-times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired one lists anew, and an
+times, a silent connection is given up after :data:`SILENCE_SECONDS`, an expired one lists again, and an
 API server that is away is asked again with a jittered back-off.
 """
 
@@ -43,20 +43,21 @@ LONGEST_ROUND_SECONDS = 300.0
 """Every request of ours ends sooner: a reflector that says nothing for longer is stuck."""
 
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.1, 30.0
-ANEW_AFTER_FAILURES = 3
+AGAIN_AFTER_FAILURES = 3
 """After how many refusals in a row the API may not know the version; then after twice as many."""
 
 Object = dict[str, Any]
 Trim = Callable[[Object, Object | None], Object]
-"""What is kept of an object; told what was kept of it before (None: it is new), of which parts may stay."""
+"""Reduces an object to the parts that are kept; gets the former one (None: new), parts of which may stay."""
 Listener = Callable[[Object | None, Object | None], None]
-"""Told of each change: the object before (None: it is new) and after (None: it is gone)."""
+"""Gets each change: the object before (None: it is new) and after (None: it is gone)."""
 
 
 class Reflector:
-    """A copy of the objects of one kind, of one namespace or of all, as the API server last told.
+    """A copy of the objects of one kind, of one namespace or of all, as the API server last reported.
 
-    :param trim: what is kept of an object; must keep ``metadata.name`` and ``metadata.namespace``.
+    :param trim: reduces an object to the parts that are kept; must keep ``metadata.name`` and
+        ``metadata.namespace``.
     :param listener: called on the reflector's thread; must neither block nor raise.
     :param on_synced: called on that thread when the first list is complete.
     :param labels: a label selector, of which objects alone the copy is; default all.
@@ -81,22 +82,22 @@ class Reflector:
         self._on_synced = on_synced
         self._objects: dict[tuple[str, str], Object] = {}
         self._lock = threading.Lock()
-        self._turn = threading.Lock()  # so that changes are told in the order in which they are taken
-        self._told_of = 0  # the resource version of the last change that the API server told of
+        self._turn = threading.Lock()  # so that changes are reported in the order in which they are taken
+        self._last_seen_version = 0  # the resource version of the last change that the API server reported
         self._version: str | None = None  # to watch from; None: list first
         self._synced = threading.Event()
         self._stopped = threading.Event()
         self._retries_now = threading.Event()
-        self._lists_anew = False
+        self._lists_again = False
         self._denied: int | None = None  # the last answer that we may not have them, until they come
-        self._asks_anew = False
+        self._asks_again = False
         self.is_level = False
-        """Whether the copy is as new as the last :meth:`retry_now`: current then, or listed since."""
+        """True if the copy is as new as the last :meth:`retry_now`: current then, or listed since."""
         self._current_from: float | None = None  # by the monotonic clock; None: nobody tells of changes
         self.failure: KubernetesError | None = None
         """Why the copy may be old: the last error, None while the watch runs."""
         self.restarts: Counter[str] = Counter()
-        """How often the watch began anew, by reason: ``ended`` (by the server, as asked), ``expired`` (410),
+        """How often the watch began again, by reason: ``ended`` (by the server, as asked), ``expired`` (410),
         ``failed`` (any other error)."""
         self._active_at = time.monotonic()
         self._thread = threading.Thread(
@@ -116,10 +117,10 @@ class Reflector:
     def retry_now(self) -> None:
         """Try again now if the last try failed: the API server answers others again.
 
-        Lists anew then, since whoever asks wants to know what there is now.
+        Lists again then, since anyone who asks wants to know what there is now.
         """
         self.is_level = self.is_current
-        self._lists_anew = self._asks_anew = not self.is_level
+        self._lists_again = self._asks_again = not self.is_level
         self._retries_now.set()
 
     @property
@@ -139,7 +140,7 @@ class Reflector:
 
         It has said so last, and since :meth:`retry_now` once more: what is over by then shuts nobody out.
         """
-        return self._denied is not None and not self._asks_anew
+        return self._denied is not None and not self._asks_again
 
     @property
     def may_be_led_by(self) -> bool:
@@ -183,7 +184,7 @@ class Reflector:
 
     def take_list(self, pages: Iterable[Object]) -> None:
         """Take a whole list, page by page as the API answers, and tell the listener the differences."""
-        was_asked = self._asks_anew
+        was_asked = self._asks_again
         fresh: dict[tuple[str, str], Object] = {}
         for page in pages:
             self._active_at = time.monotonic()
@@ -193,7 +194,7 @@ class Reflector:
         with self._turn:
             with self._lock:
                 before, self._objects = self._objects, fresh
-            self._told_of = _version_of(page)
+            self._last_seen_version = _version_of(page)
             for key, item in fresh.items():
                 old = before.pop(key, None)
                 if old != item:
@@ -204,7 +205,7 @@ class Reflector:
         self.failure, self._current_from = None, time.monotonic()
         self._denied = None
         if was_asked:
-            self.is_level, self._asks_anew = True, False
+            self.is_level, self._asks_again = True, False
         if not self._synced.is_set():
             self._synced.set()
             self._on_synced()
@@ -212,18 +213,18 @@ class Reflector:
     def take(self, event_type: str, item: Object) -> None:
         """Take one event of a watch (``ADDED``, ``MODIFIED`` or ``DELETED``), and tell the listener."""
         with self._turn:
-            self._told_of = _version_of(item)
+            self._last_seen_version = _version_of(item)
             self._replace(item, is_there=event_type != "DELETED")
 
     def take_answer(self, item: Object) -> None:
-        """Take what a write of ours made, and tell the listener, unless a watch has told of later changes.
+        """Take what a write of ours made, and tell the listener, unless a watch has reported later changes.
 
         Then the answer may be old: of who changed or removed the object since, nobody tells again. Resource
         versions of one kind only grow (Kubernetes, API concepts: resource versions).
         """
         with self._turn:
             version = _version_of(item)
-            if not version or version > self._told_of:
+            if not version or version > self._last_seen_version:
                 self._replace(item, is_there=True)
 
     def take_removal(self, item: Object) -> None:
@@ -249,8 +250,8 @@ class Reflector:
         while not self._stopped.is_set():
             self._retries_now.clear()
             started = self._active_at = time.monotonic()
-            if self._lists_anew:
-                self._version, self._lists_anew = None, False
+            if self._lists_again:
+                self._version, self._lists_again = None, False
             try:
                 if self._version is None:
                     self.take_list(self._pages())
@@ -266,21 +267,23 @@ class Reflector:
                     failures = 0
                 failures += 1
                 if error.status_code in _DENIALS:
-                    self._denied, self._asks_anew = error.status_code, False
+                    self._denied, self._asks_again = error.status_code, False
                 if error.status_code == 410:
-                    _log.info("watch expired, listing anew", extra={"path": self._path})
+                    _log.info("watch expired, listing again", extra={"path": self._path})
                     self._version = None
                 else:
                     self.failure = error
-                    _log.warning("watch broke off", extra={"path": self._path, "error": str(error)})
-                    if error.status_code not in (None, _BUSY) and _lists_anew_after(failures):
+                    _log.warning(
+                        "watch ended early, retrying", extra={"path": self._path, "error": str(error)}
+                    )
+                    if error.status_code not in (None, _BUSY) and _lists_again_after(failures):
                         # E.g. a version from before the API's storage was restored.
                         self._version = None
             except Exception:  # noqa: BLE001 - whatever it was, the copy must not stay old for ever
                 failures += 1
                 self.restarts["failed"] += 1
                 self.failure = KubernetesError(f"watch {self._path}: unexpected error, see the log")
-                _log.exception("watch failed, listing anew", extra={"path": self._path})
+                _log.exception("watch failed, listing again", extra={"path": self._path})
                 self._version = None
             self._current_from = None
             delay = backoff(failures, FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS)
@@ -393,11 +396,9 @@ class ReflectorGroup:
             one.stop()
 
 
-def _lists_anew_after(failures: int) -> bool:
-    """Return whether so many failures in a row are the first few, or twice as many as when there was a list
-    last.
-    """
-    times, rest = divmod(failures, ANEW_AFTER_FAILURES)
+def _lists_again_after(failures: int) -> bool:
+    """Return whether to list again: after the first few failures in a row, then each time they doubled."""
+    times, rest = divmod(failures, AGAIN_AFTER_FAILURES)
     return rest == 0 and times > 0 and times & (times - 1) == 0
 
 

@@ -75,7 +75,7 @@ USER_ROLES = {
 
 
 def pulumi_stack(name: str) -> Rule:
-    """Return the rule by which the Pulumi Kubernetes Operator is told to run a Stack of a namespace."""
+    """Return the rule by which the Pulumi Kubernetes Operator is asked to run a Stack of a namespace."""
     return Rule(("pulumi.com",), ("stacks",), ("get", "patch"), resource_names=(name,))
 
 

@@ -32,7 +32,7 @@ from eurekube_provider.kube.access import (
 
 FORCE_VARIABLE = "EUREKUBE_FORCE_DESTROY"
 UNREACHABLE_VARIABLE = "PULUMI_K8S_DELETE_UNREACHABLE"
-"""What has Pulumi's Kubernetes provider forget what it can no longer delete."""
+"""Variable that makes Pulumi's Kubernetes provider forget what it can no longer delete."""
 
 _KINDS = {"EurekaSyncers": SYNCERS, "EurekaMirrors": MIRRORS}
 _OUTCOMES = {
@@ -51,12 +51,12 @@ class GuardedOperator:
 
     :ivar namespace: where it lives.
     :ivar namespace_uid: the UID of that namespace, which tells its cluster from others; None where no
-        engine has told it.
+        engine has reported it.
     :ivar watch_namespaces: those that it serves; empty for all.
-    :ivar stack_label: what the syncers and mirrors of its own stack have as :data:`STACK_LABEL`; they go
+    :ivar stack_label: the value of :data:`STACK_LABEL` on the syncers and mirrors of its own stack; they go
         before it.
-    :ivar owns_crds: whether the CRDs go with it, and with them every syncer and mirror of the cluster.
-    :ivar is_forced: whether it may go whatever it serves.
+    :ivar owns_crds: True if the CRDs go with it, and with them every syncer and mirror of the cluster.
+    :ivar is_forced: True if it may go whatever it serves.
     :ivar kubeconfig: a file, or the text of one; None for kubectl's own way.
     """
 
@@ -98,18 +98,18 @@ def refuse_while_needed(
     except KubernetesError as error:
         if error.status_code is None and _is_set(environment, UNREACHABLE_VARIABLE):
             return
-        raise _cannot_be_told(operator, error) from None
+        raise _is_not_known(operator, error) from None
     except ConfigurationError as error:
-        raise _cannot_be_told(operator, error) from None
+        raise _is_not_known(operator, error) from None
     if foreign:
         what = "would be deleted with their CRD" if operator.owns_crds else "would be served by nobody"
-        told = " ".join(
+        details = " ".join(
             f"{len(names)} {kind} that this stack does not own {what}, and {_OUTCOMES[kind]}:"
             f" {listed(names, _SHOWN)}."
             for kind, names in foreign.items()
         )
         raise OperatorStillNeeded(
-            f"the operator in the namespace {operator.namespace} is still needed: {told} Nothing of the"
+            f"the operator in the namespace {operator.namespace} is still needed: {details} Nothing of the"
             f" operator was removed. Delete them first, or {_FORCE}"
         )
 
@@ -123,7 +123,7 @@ def refuse_taken_namespace(
 
     Pulumi's Kubernetes plugin may take it over, and then removes it with all that others have in it.
 
-    :param way_out: what to do where others made it.
+    :param way_out: the remedy where others made it.
     :raises ConfigurationError: one sentence that says what to do.
     """
     try:
@@ -131,7 +131,7 @@ def refuse_taken_namespace(
             return
     except (KubernetesError, ConfigurationError) as error:
         raise ConfigurationError(
-            f"whether the namespace {operator.namespace} already exists cannot be told: {error}. Nothing was"
+            f"whether the namespace {operator.namespace} already exists is not known: {error}. Nothing was"
             f" made. Make the cluster reachable as the stack's Kubernetes provider has it; {way_out}"
         ) from None
     raise ConfigurationError(f"the namespace {operator.namespace} already exists: {way_out}")
@@ -194,10 +194,10 @@ def _declaring_gate(access: KubeAccess, namespaces: Collection[str | None]) -> l
     return found
 
 
-def _cannot_be_told(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
+def _is_not_known(operator: GuardedOperator, error: Exception) -> OperatorStillNeeded:
     return OperatorStillNeeded(
         f"whether the operator in the namespace {operator.namespace} still serves EurekaSyncers or"
-        f" EurekaMirrors of others cannot be told: {error}. Nothing of the operator was removed. Make the"
+        f" EurekaMirrors of others is not known: {error}. Nothing of the operator was removed. Make the"
         " cluster reachable as the stack's Kubernetes provider has it; where the cluster is gone for good,"
         f" set {UNREACHABLE_VARIABLE}=true; else {_FORCE}"
     )

@@ -1,4 +1,4 @@
-"""``python -m eurekube_provider.operator``: what it can be told and asked for."""
+"""``python -m eurekube_provider.operator``: what it can be determined and asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ try:
         from eurekube_provider.kube.access import KubeAccess
         from eurekube_provider.kube.syncer_guard import uninstall_refusal
         from eurekube_provider.operator import selfcheck
-        from eurekube_provider.operator.dry_run import Ledger, as_json
+        from eurekube_provider.operator.dry_run import RunReport, as_json
         from eurekube_provider.operator.run import run
         from eurekube_provider.operator.settings import Settings, add_settings, settings_from
 except MissingExtra as missing:
@@ -33,7 +33,7 @@ DESCRIPTION = "Keeps the endpoints of Kubernetes Services registered in Netflix 
 EPILOG = (
     "Secrets come from EUREKA_PASSWORD and EUREKA_TOKEN, or from the files that the flags"
     " ending with -file name. Exit codes: 0 done, or ended by a signal; 1 the configuration is wrong, a"
-    " change failed, or --check found something to mend; 2 wrong usage."
+    " change failed, or --check found something to fix; 2 wrong usage."
 )
 
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add what the operator can be told, and what it can be asked for."""
+    """Add what the operator can be determined, and what it can be asked for."""
     parser.add_argument(
         "--once",
         action="store_true",
@@ -89,7 +89,7 @@ def start(options: argparse.Namespace) -> int:
 
     :param options: of :func:`add_flags`.
     :returns: 0 after a signal, or when all is done or well; 1 when the configuration is wrong, with one
-        sentence on standard error, when a change failed, or when ``--check`` found something to mend.
+        sentence on standard error, when a change failed, or when ``--check`` found something to fix.
     """
     try:
         settings = settings_from(vars(options))
@@ -112,15 +112,15 @@ def start(options: argparse.Namespace) -> int:
             print("eurekube operator: --without-lease is for --once alone", file=sys.stderr)
             return 2
         settings = replace(settings, leader_elect=False)
-    ledger = None
+    run_report = None
     if options.once or options.dry_run:
-        ledger = Ledger(is_once=options.once, is_dry=options.dry_run, output=options.output)
+        run_report = RunReport(is_once=options.once, is_dry=options.dry_run, output=options.output)
     try:
-        run(settings, stopping(), ledger)
+        run(settings, stopping(), run_report)
     except EurekubeError as error:
-        _log.error("the operator cannot run", extra={"error": str(error)})
+        _log.error("operator cannot run", extra={"error": str(error)})
         return 1
-    return int(ledger is not None and ledger.is_once and ledger.has_failed)
+    return int(run_report is not None and run_report.is_once and run_report.has_failed)
 
 
 def _check_removal(settings: Settings) -> int:

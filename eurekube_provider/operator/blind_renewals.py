@@ -1,6 +1,6 @@
 """Renewals of a process that could not read its cluster yet, since the Kubernetes API does not answer.
 
-All replicas may have been started anew in that hour, by a limit of memory or a node. Their pods serve, and
+All replicas may have been started again in that hour, by a limit of memory or a node. Their pods serve, and
 would lapse in Eureka within minutes. Who knows the cluster's name renews what Eureka shows as that cluster's
 syncers', and what stacks ask this operator to renew. It changes nothing, and ends as soon as this process
 leads by what it has read of the cluster, or reads that another one leads.
@@ -36,7 +36,7 @@ class BlindRenewals:
         self._lock = threading.Lock()
         self._registries: Mapping[str, Registry] = {}
         self._stopped = threading.Event()
-        self._is_told = False
+        self._is_reported = False
 
     def start_unless(self, answered: threading.Event) -> None:
         """Begin unless the Kubernetes API answers soon: one that is frozen takes a request, and is silent."""
@@ -51,13 +51,13 @@ class BlindRenewals:
         """Begin, unless it has begun or ended already; returns at once."""
         settings = self._settings
         with self._lock:
-            if self._registries or self._stopped.is_set() or self._is_told:
+            if self._registries or self._stopped.is_set() or self._is_reported:
                 return
-            self._is_told = True
+            self._is_reported = True
             if settings.cluster_name is None:
                 _log.warning(
-                    "nothing is renewed before the Kubernetes API answers, since the cluster's name is not"
-                    " known: its instances lapse in Eureka within minutes",
+                    "renewing no instance until the Kubernetes API answers, since the cluster's"
+                    " name is not known: its instances lapse in Eureka within minutes",
                     extra={"hint": "set --cluster-name, also to the name that it has by default"},
                 )
                 return
@@ -78,8 +78,8 @@ class BlindRenewals:
                     target=self._renew, args=(name, registry), name=f"blind-renewals-{name}", daemon=True
                 ).start()
         _log.warning(
-            "the Kubernetes API does not answer: what Eureka shows as this cluster's is renewed, and nothing"
-            " is changed",
+            "the Kubernetes API does not answer: renewing the cluster's instances in Eureka,"
+            " changing nothing",
             extra={"cluster": settings.cluster_name},
         )
 
@@ -92,7 +92,7 @@ class BlindRenewals:
         for registry in registries.values():  # which may wait for an Eureka that hangs
             threading.Thread(target=registry.stop, name="blind-renewals-end", daemon=True).start()
         if registries and not was_stopped:
-            _log.info("what Eureka shows is not renewed by that alone any more")
+            _log.info("stopped renewing without the Kubernetes API")
 
     @property
     def count(self) -> int:
@@ -129,4 +129,4 @@ class BlindRenewals:
                 for one in there:
                     registry.keep(one)
             except Exception:  # noqa: BLE001 - the thread must go on
-                _log.exception("what Eureka shows could not be renewed", extra={"eureka": name})
+                _log.exception("failed to renew instances without the Kubernetes API", extra={"eureka": name})

@@ -3,7 +3,7 @@
 *Synced* says whether Eureka holds what the syncer wants. *Ready* says whether callers find something that is
 meant to be found: an instance is UP or, scaled to zero, nothing is meant to be. The other conditions are what
 the checks of :data:`CHECKS` find, each by itself: a new one is a function, a line there, a name in
-:class:`~eurekube_provider.core.condition_types.ConditionType`, and what mends it in
+:class:`~eurekube_provider.core.condition_types.ConditionType`, and what fixes it in
 :data:`~eurekube_provider.core.remedies.REMEDIES`. One that leaves a syncer synced is in ``_NOTES``.
 """
 
@@ -63,22 +63,22 @@ class ConditionInput:
     """The result of one reconcile of a syncer: the input of all conditions.
 
     :param application: in upper case; empty where it is not known.
-    :param there: what the owner has in Eureka afterwards.
+    :param there: the owner's instances in Eureka afterwards.
     :param wanted: how many instances are desired; where it ended early, when that was last known.
     :param drain: why callers lose calls when pods end; empty where they do not, None while that is not known.
-    :param failure: what ended it early: nothing was changed, but for what was seen terminating. What follows
-        is not given then.
+    :param failure: the error that ended it early: nothing was changed, but for what was seen terminating.
+        What follows is not given then.
     :param last_registered: how many instances Eureka held when that was last known, where it was never read.
     :param waiting: how many changes a paused syncer has not made.
     :param braked: why removals are held back; None where none are.
     :param read_error: why Eureka cannot be read at the moment.
     :param claimed: the names that the syncer has been called by before.
-    :param unclaimed: what it has under another name of its cluster, of which nobody said that it is a former
+    :param unclaimed: instances under another name of its cluster, of which nobody said that it is a former
         one.
     :param taken: by id, what a paused syncer renews no more, and the pod that has its address by now.
-    :param notes: what is to be known of others' instances beside its own.
-    :param self_registered: what its pods, gone or not, were seen to have registered themselves.
-    :param waiting_pods: which pods with the readiness gate wait, and why; None where none does.
+    :param notes: problems with others' instances beside its own.
+    :param self_registered: instances that its pods, gone or not, registered themselves.
+    :param waiting_pods: the problem of the pods that wait for their readiness gate; None where none does.
     """
 
     application: str
@@ -130,8 +130,8 @@ class Report(ReportedState):
     :param unknown: condition types of which nothing is known yet: what stands there is kept.
     :param registered: how many instances Eureka holds of the syncer, those on their way out left aside.
     :param refused: how many desired instances were left alone since somebody else's stand in their way.
-    :param names: what the syncer has been called by, and may be called by from now on; None for as before.
-    :param self_registered: what its pods were seen to have registered themselves; None for as before.
+    :param names: the names that the syncer had, and may have from now on; None for as before.
+    :param self_registered: instances that its pods registered themselves; None for as before.
     """
 
     application: str = ""
@@ -146,12 +146,12 @@ class Report(ReportedState):
 
 def report(found: ConditionInput) -> Report:
     """Return conditions and counts of a reconcile."""
-    told: dict[str, Problem] = {}
+    by_reason: dict[str, Problem] = {}
     for check in CHECKS:
         for one in check(found):
-            told.setdefault(one.reason, one.with_remedy(REMEDIES))
+            by_reason.setdefault(one.reason, one.with_remedy(REMEDIES))
     notes = _NOTES if found.waiting else _NOTES | {ConditionType.PAUSED}
-    problems = {reason: one for reason, one in told.items() if reason not in notes}
+    problems = {reason: one for reason, one in by_reason.items() if reason not in notes}
     is_ready, ready = next(said for rule in READY_RULES if (said := rule(found, problems)) is not None)
     registered = sum(not one.is_leaving for one in found.there)
     names = None
@@ -166,7 +166,7 @@ def report(found: ConditionInput) -> Report:
         desired=found.wanted,
         registered=registered if found.last_registered is None else found.last_registered,
         refused=len(_conflicting(found)) + len(_in_its_own_way(found)) + len(_self_registered(found)),
-        problems=told,
+        problems=by_reason,
         unknown=frozenset({ConditionType.DRAIN_TOO_SHORT} if found.drain is None else ()),
         names=names,
         self_registered=found.self_registered if found.syncer is not None else None,
@@ -221,12 +221,12 @@ def conflicts(found: ConditionInput) -> Iterator[Problem]:
             " which takes them over; if another operator serves the same syncers by that name, end one of the"
             " two",
         )
-    elif told := _conflicting(found):
-        yield Problem(ConditionType.CONFLICT, joined(told))
+    elif conflict := _conflicting(found):
+        yield Problem(ConditionType.CONFLICT, joined(conflict))
 
 
 def strangers(found: ConditionInput) -> Iterator[Problem]:
-    """Say what is to be known of others' instances."""
+    """Report problems with instances of others."""
     yield from found.notes
 
 

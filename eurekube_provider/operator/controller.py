@@ -53,7 +53,7 @@ class Controller:
     :param registries: by the name that ``spec.eureka`` may give.
     :param sources: they have synced when :meth:`start` is called.
     :param previous_names: asked for the former names of the cluster.
-    :param gates: told of each decision; None where no readiness gate is served.
+    :param gates: gets each decision; None where no readiness gate is served.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Controller:
         self._term = 0
         self._leads = self._stands_by = False
         self._taken_over: set[str] = set()
-        self._told_unresponsive: set[SyncerKey] = set()
+        self._reported_unresponsive: set[SyncerKey] = set()
         queue.divide(registries, self.worker_group_of)
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class Controller:
             worker.start()
 
     def worker_group_of(self, key: SyncerKey) -> str:
-        """Whose workers reconcile a syncer: those of the Eureka that it names, or where it has something."""
+        """Return the Eureka whose workers reconcile a syncer: the one it names, or that has its instances."""
         syncer = self._sources.syncers.get(*key)
         if syncer is not None and (named := connection_of(syncer)) in self._registries:
             return named
@@ -132,7 +132,7 @@ class Controller:
             self._term += 1
             self._leads = self._stands_by = False
             self._taken_over.clear()
-            self._told_unresponsive.clear()
+            self._reported_unresponsive.clear()
             for name in self._registries:
                 threading.Thread(
                     target=self._take_over,
@@ -152,7 +152,7 @@ class Controller:
                     for instance in (*there, *called_otherwise(registry, self._cluster, key)):
                         registry.keep(instance)
         except Exception:  # noqa: BLE001 - its syncers must be reconciled all the same
-            _log.exception("an Eureka could not be taken over", extra={"eureka": name})
+            _log.exception("failed to take over the renewals of a Eureka", extra={"eureka": name})
         with self._terms:
             if term != self._term:
                 if self._stands_by:
@@ -183,7 +183,7 @@ class Controller:
 
     @property
     def is_idle(self) -> bool:
-        """Whether, since this replica leads, everything has been reconciled."""
+        """Return whether everything has been reconciled since this replica leads."""
         with self._terms:
             return len(self._taken_over) == len(self._registries) and self._queue.is_idle
 
@@ -238,7 +238,7 @@ class Controller:
             self._queue.add(key, is_news=False)
 
     def registry_changed(self, name: str) -> None:
-        """An Eureka was read, or cannot be read: reconcile whoever registers or has something there."""
+        """Reconcile each syncer that registers or has something at a Eureka that was read, or cannot be."""
         for key in self._sources.syncers_at(name):
             self._queue.add(key)
         for owner in self._registries[name].owners():
@@ -252,11 +252,14 @@ class Controller:
             try:
                 failed = self._reconcile(key, group, started)
             except LeadershipLost as error:
-                self._queue.add_after(key, 1.0)  # by then the queue is paused, or all is reconciled anew
-                _log.info("syncer left as it is", extra={"syncer": "/".join(key), "error": str(error)})
+                self._queue.add_after(key, 1.0)  # by then the queue is paused, or all is reconciled again
+                _log.info(
+                    "reconcile of a syncer ended: this replica does not lead any more",
+                    extra={"syncer": "/".join(key), "error": str(error)},
+                )
             except Exception:  # noqa: BLE001 - one syncer must not stop the others
                 self._queue.retry(key)
-                _log.exception("syncer not brought in line, tried again", extra={"syncer": "/".join(key)})
+                _log.exception("reconcile of a syncer failed, retrying", extra={"syncer": "/".join(key)})
             finally:
                 self._busy_since.pop(name, None)
                 self.history.count(key, time.monotonic() - started, failed=failed)
@@ -284,13 +287,13 @@ class Controller:
         else:
             delay = self._queue.retry(key)
             _log.warning(
-                "syncer not brought in line, tried again",
+                "reconcile of a syncer failed, retrying",
                 extra={"syncer": "/".join(key), "error": str(result.error), "retry_seconds": round(delay, 1)},
             )
         return result.error is not None
 
     def _take(self, key: SyncerKey, result: SyncerResult, seconds: float) -> None:
-        """Do what a reconcile came to: what else is to be reconciled, and what people are told."""
+        """Do what a reconcile came to: what else is to be reconciled, and what is reported to people."""
         for other in result.concerned:
             self._queue.add(other)
         if result.again_seconds is not None:
@@ -320,12 +323,12 @@ class Controller:
             with self._terms:  # held, so that no reconcile is overtaken
                 if not self._leads or name in self._taken_over:
                     return
-                if key not in self._told_unresponsive:
-                    self._told_unresponsive.add(key)
+                if key not in self._reported_unresponsive:
+                    self._reported_unresponsive.add(key)
                     self._say(key, self._reconciler.reports.unresponsive(key, name, error))
 
     def _say(self, key: SyncerKey, result: SyncerResult) -> None:
-        """Have people told while nothing is done."""
+        """Report to people while nothing is done."""
         if result.report is not None and result.syncer is not None:
             self._publisher.publish(result.syncer, result.report)
             self.history.record(key, result.report, result.differing, result.outcome, result.held_back)

@@ -49,7 +49,7 @@ class PodDrainTime:
     """A pod's end, by its spec.
 
     :ivar problem: why its callers lose calls when it ends; empty where they do not.
-    :ivar speaks_for_all: whether all pods of its name have the same spec, as those of a ReplicaSet have.
+    :ivar speaks_for_all: True if all pods of its name have the same spec, as those of a ReplicaSet have.
     """
 
     problem: str = ""
@@ -119,7 +119,7 @@ class DrainCheck:
         pods: list[tuple[Pod, Pod]] = []
         if syncer.mode is Mode.POD:  # else callers hold the Service's address, which stays
             selected = self._sources.selected(syncer.selector)
-            pods, has_others = representatives(choose_services(syncer, *selected).meant_slices)
+            pods, has_others = sample_pods(choose_services(syncer, *selected).meant_slices)
             if not pods and not has_others:
                 return  # scaled to zero, say: nothing new is known
         known: dict[Pod, PodDrainTime] = {}
@@ -162,13 +162,13 @@ class DrainCheck:
                 self.check(syncer)
             except KubernetesError as error:
                 _log.warning(
-                    "drain not looked at, tried again",
+                    "drain check failed, retrying",
                     extra={"syncer": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
                 )
                 with self._condition:
                     self._due.setdefault(key, (time.monotonic() + RETRY_SECONDS, syncer))
             except Exception:  # noqa: BLE001 - the thread must go on with the others
-                _log.exception("drain not looked at", extra={"syncer": "/".join(key)})
+                _log.exception("drain check failed", extra={"syncer": "/".join(key)})
 
     def _next(self) -> Syncer | None:
         """Wait for the next syncer whose time has come; None to stop."""
@@ -202,7 +202,7 @@ class DrainCheck:
         return judged(found[0], self._needed_seconds) if found else PodDrainTime()
 
 
-def representatives(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
+def sample_pods(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bool]:
     """The first and the last pod of each workload behind these EndpointSlices, as far as names tell workloads
     apart; and whether there are endpoints that are no pods.
 
@@ -214,7 +214,7 @@ def representatives(slices: Iterable[Object]) -> tuple[list[tuple[Pod, Pod]], bo
     for endpoint_slice in slices:
         for endpoint in endpoint_slice.get("endpoints") or ():
             if is_terminating(endpoint):
-                continue  # nothing mends it any more
+                continue  # nothing fixes it any more
             target: Mapping[str, Any] = endpoint.get("targetRef") or {}
             if target.get("kind") != "Pod" or not target.get("name"):
                 has_others = True

@@ -98,7 +98,7 @@ class MirrorEntry:
         return problem is not None and problem.reason in failures
 
 
-class Ledger:
+class RunReport:
     """Keeps what an operator with ``--dry-run`` or ``--once`` planned and did, and writes it out.
 
     :param is_once: the operator ends once everything was reconciled.
@@ -125,7 +125,7 @@ class Ledger:
             before = entries.get(name)
             entries[name] = Entry(plan, outcome) if self.is_dry or not before else before.then(plan, outcome)
         if self.is_dry and not self.is_once and (before.steps if before else Plan()) != plan:
-            _log.info("this would be done", extra={"owner": owner, "plan": plan.describe()})
+            _log.info("dry run: planned changes", extra={"owner": owner, "plan": plan.describe()})
 
     def note_mirror(self, key: MirrorKey, report: MirrorReport | None, writes: list[str]) -> None:
         """Note the result of one reconcile of a mirror, and its writes, real or planned."""
@@ -135,10 +135,10 @@ class Ledger:
             self._mirrors[key] = MirrorEntry(report or before.report, every, was_seen=True)
         if self.is_dry and not self.is_once and before.writes != every:
             extra = {"mirror": "/".join(key), "plan": "\n".join(every) or "nothing"}
-            _log.info("this would be written", extra=extra)
+            _log.info("dry run: planned writes", extra=extra)
 
     def statuses(self, access: KubeAccess) -> StatusWriter:
-        """A writer of statuses that lets this ledger know of each."""
+        """Return a writer of statuses that notes each in this report."""
         return _Statuses(access, self)
 
     def note(self, key: SyncerKey, report: Report) -> None:
@@ -274,14 +274,14 @@ def _mirror_text(entry: tuple[MirrorKey, MirrorEntry]) -> str:
     return "\n  ".join(lines) + "\n"
 
 
-class RecordedRegistry:
-    """A registry of which a ledger is told every plan; in a dry run it is read only.
+class DryRunRegistry:
+    """A registry whose plans a run report records; read only in a dry run.
 
     :param name: of its connection.
     """
 
-    def __init__(self, registry: Registry, name: str, ledger: Ledger) -> None:
-        self._registry, self._name, self._ledger = registry, name, ledger
+    def __init__(self, registry: Registry, name: str, run_report: RunReport) -> None:
+        self._registry, self._name, self._run_report = registry, name, run_report
         self._reads_each_until = time.monotonic() + DOUBTED_SECONDS
         self.start, self.stop, self.liveness = registry.start, registry.stop, registry.liveness
         self.condition, self.figures = registry.condition, registry.figures
@@ -291,21 +291,21 @@ class RecordedRegistry:
         self.forgotten, self.give_up = registry.forgotten, registry.give_up
         if isinstance(registry, MirrorSource):
             self.follow, self.find_unlisted = registry.follow, registry.find_unlisted
-        self.keep: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.keep
-        self.let_lapse: Callable[[Instance], None] = _nothing if ledger.is_dry else registry.let_lapse
-        self.take_over: Callable[[int], None] = _nothing if ledger.is_dry else registry.take_over
-        self.stand_by: Callable[[], None] = _nothing if ledger.is_dry else registry.stand_by
+        self.keep: Callable[[Instance], None] = _nothing if run_report.is_dry else registry.keep
+        self.let_lapse: Callable[[Instance], None] = _nothing if run_report.is_dry else registry.let_lapse
+        self.take_over: Callable[[int], None] = _nothing if run_report.is_dry else registry.take_over
+        self.stand_by: Callable[[], None] = _nothing if run_report.is_dry else registry.stand_by
 
     def refresh(self, keys: Iterable[Key], *, known_too: bool = False) -> None:
         """Read each instance while lists may be old, also what one shows: a plan tells what there is."""
-        is_doubted = self._ledger.is_once or time.monotonic() < self._reads_each_until
+        is_doubted = self._run_report.is_once or time.monotonic() < self._reads_each_until
         if is_doubted or not known_too:
             self._registry.refresh(keys, known_too=is_doubted)
 
     def apply(self, plan: Plan, owner: str) -> Outcome:
         """Carry out a plan, but not in a dry run; and record it."""
-        outcome = Outcome() if self._ledger.is_dry else self._registry.apply(plan, owner)
-        self._ledger.record(plan, owner, self._name, outcome)
+        outcome = Outcome() if self._run_report.is_dry else self._registry.apply(plan, owner)
+        self._run_report.record(plan, owner, self._name, outcome)
         return outcome
 
 
@@ -314,13 +314,13 @@ def _nothing(*_: object) -> None:
 
 
 class _Statuses(StatusWriter):
-    def __init__(self, access: KubeAccess, ledger: Ledger) -> None:
+    def __init__(self, access: KubeAccess, run_report: RunReport) -> None:
         super().__init__(access)
-        self._ledger = ledger
+        self._run_report = run_report
 
     def report(self, syncer: Mapping[str, Any], report: Report) -> None:
         """Note what would be written to a syncer, and have it written, which the dry access does not do."""
-        self._ledger.note(key_of(syncer), report)
+        self._run_report.note(key_of(syncer), report)
         super().report(syncer, report)
 
 

@@ -89,10 +89,10 @@ class EndedPods:
         lost = [one for one in forgotten if not self._sources.seen_terminating(one.instance_id)]
         if not lost:
             return []
-        back = restorable(lost, self._sources.slices_of(key))
-        if len(back) < len(lost):
-            back = restorable(lost, self._slices(self._namespaces(lost)))
-        return back
+        to_restore = restorable(lost, self._sources.slices_of(key))
+        if len(to_restore) < len(lost):
+            to_restore = restorable(lost, self._slices(self._namespaces(lost)))
+        return to_restore
 
     def _is_there(self, instance_id: str) -> bool:
         name, namespace = endpoint_of(instance_id)

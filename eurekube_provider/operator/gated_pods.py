@@ -49,7 +49,7 @@ class GatedPods(ReflectorGroup):
 
     :param namespaces: those of which pods are watched; None among them for all.
     :param changed: called with a pod that is held from now on, or no longer.
-    :param is_node_ready: whether a node of this name is there and ready.
+    :param is_node_ready: True if a node of this name is there and ready.
     """
 
     def __init__(

@@ -3,7 +3,7 @@
 :func:`~eurekube_provider.core.gate.decide_gate` decides. Here each server is asked, past its caches, for
 the pods that wait; since when each has shown a pod is remembered, and written into the condition of the pod,
 where the replica that leads next finds it. A server that is silent for longer than one reading may have been
-started anew without the pod: its time begins again.
+started again without the pod: its time begins again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ READ_SECONDS = 5.0
 """Between two readings of a pod that every server shows; of others, :data:`PASS_SECONDS`."""
 
 SILENT_SECONDS = 7.0
-"""For so long a server may be silent: it is not started anew within that time."""
+"""For so long a server may be silent: it is not started again within that time."""
 
 WRITES_AT_ONCE = 4
 """How many conditions are written at the same time, beside the looks: a slow API keeps none waiting."""
@@ -73,7 +73,7 @@ class _Asked:
     """The last decision on a syncer.
 
     :ivar wanted: by the name of the pod, what is looked for at the registry that it names.
-    :ivar begun: which of these were not UP there before this replica made them so: callers had lost them.
+    :ivar begun: the places where this replica made it UP again: callers had lost it.
     """
 
     situation: Situation
@@ -86,7 +86,7 @@ class _Asked:
 class _Shown:
     """The readings of one pod.
 
-    :ivar wanted: what each server must show: an instance of that address, and UP.
+    :ivar wanted: the instance that each server must show: of that address, and UP.
     :ivar needed_seconds: for so long.
     :ivar since: by server, since when each reading showed it.
     :ivar answered: by server, when it answered last.
@@ -106,7 +106,7 @@ class _Shown:
     silent_since: float | None = None
 
     def take(self, reading: Reading, began: float, ended: float) -> None:
-        """Take what a reading told; one without a server where none answered."""
+        """Take what a reading reported; one without a server where none answered."""
         key = self.wanted.key
         found = {server: there.get(key) for server, there in reading.by_server.items()}
         answers = {server: self._shows(one) for server, one in found.items()}
@@ -152,8 +152,8 @@ class Gates:
     :param registries: by the name that ``spec.eureka`` may give.
     :param computed_seconds: how long callers need to learn of a pod, where the syncer does not say.
     :param changed: called with a syncer of whose pods something else is true now.
-    :param may_write: whether this replica leads.
-    :param may_select: whether a syncer of the first namespace may select Services of the second.
+    :param may_write: True if this replica leads.
+    :param may_select: True if a syncer of the first namespace may select Services of the second.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Gates:
         self._problems: dict[SyncerKey, Problem] = {}
         self._shown: dict[Place, _Shown] = {}
         self._readings: set[str] = set()  # the registries that are being read
-        self._lapsed: set[str] = set()  # UIDs of pods whose time began anew here
+        self._lapsed: set[str] = set()  # UIDs of pods whose time began again here
         self._refused: dict[tuple[str, str], float] = {}  # when a pod's condition could not be written
         self._wanted: dict[SyncerKey, tuple[Mapping[str, Instance], Desired]] = {}  # of this look
         self._writing: set[tuple[str, str]] = set()  # the pods whose conditions are being written
@@ -255,14 +255,14 @@ class Gates:
                 continue  # who leads now goes on
             except Exception:  # noqa: BLE001 - the thread must go on with the others
                 if not self._stopped.is_set():
-                    _log.exception("readiness gates not looked at, tried again")
+                    _log.exception("check of readiness gates failed, retrying")
 
     def look(self) -> None:
         """Look once at all pods that wait."""
         if not self._sources.is_settled:
             return
         self._wanted = {}
-        waiting = self._sources.gated_pods.waiting()  # before: whoever comes between is none on a dead node
+        waiting = self._sources.gated_pods.waiting()  # before: a pod that comes between is on no dead node
         held = self._sources.gated_pods.held()
         views = {key_of(pod): self._views(pod) for pod, _ in held}
         self._read({place for them in views.values() for _, place in them if place is not None})
@@ -273,7 +273,7 @@ class Gates:
         for pod in waiting:
             if key_of(pod) not in views:
                 self._write(pod, _NODE_NOT_READY, None)
-        told: dict[SyncerKey, list[tuple[str, GateStep]]] = {}
+        waiting_by_syncer: dict[SyncerKey, list[tuple[str, GateStep]]] = {}
         unread = self._sources.unread_namespaces()
         for pod, held_seconds in held:
             if not views[key_of(pod)] and any(self._may_select(one, key_of(pod)[0]) for one in unread):
@@ -282,8 +282,8 @@ class Gates:
             step = decide_gate(seen, held_seconds)
             self._write(pod, step, next((one for one in seen if one.syncer == step.syncer), None))
             if step.syncer is not None and not step.reason.opens:
-                told.setdefault(step.syncer, []).append((key_of(pod)[1], step))
-        self._tell({key: _problem_of(steps) for key, steps in told.items()})
+                waiting_by_syncer.setdefault(step.syncer, []).append((key_of(pod)[1], step))
+        self._tell({key: _problem_of(steps) for key, steps in waiting_by_syncer.items()})
 
     def _views(self, pod: Object) -> list[tuple[GateView, Place | None]]:
         """Return each syncer's word on a pod that it selects, and what to look for; Eureka left aside."""
@@ -407,7 +407,7 @@ class Gates:
         try:
             reading = self._registries[name].read_everywhere([one.wanted.key for one in those])
         except RegistryError as error:
-            _log.info("pods that wait for callers not read, tried again", extra={"error": str(error)})
+            _log.info("failed to read the instances of gated pods, retrying", extra={"error": str(error)})
         finally:
             with self._lock:
                 for one in those:
@@ -456,7 +456,7 @@ class Gates:
         except KubernetesError as error:
             self._not_written(pod, error)
         except Exception:  # noqa: BLE001 - it is tried again at the next look
-            _log.exception("readiness gate not written, tried again")
+            _log.exception("failed to write a readiness gate, retrying")
         finally:
             with self._lock:
                 self._writing.discard((namespace, name))
@@ -471,7 +471,7 @@ class Gates:
             self._events.record(regarding, EventType.WARNING, PodEvent.GATE_WAITS, step.message)
         if step.reason.opens:
             _log.info(
-                "readiness gate opened",
+                "opened a readiness gate",
                 extra={"pod": f"{namespace}/{name}", "reason": str(step.reason), "why": step.message},
             )
             self._events.record(regarding, EventType.NORMAL, PodEvent.GATE_OPENED, step.message)
@@ -486,7 +486,8 @@ class Gates:
             self._refused[key] = time.monotonic()
         if is_news:
             _log.warning(
-                "readiness gate not written, tried again", extra={"pod": "/".join(key), "error": str(error)}
+                "failed to write a readiness gate, retrying",
+                extra={"pod": "/".join(key), "error": str(error)},
             )
 
     def _tell(self, problems: Mapping[SyncerKey, Problem]) -> None:

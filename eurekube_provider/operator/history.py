@@ -112,8 +112,8 @@ class ReconcileHistory:
         """A reconcile came to an end.
 
         :param plan: all that differed; None where it did not come so far.
-        :param outcome: what was done about it.
-        :param held: what the brake holds back.
+        :param outcome: the changes that were made.
+        :param held: the changes that the brake holds back.
         """
         now = time.time()
         plan = Plan() if plan is None else plan  # one that only refuses is false

@@ -44,7 +44,7 @@ class NameFinding:
     """Something about a name.
 
     :ivar check: ``name``, of the cluster, or ``namespace``.
-    :ivar subject: which one.
+    :ivar subject: the name of the object.
     :ivar detail: how it is, and what to do.
     :ivar hampers: False for what is only to be known.
     """
@@ -64,7 +64,7 @@ def name_findings(
 
     :param uid: of the cluster's kube-system namespace.
     :param notes: at the operator's Lease.
-    :param instances: what Eureka lists.
+    :param instances: the instances that Eureka lists.
     """
     name = settings.cluster_name or default_cluster_name(uid)
     owners = [parse_owner(one.owner) for one in instances if one.metadata.get(CLUSTER_UID_KEY) == uid]
@@ -123,7 +123,7 @@ def check_names(
     """Look at names and namespaces; at nothing where the cluster cannot be asked, which other checks say.
 
     :param lease: namespace and name of the operator's Lease.
-    :param instances: what Eureka lists.
+    :param instances: the instances that Eureka lists.
     """
     try:
         uid = str(access.get(NAMESPACES.path(name="kube-system"))["metadata"]["uid"])

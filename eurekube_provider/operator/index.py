@@ -51,7 +51,7 @@ class Indexer(Generic[T]):
 
 
 class Selectors:
-    """Whose selectors mean a Service; every method may be called from any thread."""
+    """Index of the syncers whose selectors match a Service; every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -9,8 +9,8 @@ there is.
 
 Two operators of one name are one operator to Eureka: they own and renew the same instances. A Lease keeps
 them apart only where it is the same one. In a cluster its namespace is the operator's own; from outside it
-would be the kubeconfig context's, which is anybody's choice. So who is outside, and was not told where the
-Lease is, looks for it in all namespaces, before it becomes a candidate and from then on.
+would be the kubeconfig context's, which is anybody's choice. So a process outside that was not given where
+the Lease is, looks for it in all namespaces, before it becomes a candidate and from then on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 POLL_SECONDS = 0.05
 
 
-class Duties(Protocol):
+class LeaderTasks(Protocol):
     """Work that begins and ends with leadership."""
 
     def pause(self) -> bool:
@@ -91,7 +91,7 @@ class Leadership:
             self._elector.stop()
 
     def win(self, stop: threading.Event, longest_seconds: float) -> bool:
-        """Wait for the Lease as any replica does, for work that is done once; False when told to stop.
+        """Wait for the Lease as any replica does, for work that is done once; False when asked to stop.
 
         :param longest_seconds: how long to wait for an API that does not let us take it.
         :raises EurekubeError: another process renews it meanwhile, or it cannot be taken.
@@ -130,58 +130,58 @@ class Leadership:
             )
 
     def follow(
-        self, duties: Duties, stop: threading.Event, settled: Callable[[], None] = lambda: None
+        self, tasks: LeaderTasks, stop: threading.Event, settled: Callable[[], None] = lambda: None
     ) -> None:
         """Do what the Lease says until ``stop`` is set.
 
         :param settled: called once this replica leads, or reads that another one does, which lives.
         """
         if self._elector is None:
-            duties.take_over()
-            while not duties.is_current() and not stop.wait(POLL_SECONDS):
+            tasks.take_over()
+            while not tasks.is_current() and not stop.wait(POLL_SECONDS):
                 pass
-            duties.lead()
+            tasks.lead()
             settled()
             stop.wait()
             return
         self._elector.start()
         is_settled = False
         while not stop.is_set():
-            self.step(self._elector, duties)
+            self.step(self._elector, tasks)
             if not is_settled and (self._term or self._elector.is_renewed_by_another):
                 is_settled = True
                 settled()
             stop.wait(POLL_SECONDS)
 
-    def step(self, elector: Elector, duties: Duties) -> None:
+    def step(self, elector: Elector, tasks: LeaderTasks) -> None:
         """Do once what the Lease says now."""
         losses, term = elector.losses, elector.term
         if losses != self._losses:
-            if duties.pause():
-                duties.stand_by()
+            if tasks.pause():
+                tasks.stand_by()
                 self._losses = losses
                 _log.info("this replica stands by")
         elif not elector.may_write():
-            has_ended = duties.pause()
+            has_ended = tasks.pause()
             if elector.is_out_of_reach and not self._renews_for_all:
                 self._renews_for_all = True
-                duties.take_over()
-                _log.warning("the Lease has expired and nobody can take it: this replica renews until it can")
+                tasks.take_over()
+                _log.warning("the Lease has expired and nobody can take it: renewing until somebody can")
             elif self._renews_for_all and has_ended and not elector.is_out_of_reach:
                 self._renews_for_all = False
-                duties.stand_by()
+                tasks.stand_by()
                 _log.info("this replica stands by")
-        elif term != self._term and duties.pause():
+        elif term != self._term and tasks.pause():
             begins, self._taken_over = term != self._taken_over, term
             if begins:
                 self._renews_for_all = False
-                duties.take_over()
-            if duties.is_current():
+                tasks.take_over()
+            if tasks.is_current():
                 self._term = term
-                duties.lead()
+                tasks.lead()
                 _log.info("this replica leads", extra={"term": term})
             elif begins:
-                _log.warning("this replica renews, and changes nothing before it has listed the cluster anew")
+                _log.warning("this replica renews and lists the cluster again before it changes anything")
 
 
 def lease_elsewhere(access: KubeAccess, namespace: str, name: str) -> str:
@@ -252,7 +252,7 @@ class DuplicateOperatorCheck:
                 raise
             if self._has_run_before():
                 _log.warning(
-                    "it is not known whether another operator of this name leads in this cluster",
+                    "failed to check for another operator of this name in the cluster",
                     extra={"error": str(error), "hint": "set --lease-namespace"},
                 )
                 return
@@ -282,7 +282,7 @@ class DuplicateOperatorCheck:
         self._stopped.set()
 
     def _run(self) -> None:
-        told = False
+        is_logged = False
         # Of two that began in the same moment only the one that checks first shall give way.
         while not self._stopped.wait(self._period_seconds * random.uniform(0.5, 1.5)):  # noqa: S311
             try:
@@ -292,11 +292,11 @@ class DuplicateOperatorCheck:
                 self._found()
                 return
             except KubernetesError as error:
-                if not told:
-                    told = True
-                    _log.warning("Leases in other namespaces are not seen", extra={"error": str(error)})
+                if not is_logged:
+                    is_logged = True
+                    _log.warning("failed to list Leases in other namespaces", extra={"error": str(error)})
             except Exception:  # noqa: BLE001 - the thread must check again
-                _log.exception("Leases in other namespaces could not be looked at")
+                _log.exception("failed to check Leases in other namespaces")
 
     def _has_run_before(self) -> bool:
         """Return whether our own Lease is there: an operator that has served so far must not stop."""

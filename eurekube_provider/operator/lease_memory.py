@@ -42,7 +42,7 @@ class LeaseMemory:
         self._registries = registries
         self._goes_on = goes_on
         self._lock = threading.Lock()
-        self._notes = self._told(LeaseNotes())
+        self._notes = self._with_configured_names(LeaseNotes())
 
     def previous_names(self) -> tuple[str, ...]:
         """Return the former names of the cluster: those that settings or the Lease say."""
@@ -56,7 +56,7 @@ class LeaseMemory:
 
     def learn(self, metadata: Object) -> None:
         """Learn from the Lease as it stands."""
-        notes = self._told(read_notes(metadata))
+        notes = self._with_configured_names(read_notes(metadata))
         with self._lock:
             self._notes = notes
 
@@ -67,7 +67,7 @@ class LeaseMemory:
             notes = self._notes
         return with_notes(metadata, notes)
 
-    def _told(self, found: LeaseNotes) -> LeaseNotes:
+    def _with_configured_names(self, found: LeaseNotes) -> LeaseNotes:
         """Return the notes of this operator, given what stands there."""
         settings = self._settings
         called = found.called(self._cluster.name, settings.previous_cluster_names)

@@ -34,8 +34,8 @@ class ValueType:
 
     :ivar parse: reads its text; raises ValueError with what would be right, e.g. ``must be true or false``.
     :ivar accepts: the YAML types that may stand for it in the file.
-    :ivar word: what it is, for a person who wrote another type.
-    :ivar metavar: what stands for it in the help, where an option says nothing else.
+    :ivar word: the type's name, for a person who wrote another type.
+    :ivar metavar: its placeholder in the help, where an option has none of its own.
     """
 
     parse: Callable[[str], Any]
@@ -51,7 +51,7 @@ class Option:
     :ivar default: its value where nobody says anything, or says an empty text.
     :ivar help: half a sentence.
     :ivar shown: the default as the help shows it, where that is not the value itself.
-    :ivar empty: what an empty text means, where that is not the default.
+    :ivar empty: the value of an empty text, where that is not the default.
     :ivar variable: False where the environment's variable is read by somebody else.
     """
 
@@ -157,7 +157,7 @@ def texts_of(
 def read_yaml(path: str, where: str) -> dict[str, Any]:
     """The mapping in a YAML file.
 
-    :param where: what names the file.
+    :param where: the setting that names the file.
     :raises ConfigurationError: it cannot be read, is no YAML, or is no mapping.
     """
     try:
@@ -180,7 +180,7 @@ def named_entries(written: Any, place: str, key: str, example: str) -> dict[str,
     """Return the entries of a file below names that a person chose, such as those of connections.
 
     :param place: the file and the key, for complaints.
-    :param key: what stands below each name, e.g. ``url``.
+    :param key: the key below each name, e.g. ``url``.
     :param example: one line, e.g. ``eu-1: {url: http://...}``.
     :raises ConfigurationError: no such names, or no keys below one of them.
     """
@@ -313,14 +313,14 @@ MEBIBYTES = ValueType(_mebibytes, (int, str), "a whole number of MiB", "MIB")
 WHOLE_SECONDS = ValueType(_whole_seconds, (int, str), "a whole number of seconds", "SECONDS")
 
 
-def pairs(metavar: str, example: str) -> ValueType:
+def key_values(metavar: str, example: str) -> ValueType:
     """Pairs of names, such as ``example`` shows; in the file a list, too."""
 
     def parse(text: str) -> frozenset[tuple[str, str]]:
-        pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
-        if not all(source and target for source, _, target in pairs):
+        key_values = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+        if not all(source and target for source, _, target in key_values):
             raise ValueError(f"must be {example}")
-        return frozenset((source, target) for source, _, target in pairs)
+        return frozenset((source, target) for source, _, target in key_values)
 
     return ValueType(parse, NAMES.accepts, NAMES.word, metavar)
 
@@ -335,14 +335,14 @@ CONNECTION_OPTIONS = (
     ),
     Option("user", "NAME", TEXT, None, "user for HTTP basic authentication"),
     Option(
-        "password-file", "FILE", TEXT, None, "file with the user's password; read anew once it is refused"
+        "password-file", "FILE", TEXT, None, "file with the user's password; read again once it is refused"
     ),
     Option(
         "token-file",
         "FILE",
         TEXT,
         None,
-        "file with a bearer token, instead of user and password; read anew once it is refused",
+        "file with a bearer token, instead of user and password; read again once it is refused",
     ),
     Option("ca-file", "FILE", FILE, None, "PEM file with the authorities to trust for https"),
     Option("client-certificate", "FILE", FILE, None, "PEM file with the certificate to show (mTLS)"),
@@ -366,7 +366,7 @@ CONNECTION_OPTIONS = (
         "the largest answer that is read, in MiB, also once it is decompressed",
     ),
 )
-"""What is said of a connection; for the one called default with ``eureka-`` before it."""
+"""Settings of a connection; those of the one called default have ``eureka-`` before them."""
 
 
 def connection_from(

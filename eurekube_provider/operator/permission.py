@@ -1,4 +1,4 @@
-"""Whether a syncer may do what it asks for, and at which Eureka."""
+"""Permission of a syncer for its names and selectors, and the Eureka where it registers."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ class Permissions:
             theirs = min(holders or claimants)
             whose = "/".join(theirs)
             has = (
-                f"and so are instances of {whose}, a syncer of another namespace: whoever calls those would"
-                " come here as well"
+                f"and so are instances of {whose}, a syncer of another namespace: anyone who calls those"
+                " would come here as well"
                 if holders
                 else f"and {whose}, a syncer of another namespace, keeps that name as long as it exists,"
                 " though it has no instance now"
@@ -156,7 +156,7 @@ class Permissions:
         :param unowned: the instances of its application that nobody of ours registered.
         :param own: the ids of those that its own pods registered.
         """
-        told: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         others = frozenset(self._names_of_none_of_its_services(syncer))
         for name in sorted(syncer.names):
             if self._reservations.allow(syncer.namespace, name):
@@ -165,15 +165,15 @@ class Permissions:
                 continue
             owners = self._registries[syncer.eureka].owners(called=name)
             if strangers := self._strangers(syncer, name, owners, unowned, own):
-                told[name] = f"{strangers} under the name {name!r} as well: callers come to both"
+                reasons[name] = f"{strangers} under the name {name!r} as well: callers come to both"
             elif name in others:
-                told[name] = f"{name!r} is not the name of its Services"
-        if not told:
+                reasons[name] = f"{name!r} is not the name of its Services"
+        if not reasons:
             return None
-        pairs = ",".join(f"{syncer.namespace}={name}" for name in told)
+        pairs = ",".join(f"{syncer.namespace}={name}" for name in reasons)
         return Problem(
             ConditionType.NAME_NOT_RESERVED,
-            f"{'; '.join(told.values())}; the operator's configuration gives the name to no namespace",
+            f"{'; '.join(reasons.values())}; the operator's configuration gives the name to no namespace",
             f"if it is meant, say so in the operator's configuration with --reserve {pairs}; else take"
             " another name",
         )

@@ -43,7 +43,7 @@ which its client promised to renew it."""
 
 
 class PodRegistrations:
-    """Asks, and changes nothing; any number of workers may share it, each with a syncer of its own."""
+    """Finds instances that pods registered themselves; changes nothing. Workers may share it."""
 
     def __init__(self, access: KubeAccess, sources: Sources) -> None:
         self._access = access
@@ -79,7 +79,7 @@ class PodRegistrations:
             pods = {pod["metadata"]["name"]: pod for pod in self._pods(namespace, [one for one, _ in asked])}
         except KubernetesError as error:
             _log.warning(
-                "pods that may register themselves were not asked for",
+                "failed to list pods that may register themselves",
                 extra={"syncer": "/".join(key), "error": str(error)},
             )
         soon = elapsed_seconds() + RECHECK_SECONDS
@@ -205,9 +205,9 @@ class PodRegistrations:
 
         :raises KubernetesError: that of the requests, or the last one once more.
         """
-        told, until = self._unanswered
+        message, until = self._unanswered
         if elapsed_seconds() < until:
-            raise KubernetesError(told)
+            raise KubernetesError(message)
         try:
             yield
         except KubernetesError as error:

@@ -49,8 +49,8 @@ def progress(
     """Return which of the two conditions holds, with its text; neither where nothing is to be waited for.
 
     :param item: with its current status, which tells since when it waits for the same reason.
-    :param why: what keeps the object from what its spec asks for.
-    :param is_stuck: whether only a person can change that.
+    :param why: the reason why the object does not have what its spec asks for.
+    :param is_stuck: True if only a person can change that.
     """
     if why is None:
         return {}

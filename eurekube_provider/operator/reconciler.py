@@ -2,7 +2,7 @@
 
 :class:`.situations.SituationReader` reads, :func:`.decision.decide` decides, and
 :meth:`Reconciler.carry_out` alone writes, to registries and to Kubernetes. No thread, no lock and nobody
-told: all that a reconcile comes to is in its :class:`SyncerResult`.
+reported: all that a reconcile comes to is in its :class:`SyncerResult`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 class Reconciler:
     """Reconciles; any number of workers may share it, each with a syncer of its own.
 
-    :param may_write: whether this replica leads, as far as it knows.
+    :param may_write: True if this replica leads, as far as it knows.
     :param previous_names: asked for the former names of the cluster.
     :param waiting_pods: says which pods of a syncer wait for callers.
     :param reads_each: see :class:`.situations.SituationReader`.
@@ -80,7 +80,7 @@ class Reconciler:
         self.reports = Reports(cluster, self._registries[""], sources, drain_check, waiting_pods)
         self._may_write = may_write
         self._release_after_seconds = settings.release_after_seconds
-        self._told_names: set[str] = set()
+        self._reported_names: set[str] = set()
         self._undone: dict[SyncerKey, float] = {}  # since when a deletion cannot be carried out
 
     def reconcile(self, key: SyncerKey, served: str = "") -> SyncerResult:
@@ -111,11 +111,11 @@ class Reconciler:
         """Log once that the cluster is registered under another name that nobody said is a former one."""
         for one in (one for there in situation.unclaimed.values() for one in there):
             name = cluster_of(one.owner) or ""
-            if name not in self._told_names:
-                self._told_names.add(name)
+            if name not in self._reported_names:
+                self._reported_names.add(name)
                 _log.error(
-                    "instances of this cluster's syncers belong to another name of it: they are renewed, and"
-                    " left as they are",
+                    "instances of this cluster's syncers have another name of the cluster:"
+                    " renewing them unchanged",
                     extra={
                         "other_name": name,
                         "syncer": "/".join(situation.key),
@@ -141,7 +141,7 @@ class Reconciler:
         """Forget what only holds for who leads."""
         self._brake.forget_all()
         self._reader.forget_all()
-        self._undone.clear()  # which counts anew for each replica that leads
+        self._undone.clear()  # which counts again for each replica that leads
 
     def _prepare(self, decided: Decided) -> None:
         """Write to Kubernetes, and note, what must stand before a registry is changed."""
@@ -157,21 +157,21 @@ class Reconciler:
 
     def _take_off_release(self, key: SyncerKey) -> None:
         """Take the annotation off that was obeyed: it shall not release the next hold as well."""
-        _log.warning("a person released the brake", extra={"syncer": "/".join(key)})
+        _log.warning("released the brake on a person's request", extra={"syncer": "/".join(key)})
         try:
             body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
             self._access.request("PATCH", SYNCERS.path(*key), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
-            _log.warning("the annotation was not taken off", extra={"error": str(error)})
+            _log.warning("failed to remove the annotation", extra={"error": str(error)})
 
     def _carry_out(self, decided: Decided) -> SyncerResult:
         situation, decision, registries = decided.situation, decided.decision, decided.registries
         key = situation.key
-        is_told_of_all = situation.state in (State.REFUSED, State.DELETED)
+        reads_all_registries = situation.state in (State.REFUSED, State.DELETED)
         outcome = Outcome()
         for name, steps in decision.at.items():
             plan = steps.plan
-            if plan or name == situation.home or is_told_of_all:
+            if plan or name == situation.home or reads_all_registries:
                 outcome += registries.apply(name, plan, situation.owner)
             if steps.evictions:
                 outcome += self._evict(key, registries, name, Plan(steps.evictions), situation.owner)
@@ -180,7 +180,7 @@ class Reconciler:
         handed_over = {id(change) for steps in decision.at.values() for change in steps.handovers}
         if count := sum(id(change) in handed_over for change in outcome.done):
             _log.info(
-                "instances that a syncer lets go of were handed over to others that want them",
+                "handed a syncer's instances over to other syncers",
                 extra={"syncer": "/".join(key), "handed_over": count},
             )
         has_news = self._renew(decided) | self._has_taken_over(decided, outcome)
@@ -214,7 +214,7 @@ class Reconciler:
         meant = {id(change) for change in steps}
         count = sum(id(change) in meant for change in outcome.done)
         _log.info(
-            "instances were taken over that the syncer had under a former name of the cluster",
+            "took over a syncer's instances from a former name of the cluster",
             extra={
                 "syncer": "/".join(decided.situation.key),
                 "taken_over": count,
@@ -231,7 +231,7 @@ class Reconciler:
         outcome = registries.apply(name, steps, owner)
         for change in outcome.done:
             _log.warning(
-                "what a pod that is gone had registered itself was removed",
+                "removed an instance that a deleted pod had registered itself",
                 extra={"syncer": "/".join(key), "instance": change.instance.instance_id},
             )
         failures = (one for one in outcome.failures if not isinstance(one.error, OwnershipConflict))
@@ -240,7 +240,7 @@ class Reconciler:
     def _renew(self, decided: Decided) -> bool:
         """Renew what stays, and let lapse what may.
 
-        :returns: whether something was found to be the syncer's that nobody knew of when it was decided.
+        :returns: True if something was found to be the syncer's that nobody knew of when it was decided.
         """
         situation, registries = decided.situation, decided.registries
         has_news = False
@@ -315,7 +315,7 @@ class Reconciler:
         instances = tuple(one for one in removed if one not in unlisted)
         if instances and outcome.done:
             _log.info(
-                "syncer is gone, its instances were deregistered",
+                "deregistered the instances of a deleted syncer",
                 extra={"syncer": "/".join(decided.situation.key), "deregistered": len(instances)},
             )
         is_ours = item is not None and has_finalizer(item)
@@ -339,7 +339,7 @@ class Reconciler:
             " they are removed as soon as the registry answers and allows it, if they have not lapsed by then"
         )
         extra = {"syncer": "/".join(decided.situation.key), "left": len(left), "reason": why}
-        _log.warning("syncer released", extra=extra)
+        _log.warning("released a deleted syncer", extra=extra)
         return Ended(tuple(left), left_behind=note)
 
     def _release(self, decided: Decided) -> KubernetesError | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eurekube_provider.core.decision import TOLD_WITHIN_SECONDS
+from eurekube_provider.core.decision import REPORTED_WITHIN_SECONDS
 from eurekube_provider.core.errors import RegistryError, RegistryUnreachable
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, Cluster, ClusterOwner
 from eurekube_provider.core.model import Instance, Key
@@ -34,7 +34,7 @@ KINDS: dict[str, Callable[..., Registry]] = {
     "Connection": EurekaRegistry.connected,
     "ZooKeeperConnection": _zookeeper,
 }
-"""What makes a registry, by the class of its connection."""
+"""Registry classes by the class of their connection."""
 
 
 def zookeeper_servers(connection: Any) -> ZooKeeperServers:
@@ -60,7 +60,7 @@ def called_otherwise(registry: Registry, cluster: Cluster, key: tuple[str, str])
 class Registries(dict[str, Registry]):
     """All registries, as the workers of one of them use them: a failing one of the others is not waited for.
 
-    :param served: whose workers these are; empty for who waits for any.
+    :param served: the connection whose workers these are; empty for those that wait for any.
     :param alike: the pairs that are known to lead to one Eureka, which all workers share.
     """
 
@@ -96,37 +96,38 @@ class Registries(dict[str, Registry]):
             return Outcome.of(steps.changes, [failure] * len(steps.changes))
         return self[name].apply(steps, owner)
 
-    def alike_to(
+    def same_eureka(
         self, home: str, owner: str, wanted: Collection[Instance]
     ) -> tuple[frozenset[str], dict[str, RegistryError | None]]:
         """Find out which other connections lead to one Eureka with ``home``.
 
-        :param wanted: what ``owner`` wants there: only who has some of it at another one needs to know.
+        :param wanted: the instances that ``owner`` wants there: the answer counts only where it has some of
+            them elsewhere.
         :returns: these, and those of which that is not known yet, with the reason; None where time will tell.
         """
-        alike, doubts = set[str](), dict[str, RegistryError | None]()
+        same_eureka, doubts = set[str](), dict[str, RegistryError | None]()
         for name in self.keys() - {home}:
             there = {one.key for one in self[name].known(owner=owner)}
             keys = [one.key for one in wanted if one.key in there] if there else ()
             if not keys:
                 continue
             try:
-                answer = self.are_alike(home, name, keys)
+                answer = self.lead_to_same_eureka(home, name, keys)
             except RegistryError as error:
                 doubts[name] = error
                 continue
             if answer is None:
                 doubts[name] = None
             elif answer:
-                alike.add(name)
-        return frozenset(alike), doubts
+                same_eureka.add(name)
+        return frozenset(same_eureka), doubts
 
-    def are_alike(self, home: str, other: str, keys: Iterable[Key]) -> bool | None:
+    def lead_to_same_eureka(self, home: str, other: str, keys: Iterable[Key]) -> bool | None:
         """Return whether two connections lead to one Eureka, or to servers that tell each other: what is
         removed at one of them is removed at both.
 
         They do where an instance stands at both as it was written at one moment: a syncer that moves has it
-        registered anew. That is known from then on, since a later change may be told to one of them first.
+        registered again. That is known from then on, since a later change may be asked to one of them first.
 
         :param home: where the instances of these keys are to stand; at ``other`` they do.
         :returns: None where that is not known yet: one was changed just now, or does not stand at both.
@@ -146,15 +147,15 @@ class Registries(dict[str, Registry]):
         if any(at and at == there for at, there in both):
             self._alike.add(pair)
             _log.warning(
-                "two connections lead to one Eureka: nothing is removed for a move between them",
+                "two connections lead to one Eureka: removing nothing for a move between them",
                 extra={"eureka": f"{home},{other}", "hint": "keep one of them"},
             )
             return True
-        since_ms = (time.time() - TOLD_WITHIN_SECONDS) * 1000
+        since_ms = (time.time() - REPORTED_WITHIN_SECONDS) * 1000
         return None if not both or any(at > since_ms for at, _ in both) else False
 
     def _failure_of(self, name: str) -> RegistryError | None:
-        """Why one of the others is not asked; None for whoever is."""
+        """Why one of the others is not asked; None for one that is."""
         return failure_of(self[name].condition()) if self._served not in ("", name) else None
 
     def require_read(self, name: str) -> None:

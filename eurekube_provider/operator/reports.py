@@ -34,7 +34,7 @@ _NOTHING = Outcome()
 class Ended:
     """The end of a deleted syncer, of which nothing is kept any more.
 
-    :ivar instances: what went with it.
+    :ivar instances: the instances that went with it.
     :ivar deregistered: how many of them were taken out before it was let go.
     :ivar left_behind: why it was let go although instances may still be in Eureka; empty where it was not.
     """
@@ -49,11 +49,11 @@ class SyncerResult:
     """The result of a reconcile.
 
     :ivar syncer: the custom resource; None where there is none.
-    :ivar report: what its status shall say; None where nothing is said.
-    :ivar asked: what the syncer asks for, where it was brought in line as far as that is possible.
+    :ivar report: the report for its status; None for none.
+    :ivar asked: the syncer's spec, where it was carried out as far as that is possible.
     :ivar differing: all that differed, done or not.
     :ivar held_back: the removals that wait.
-    :ivar ended: what became of a deleted syncer, once it is gone.
+    :ivar ended: the end of a deleted syncer, once it is gone.
     :ivar concerned: syncers that must be reconciled because of this.
     :ivar again_seconds: when to reconcile this one again, although nothing changes.
     :ivar error: why it must be tried again.

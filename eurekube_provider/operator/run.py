@@ -35,12 +35,12 @@ from eurekube_provider.operator.dry_run import (
     PATIENCE_SECONDS,
     WRITES_SECONDS,
     DryAccess,
-    Ledger,
-    RecordedRegistry,
+    DryRunRegistry,
+    RunReport,
 )
-from eurekube_provider.operator.duties import LeaderDuties
 from eurekube_provider.operator.gates import Gates
 from eurekube_provider.operator.index import SyncerKey, key_of
+from eurekube_provider.operator.leader_tasks import OperatorTasks
 from eurekube_provider.operator.leadership import DuplicateOperatorCheck, Leadership, lease_elsewhere
 from eurekube_provider.operator.lease_memory import LeaseMemory
 from eurekube_provider.operator.queue import WorkQueue
@@ -72,26 +72,26 @@ SILENT_EUREKA_SECONDS = 1.0
 """How long an Eureka that has not answered yet is waited for once another one was read."""
 
 
-def run(settings: Settings, stop: threading.Event, ledger: Ledger | None = None) -> None:
+def run(settings: Settings, stop: threading.Event, run_report: RunReport | None = None) -> None:
     """Run the operator until ``stop`` is set. Deregister nothing on the way out.
 
-    :param ledger: takes every plan, and says whether plans are carried out, and whether to end once
+    :param run_report: takes every plan, and says whether plans are carried out, and whether to end once
         everything was reconciled. With one there is no election, no web and no trigger.
     :raises EurekubeError: it cannot start: no cluster, a cluster name in use, a web address in use.
     """
     routes = Routes(has_status_page=settings.status_page)
-    address = parse_address(settings.web_address) if ledger is None else None
+    address = parse_address(settings.web_address) if run_report is None else None
     web = WebServer(address, routes) if address else None
     if web:
         web.start()  # before anything is waited for: a start that takes long is no reason for a restart
-        _log.info("web is served", extra={"port": web.port})
+        _log.info("web server listens", extra={"port": web.port})
     checking = selfcheck.BackgroundSelfCheck(settings)
-    blind = BlindRenewals(settings) if ledger is None else None
+    blind = BlindRenewals(settings) if run_report is None else None
     if blind:
         routes.watch(blind)
-    give_up_at = time.monotonic() + PATIENCE_SECONDS if ledger and ledger.is_once else math.inf
+    give_up_at = time.monotonic() + PATIENCE_SECONDS if run_report and run_report.is_once else math.inf
     try:
-        parts = _assemble(settings, stop, routes, ledger, checking, blind, give_up_at)
+        parts = _assemble(settings, stop, routes, run_report, checking, blind, give_up_at)
         if parts is not None:
             parts.run(stop, give_up_at)
     finally:
@@ -147,7 +147,7 @@ class _Parts:
     """The operator's parts, connected.
 
     :ivar table: all parts, in the order of the start.
-    :ivar work: reconciles until the operator is told to stop, or once.
+    :ivar work: reconciles until the operator is asked to stop, or once.
     """
 
     table: tuple[Part, ...]
@@ -169,7 +169,7 @@ class _Parts:
                 self.work()
             self._raise_refusal()
         finally:
-            _log.info("operator stops; nothing is deregistered")
+            _log.info("stopping the operator, no instance is deregistered")
             for part in sorted(self.table, key=lambda one: ENDS.index(one.name)):
                 part.stop()
 
@@ -190,17 +190,17 @@ def _assemble(
     settings: Settings,
     stop: threading.Event,
     routes: Routes,
-    ledger: Ledger | None,
+    run_report: RunReport | None,
     checking: selfcheck.BackgroundSelfCheck,
     blind: BlindRenewals | None,
     give_up_at: float,
 ) -> _Parts | None:
-    """Return the parts, connected and not begun; None when the operator is told to stop meanwhile.
+    """Return the parts, connected and not begun; None when the operator is asked to stop meanwhile.
 
     A part that this operator does without is None, and has no row in the table.
     """
     started_at = time.time()
-    is_dry = ledger is not None and ledger.is_dry
+    is_dry = run_report is not None and run_report.is_dry
     is_elected = settings.leader_elect and not is_dry
     access = (DryAccess if is_dry else KubeAccess).load(settings.kubeconfig, settings.context)
     try:
@@ -212,21 +212,21 @@ def _assemble(
         return None
     lease = settings.lease(access.namespace)
     may_be_elsewhere = settings.lease_namespace is None and not access.is_in_cluster
-    if ledger is not None and settings.leader_elect and may_be_elsewhere:
+    if run_report is not None and settings.leader_elect and may_be_elsewhere:
         try:
             lease = lease_elsewhere(access, *lease), lease[1]
         except (ConfigurationError, KubernetesError):
             if is_elected:
                 raise
     duplicates = None
-    if ledger is None and is_elected and may_be_elsewhere:
+    if run_report is None and is_elected and may_be_elsewhere:
         duplicates = DuplicateOperatorCheck(access, *lease, settings.lease_duration_seconds, stop.set)
         if not _is_the_only_one(duplicates, stop):
             return None
     # A container that is restarted in its pod is another one.
     identity = f"{settings.pod_name}_{uuid.uuid4().hex[:8]}"
     registries: dict[str, Registry] = {}
-    memory = LeaseMemory(settings, cluster, registries, goes_on=ledger is None)
+    memory = LeaseMemory(settings, cluster, registries, goes_on=run_report is None)
     _remember(memory, access, lease)
     elector = None
     if is_elected:
@@ -236,13 +236,13 @@ def _assemble(
         access = access.guarded(leadership.may_write)
     queue: WorkQueue[SyncerKey] = WorkQueue()
     events = EventRecorder(access, "eurekube.io/operator", settings.pod_name, queue.wait_drained)
-    statuses = ledger.statuses(access) if ledger else StatusWriter(access, queue.wait_drained)
-    registries |= _registries(settings, cluster, leadership, ledger)
+    statuses = run_report.statuses(access) if run_report else StatusWriter(access, queue.wait_drained)
+    registries |= _registries(settings, cluster, leadership, run_report)
     sources = Sources(
         access, cluster, settings.watch_namespaces, queue.add, statuses.is_overwritten, settings.gated
     )
     gates = None
-    if settings.gated and ledger is None:
+    if settings.gated and run_report is None:
         gates = Gates(
             access,
             sources,
@@ -264,7 +264,7 @@ def _assemble(
         leadership.may_write,
         memory.previous_names,
         gates.problem if gates else lambda _: None,
-        reads_each=ledger is not None,
+        reads_each=run_report is not None,
     )
     publisher = StatusPublisher(events, statuses)
     controller = Controller(
@@ -279,10 +279,10 @@ def _assemble(
         memory.previous_names,
         gates,
     )
-    triggers = _triggers(settings, cluster, access, events, sources) if ledger is None else None
-    mirrors = _mirrors(settings, cluster, access, events, sources, registries, ledger)
+    triggers = _triggers(settings, cluster, access, events, sources) if run_report is None else None
+    mirrors = _mirrors(settings, cluster, access, events, sources, registries, run_report)
     unserved = None
-    if settings.watch_namespaces and ledger is None:
+    if settings.watch_namespaces and run_report is None:
         watched, may_write = settings.watch_namespaces, leadership.may_write
         unserved = UnservedSyncers(
             watched, cluster, access, registries, events, memory.dropped_namespaces, may_write
@@ -304,7 +304,7 @@ def _assemble(
         unserved=unserved,
     )
     _log.info(
-        "operator starts",
+        "starting the operator",
         extra={
             "version": __version__,
             "cluster": cluster.name,
@@ -326,15 +326,15 @@ def _assemble(
     def serve() -> None:
         drain_check.start()
         is_settled = blind.stop if blind else lambda: None
-        leadership.follow(LeaderDuties(controller, sources, triggers, mirrors), stop, is_settled)
+        leadership.follow(OperatorTasks(controller, sources, triggers, mirrors), stop, is_settled)
 
     def end_writes(of: StatusWriter | EventRecorder) -> None:
-        of.stop(longest_write_seconds(ledger, stop))
+        of.stop(longest_write_seconds(run_report, stop))
 
-    def reconcile_once(ledger: Ledger) -> None:
+    def reconcile_once(run_report: RunReport) -> None:
         if not leadership.win(stop, settings.lease_duration_seconds + PATIENCE_SECONDS):
             return
-        _reconcile_once(ledger, cluster, sources, controller, mirrors, leadership, stop, give_up_at)
+        _reconcile_once(run_report, cluster, sources, controller, mirrors, leadership, stop, give_up_at)
         for one in (statuses, events):  # while the Lease is held: nobody writes them later
             end_writes(one)
 
@@ -356,8 +356,8 @@ def _assemble(
         Part("mirrors", once_read, mirrors.start, mirrors.stop) if mirrors else None,
     )
     work: Callable[[], None] = serve
-    if ledger and ledger.is_once:
-        work = partial(reconcile_once, ledger)
+    if run_report and run_report.is_once:
+        work = partial(reconcile_once, run_report)
     return _Parts(
         table=tuple(row for row in rows if row),
         work=work,
@@ -369,10 +369,10 @@ def _assemble(
 
 
 def _registries(
-    settings: Settings, cluster: Cluster, leadership: Leadership, ledger: Ledger | None
+    settings: Settings, cluster: Cluster, leadership: Leadership, run_report: RunReport | None
 ) -> dict[str, Registry]:
-    """Return the registry of each connection by its name, recorded where there is a ledger."""
-    is_dry = ledger is not None and ledger.is_dry
+    """Return the registry of each connection by its name; a run report, if any, records their plans."""
+    is_dry = run_report is not None and run_report.is_dry
     registries: dict[str, Registry] = {}
     for name, connection in settings.connections.items():
         registry = KINDS[type(connection).__name__](
@@ -381,12 +381,12 @@ def _registries(
             settings.operator_name,
             settings.resync_seconds,
             may_write=(lambda: False) if is_dry else leadership.may_write,
-            # A single pass ends before a server that was left behind could be told.
-            waits_for_all=ledger is not None and ledger.is_once,
+            # A single pass ends before a server that was left behind could be determined.
+            waits_for_all=run_report is not None and run_report.is_once,
             check_cluster=not settings.take_over_cluster,
             follows_another=leadership.follows_another,
         )
-        registries[name] = RecordedRegistry(registry, name, ledger) if ledger else registry
+        registries[name] = DryRunRegistry(registry, name, run_report) if run_report else registry
     return registries
 
 
@@ -413,7 +413,7 @@ def _mirrors(
     events: EventRecorder,
     sources: Sources,
     registries: Mapping[str, Registry],
-    ledger: Ledger | None,
+    run_report: RunReport | None,
 ) -> Mirrors | None:
     """Return the mirrors; None where the settings have none. Without mirrors their modules take no memory."""
     if not settings.mirrors:
@@ -421,13 +421,13 @@ def _mirrors(
     from eurekube_provider.operator.mirror.mirrors import Mirrors
 
     mirrored = {name: one for name, one in registries.items() if isinstance(one, MirrorSource)}
-    note = ledger.note_mirror if ledger else lambda *_: None
-    is_dry = ledger is not None and ledger.is_dry
+    note = run_report.note_mirror if run_report else lambda *_: None
+    is_dry = run_report is not None and run_report.is_dry
     return Mirrors(settings, cluster, access, events, sources, mirrored, note, is_dry=is_dry)
 
 
 def _reconcile_once(
-    ledger: Ledger,
+    run_report: RunReport,
     cluster: Cluster,
     sources: Sources,
     controller: Controller,
@@ -448,12 +448,12 @@ def _reconcile_once(
         leadership.require_lease()
     keys = {*sources.syncer_keys(), *deleted}
     owners = {key: str(ClusterOwner(cluster.name, *key)) for key in keys}
-    ledger.print(owners, deleted, mirror_keys)
+    run_report.print(owners, deleted, mirror_keys)
 
 
-def longest_write_seconds(ledger: Ledger | None, stop: threading.Event) -> float:
+def longest_write_seconds(run_report: RunReport | None, stop: threading.Event) -> float:
     """For how long the end waits for statuses and Events that are still to be written."""
-    return WRITES_SECONDS if ledger and ledger.is_once and not stop.is_set() else STOP_SECONDS
+    return WRITES_SECONDS if run_report and run_report.is_once and not stop.is_set() else STOP_SECONDS
 
 
 class _Listener:
@@ -489,11 +489,11 @@ def _remember(memory: LeaseMemory, access: KubeAccess, lease: tuple[str, str]) -
         memory.learn(access.get(LEASES.path(*lease)).get("metadata") or {})
     except KubernetesError as error:
         if error.status_code != 404:
-            _log.warning("what the Lease remembers cannot be read", extra={"error": str(error)})
+            _log.warning("failed to read the annotations of the Lease", extra={"error": str(error)})
 
 
 def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) -> bool:
-    """Check once, as soon as the API answers; False when told to stop meanwhile.
+    """Check once, as soon as the API answers; False when asked to stop meanwhile.
 
     :raises ConfigurationError: somebody leads by another Lease, or that cannot be found out.
     """
@@ -502,7 +502,7 @@ def _is_the_only_one(duplicates: DuplicateOperatorCheck, stop: threading.Event) 
             duplicates.check()
             return True
         except KubernetesError as error:
-            _log.warning("the Leases cannot be listed, tried again", extra={"error": str(error)})
+            _log.warning("failed to list the Leases, retrying", extra={"error": str(error)})
             if stop.wait(2.0):
                 return False
 
@@ -514,7 +514,7 @@ def _cluster(
     give_up_at: float,
     blind: BlindRenewals | None,
 ) -> Cluster | None:
-    """Return the cluster's identity; waits for an API server that is away, None when told to stop
+    """Return the cluster's identity; waits for an API server that is away, None when asked to stop
     meanwhile.
     """
     answered = threading.Event()
@@ -535,7 +535,7 @@ def _cluster(
                 raise
             if blind:
                 blind.start()
-            _log.warning("the Kubernetes API does not answer, tried again", extra={"error": str(error)})
+            _log.warning("the Kubernetes API does not answer, retrying", extra={"error": str(error)})
             if stop.wait(2.0):
                 return None
             continue
@@ -550,7 +550,7 @@ def wait_until_read(
     give_up_at: float,
     blind: BlindRenewals | None = None,
 ) -> bool:
-    """Wait until the cluster's objects are complete and each Eureka was asked; False when told to stop.
+    """Wait until the cluster's objects are complete and each Eureka was asked; False when asked to stop.
 
     One that hangs does not keep those that answer waiting. An operator to which an Eureka did not answer
     changes nothing there, but can say so on each syncer, and lets deleted ones go in the end; the same holds
@@ -587,12 +587,10 @@ def wait_until_read(
                     f"nothing was changed, since this could not be read within {PATIENCE_SECONDS:.0f} s:"
                     f" {'; '.join(missing)}"
                 )
-            _log.warning(
-                "nothing is changed before everything was read", extra={"missing": "; ".join(missing)}
-            )
+            _log.warning("changing nothing until everything is read", extra={"missing": "; ".join(missing)})
     for namespace, why in sources.unread_namespaces().items():
         _log.warning(
-            "namespace is not served: what is registered from it is kept and renewed",
+            "not serving a namespace: its instances are kept and renewed",
             extra={"namespace": namespace, "error": why},
         )
     return True

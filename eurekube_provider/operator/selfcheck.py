@@ -64,8 +64,8 @@ CONSEQUENCES = {
     "services": "without it nothing is registered or changed",
     "endpointslices": "without it nothing is registered or changed",
     "events": "without it no Events are written; everything else works",
-    "pods": "without it metadataFromPodLabels does not work, DrainTooShort is not told, and what a refused"
-    " syncer has registered stays though its pod ended while no operator watched; everything else works",
+    "pods": "without it metadataFromPodLabels does not work, DrainTooShort is not reported, and what a"
+    " refused syncer has registered stays though its pod ended while no operator watched; the rest works",
     "pods/status": "without it no pod that declares the readiness gate becomes ready; everything else works",
     **dict.fromkeys(
         ("deployments", "statefulsets", "daemonsets"),
@@ -76,7 +76,7 @@ CONSEQUENCES = {
     " only, --leader-elect false does without",
     "namespaces": "without it the operator cannot start, since the UID of kube-system tells clusters apart",
 }
-"""What does not work without the rights on a resource."""
+"""Effects of missing rights, by resource."""
 
 
 class Verdict(StrEnum):
@@ -90,7 +90,7 @@ class Verdict(StrEnum):
 
 
 INSTALL_CRDS = "`eurekube crds | kubectl apply -f -`"
-"""What brings our kinds into a cluster, for a sentence."""
+"""Ways to install the CRDs, for a sentence."""
 
 KINDS = {
     "eurekasyncers": ("EurekaSyncer", "nothing is registered", Verdict.WARNING),
@@ -106,7 +106,7 @@ class CheckResult:
 
     :ivar check: ``kubernetes``, ``crd``, ``permission``, ``encryption``, ``eureka``, ``batches``, ``clock``,
         ``zookeeper``, ``marker``, ``name`` or ``namespace``.
-    :ivar subject: which one.
+    :ivar subject: the name of the object.
     :ivar detail: how it is; for a warning also what does not work, and what to do.
     """
 
@@ -119,7 +119,7 @@ class CheckResult:
 def check(settings: Settings, *, in_full: bool = True) -> list[CheckResult]:
     """Look at everything. Changes nothing, and raises nothing.
 
-    :param in_full: whether what Eureka holds is read as well, which a running operator reads anyway.
+    :param in_full: True if what Eureka holds is read as well, which a running operator reads anyway.
     """
     findings: list[CheckResult] = []
     try:
@@ -190,7 +190,7 @@ def check_kubernetes(
     :param namespaces: those to look at; empty for all.
     :param lease: namespace and name of the Lease, None where there is no election.
     :param stacks: those that are targets.
-    :param serves_mirrors: whether what mirrors need is looked at, too.
+    :param serves_mirrors: True if what mirrors need is looked at, too.
     :param gated: the namespaces whose pods may declare the readiness gate; None among them for all.
     """
     kinds = [crd for crd in KINDS if serves_mirrors or crd != "eurekamirrors"]
@@ -295,7 +295,7 @@ def check_encryption(name: str, connection: Connection) -> list[CheckResult]:
     if not plain or connection.password is connection.token is None:
         return []
     detail = (
-        f"the {what} is sent to {', '.join(plain)} by plain http, where whoever is on the way reads it: use"
+        f"the {what} is sent to {', '.join(plain)} by plain http, where anyone on the way reads it: use"
         " https URLs, or a proxy beside the operator that speaks https"
     )
     return [CheckResult("encryption", name, Verdict.WARNING, detail)]
@@ -326,7 +326,7 @@ def check_zookeeper(
     connection = servers.connection
     hosts = [urlsplit(url).hostname or "" for url in connection.service_urls]
     if connection.user and not connection.is_encrypted and not all(map(_is_this_machine, hosts)):
-        detail = "the password is sent as plain text, where whoever is on the way reads it: use zookeepers://"
+        detail = "the password is sent as plain text, where anyone on the way reads it: use zookeepers://"
         findings.append(CheckResult("encryption", name, Verdict.WARNING, detail))
     for cluster, nodes in left.items():
         detail = (
@@ -432,5 +432,5 @@ def text(findings: Sequence[CheckResult]) -> str:
     """A list for a person."""
     lines = [f"{item.verdict:<8} {item.check:<11} {item.subject}: {item.detail}" for item in findings]
     warnings = sum(item.verdict is Verdict.WARNING for item in findings)
-    total = "all is well" if not warnings else f"{warnings} to mend"
+    total = "all is well" if not warnings else f"{warnings} to fix"
     return "\n".join([*lines, f"{len(findings)} looked at, {total}"]) + "\n"

@@ -38,10 +38,10 @@ from eurekube_provider.operator.options import (
     choice,
     connection_from,
     from_file,
+    key_values,
     named_entries,
     option,
     options_of,
-    pairs,
     read_yaml,
     texts_of,
     variable,
@@ -72,10 +72,11 @@ def _cluster_names(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that the operator can be told; one line here is a flag, a variable and a key of the file.
+    """Everything that the operator can be determined; one line here is a flag, a variable and a key of the
+    file.
 
     :param connections: the Eureka clusters by name; there is always one called ``default``.
-    :param targets: what StackRefreshes may name, by name.
+    :param targets: the targets that StackRefreshes may name, by name.
     """
 
     connections: Mapping[str, Connection]
@@ -109,13 +110,13 @@ class Settings:
         NAMES, (), "the namespaces to look at", name="watch-namespace", shown="all"
     )
     cross_namespace: frozenset[tuple[str, str]] = option(
-        pairs("FROM=TO[,...]", "FROM=TO, e.g. platform=* or team-a=shop"),
+        key_values("FROM=TO[,...]", "FROM=TO, e.g. platform=* or team-a=shop"),
         frozenset(),
         "syncers in FROM may select Services in TO; * is any",
         shown="none",
     )
     publish: frozenset[tuple[str, str]] = option(
-        pairs("NAMESPACE=NAME[,...]", "NAMESPACE=NAME, e.g. shop=ratings or platform=*"),
+        key_values("NAMESPACE=NAME[,...]", "NAMESPACE=NAME, e.g. shop=ratings or platform=*"),
         frozenset(),
         "syncers in NAMESPACE may publish under the application or VIP address NAME, which is not their"
         " Service's, and the condition NameNotReserved says nothing of it; * is any",
@@ -128,7 +129,7 @@ class Settings:
         " publish allows it",
     )
     reserve: frozenset[tuple[str, str]] = option(
-        pairs("NAMESPACE=NAME[,...]", "NAMESPACE=NAME, e.g. payments=billing or shop=rating*"),
+        key_values("NAMESPACE=NAME[,...]", "NAMESPACE=NAME, e.g. payments=billing or shop=rating*"),
         frozenset(),
         "only syncers in NAMESPACE may publish under the application or VIP address NAME; several namespaces"
         " of one NAME share it. Of the NAMEs that fit, the longest counts; * is any",
@@ -185,7 +186,7 @@ class Settings:
     mirror_cidrs: tuple[Network, ...] = option(
         NETWORKS,
         (),
-        "the networks whose addresses mirrors may show, e.g. 10.20.0.0/16: whoever may register in Eureka"
+        "the networks whose addresses mirrors may show, e.g. 10.20.0.0/16: anyone who may register in Eureka"
         " sends the cluster's calls there",
         name="mirror-cidrs",
         shown="none",
@@ -223,8 +224,8 @@ class Settings:
     status_page: bool = option(
         TRUTH,
         default=True,
-        text="serve the status page and its data, which show every watched namespace to whoever reaches them;"
-        " false for health and metrics alone",
+        text="serve the status page and its data, which show every watched namespace to anyone who"
+        " reaches them; false for health and metrics alone",
     )
     log_format: str = option(
         choice("auto", "json", "text"),
@@ -301,13 +302,13 @@ class Settings:
 _OF_SETTINGS = options_of(Settings)
 
 OPTIONS = (*(replace(one, name=f"eureka-{one.name}") for one in CONNECTION_OPTIONS), *_OF_SETTINGS.values())
-"""Whatever flags, environment and file may say."""
+"""Values of flags, environment or file."""
 
 CONFIG = Option(
     "config", "FILE", TEXT, None, "YAML file with the same names, further connections, and targets"
 )
 _SECRETS = ("eureka-password", "eureka-token")
-"""What only variables say in clear: EUREKA_PASSWORD ..."""
+"""Settings that only variables give in clear: EUREKA_PASSWORD ..."""
 
 
 def add_settings(parser: argparse.ArgumentParser, only: Container[str] | None = None) -> None:

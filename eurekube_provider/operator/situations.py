@@ -129,10 +129,10 @@ class SituationReader:
             desired.instances,
         )
         desired = self._under_held_ids(situation, desired)
-        alike, doubts = frozenset[str](), dict[str, RegistryError | None]()
+        same_eureka, doubts = frozenset[str](), dict[str, RegistryError | None]()
         if state is State.SERVED:
-            alike, doubts = registries.alike_to(syncer.eureka, owner, desired.instances)
-        situation = replace(situation, desired=desired, alike=alike, doubts=doubts)
+            same_eureka, doubts = registries.same_eureka(syncer.eureka, owner, desired.instances)
+        situation = replace(situation, desired=desired, same_eureka=same_eureka, doubts=doubts)
         asks = state is State.DOUBTFUL and not desired.is_unread
         if asks or state is State.PAUSED:
             situation = self._with_taken(situation)
@@ -206,7 +206,7 @@ class SituationReader:
         """Add what the syncer has under other names of its cluster.
 
         What is not wanted, or stands by its present name as well, is read: a list may show what was removed
-        since, and to take that over would register it anew.
+        since, and to take that over would register it again.
         """
         found = registries.called_otherwise(self._cluster, situation.key)
         if not found:
@@ -241,7 +241,7 @@ class SituationReader:
     def _with_ends(self, situation: Situation, *, asks: bool) -> Situation:
         """Add which of the syncer's endpoints have ended.
 
-        :param asks: whether the cluster is asked for pods that were not seen terminating.
+        :param asks: True if the cluster is asked for pods that were not seen terminating.
         """
         may_leave = situation.may_leave
         if not (may_leave or asks):
@@ -293,8 +293,8 @@ class SituationReader:
     ) -> Situation:
         """Add what the syncer's own pods registered themselves, and which of them are gone.
 
-        :param unowned: what nobody of ours registered under the syncer's application.
-        :param before: what its status says of that.
+        :param unowned: instances under the syncer's application that no Eurekube registered.
+        :param before: its status before.
         """
         syncer, key, wanted = situation.syncer, situation.key, situation.desired.instances
         if syncer is None:
@@ -309,7 +309,7 @@ class SituationReader:
         removable = list[Instance]()
         if syncer.removes_dead_self_registered and situation.state is State.SERVED:
             removable, why = self._registrations.removable(key, registry, dead, application)
-        notes = (self_registered.told_of_dead(dead, application, why),) if dead else ()
+        notes = (self_registered.dead_message(dead, application, why),) if dead else ()
         return replace(situation, twins=twins, removable=removable, self_registered=seen, notes=notes)
 
     def _with_history(self, situation: Situation, item: Object, registries: Registries) -> Situation:

@@ -64,7 +64,7 @@ class Sources:
     """Local copies of the syncers, Services and EndpointSlices; of nodes and pods where a syncer needs them.
 
     :param concerned: called with the key of a syncer that must be reconciled again.
-    :param is_overwritten: whether a syncer's status is not what its writer wrote last.
+    :param is_overwritten: True if a syncer's status is not what its writer wrote last.
     :param gate_namespaces: where pods may declare the readiness gate; None among them for everywhere.
     :ivar connections: by their names: what a syncer can ask for depends on the kind of registry.
     """
@@ -177,7 +177,7 @@ class Sources:
 
     @property
     def watch_restarts(self) -> dict[tuple[str, str], int]:
-        """How often watches began anew, by kind and reason; see :attr:`Reflector.restarts`."""
+        """How often watches began again, by kind and reason; see :attr:`Reflector.restarts`."""
         return {
             (name, reason): count
             for name, group in self._groups.items()
@@ -243,8 +243,8 @@ class Sources:
         failure = (self._nodes if syncer.needs_nodes else self._pods).failure
         if failure is None or not desired.is_unread:
             return desired
-        told = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
-        return replace(desired, problems=told)
+        with_failure = tuple(replace(one, message=f"{one.message} ({failure})") for one in desired.problems)
+        return replace(desired, problems=with_failure)
 
     def _mapped_for(self, key: SyncerKey, slices: list[Object]) -> MappingCache | None:
         """Return the mapping of an existing syncer."""

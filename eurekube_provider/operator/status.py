@@ -221,7 +221,7 @@ class StatusWriter:
                 self._condition.notify()
 
     def is_overwritten(self, syncer: Mapping[str, Any]) -> bool:
-        """Return whether somebody else's status stands there, and its syncer must be reported anew.
+        """Return whether somebody else's status stands there, and its syncer must be reported again.
 
         A leader that was killed may have asked for it: the API server carries it out whenever it comes to it.
         """
@@ -269,7 +269,7 @@ class StatusWriter:
             except LeadershipLost:
                 pass  # who leads now has a report of its own
             except Exception:  # noqa: BLE001 - the thread must go on writing the others
-                _log.exception("status not written", extra={"syncer": "/".join(key)})
+                _log.exception("failed to write a status", extra={"syncer": "/".join(key)})
             if not self._stopped:
                 self._limiter.pause(time.monotonic() - started)
 
@@ -308,7 +308,7 @@ class StatusWriter:
             answer = self._access.request("PATCH", path, body={"status": status}, content_type=MERGE_PATCH)
         except KubernetesError as error:
             if error.status_code != 404:
-                _log.warning("status not written", extra={"syncer": "/".join(key), "error": str(error)})
+                _log.warning("failed to write a status", extra={"syncer": "/".join(key), "error": str(error)})
                 with self._condition:
                     if not self._is_forgotten:
                         self._unsure.add(key)
@@ -335,7 +335,7 @@ _WITHOUT_EVENT = UNREAD | {ConditionType.PAUSED, ConditionType.WAITING_FOR_CALLE
 
 
 class StatusPublisher:
-    """Has people told of reconciles; workers may share it, each with a syncer of its own."""
+    """Reports to people reconciles; workers may share it, each with a syncer of its own."""
 
     def __init__(self, events: EventRecorder, statuses: StatusWriter) -> None:
         self._events = events
@@ -352,7 +352,7 @@ class StatusPublisher:
         done = {action: sum(change.action is action for change in outcome.done) for action in Action}
         if outcome.done:
             _log.info(
-                "Eureka was brought in line",
+                "updated Eureka for a syncer",
                 extra={
                     "syncer": "/".join(key_of(syncer)),
                     "application": found.application,
@@ -398,6 +398,6 @@ class StatusPublisher:
         self._cut_off.discard(key)
 
     def forget_all(self) -> None:
-        """Forget what was told: another replica tells from now on."""
+        """Forget what was reported: another replica tells from now on."""
         self._statuses.forget_all()
         self._cut_off.clear()

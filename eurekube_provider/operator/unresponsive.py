@@ -116,4 +116,4 @@ class UnresponsiveWatch:
             try:
                 self.check()
             except Exception:  # noqa: BLE001 - the thread must check again
-                _log.exception("not told that an Eureka does not answer")
+                _log.exception("failed to write Events about a Eureka that does not answer")

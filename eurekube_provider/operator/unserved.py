@@ -19,7 +19,7 @@ from eurekube_provider.core.liveness import Liveness, liveness_of
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import Registry, Well
+from eurekube_provider.core.registry import Healthy, Registry
 from eurekube_provider.core.served import (
     LEASE_SECONDS,
     MOST_READ,
@@ -45,7 +45,7 @@ class UnservedSyncers:
 
     :param namespaces: those that this operator watches.
     :param dropped: asked for those that it watched before.
-    :param may_write: whether this replica leads.
+    :param may_write: True if this replica leads.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class UnservedSyncers:
         self._since: dict[SyncerKey, float] = {}  # Unix time at which nobody was seen to serve it first
         self._said: set[SyncerKey] = set()  # on which it stands that nobody serves them
         self._served: set[SyncerKey] = set()  # on which somebody has written otherwise since
-        self._told_dropped: set[str] = set()
-        self._told_misspelt: set[str] = set()
+        self._reported_dropped: set[str] = set()
+        self._reported_misspelt: set[str] = set()
         self._failure = ""
         self._looked_at = time.monotonic()
         self._stopped = threading.Event()
@@ -121,7 +121,7 @@ class UnservedSyncers:
         for key, (item, why) in found.items():
             if self._since[key] == now:
                 _log.warning(
-                    "no operator serves a syncer of this cluster",
+                    "found a syncer that no operator serves",
                     extra={"syncer": "/".join(key), "reason": why.message, "hint": why.remedy},
                 )
             if self._since[key] <= now - LEASE_SECONDS:
@@ -140,11 +140,11 @@ class UnservedSyncers:
                     if str(error) != self._failure:
                         self._failure = str(error)
                         _log.warning(
-                            "it is not known whether syncers of other namespaces are served",
+                            "failed to check whether syncers in other namespaces are served",
                             extra={"error": str(error)},
                         )
                 except Exception:  # noqa: BLE001 - the thread must look again
-                    _log.exception("syncers of other namespaces could not be looked at")
+                    _log.exception("check of syncers in other namespaces failed")
             else:
                 for known in (self._since, self._said, self._served):
                     known.clear()
@@ -156,7 +156,7 @@ class UnservedSyncers:
 
     def _is_read(self) -> bool:
         """Return whether each Eureka answers: else nobody could renew there."""
-        return all(isinstance(one.condition(), Well) for one in self._registries.values())
+        return all(isinstance(one.condition(), Healthy) for one in self._registries.values())
 
     def _instances(self, key: SyncerKey) -> list[Instance]:
         """Return some of what a syncer has, as it was read a moment ago."""
@@ -171,12 +171,12 @@ class UnservedSyncers:
 
     def _tell_dropped(self, items: Collection[Object]) -> None:
         """Say at once of a namespace that this operator watched before, and that has syncers."""
-        for namespace in sorted(set(self._dropped()) - self._told_dropped):
+        for namespace in sorted(set(self._dropped()) - self._reported_dropped):
             names = [one["metadata"]["name"] for one in items if one["metadata"]["namespace"] == namespace]
-            self._told_dropped.add(namespace)
+            self._reported_dropped.add(namespace)
             if names:
                 _log.warning(
-                    "a namespace is not watched any more that this operator watched before, and has syncers",
+                    "found syncers in a namespace that this operator watches no more",
                     extra={
                         "namespace": namespace,
                         "syncers": ",".join(sorted(names)),
@@ -193,11 +193,11 @@ class UnservedSyncers:
         others = set(known).difference(self._namespaces)
         for namespace in self._namespaces if others else ():
             near = difflib.get_close_matches(namespace, others, n=1)
-            if not near or namespace in known or namespace in self._told_misspelt:
+            if not near or namespace in known or namespace in self._reported_misspelt:
                 continue
-            self._told_misspelt.add(namespace)
+            self._reported_misspelt.add(namespace)
             _log.warning(
-                "a watched namespace has no syncer, and one that is not watched has: is it misspelt?",
+                "a watched namespace has no syncer, a similar one that is not watched has: is it misspelt?",
                 extra={"namespace": namespace, "hint": f"--watch-namespace {near[0]}"},
             )
 
@@ -208,7 +208,7 @@ class UnservedSyncers:
         if status is None:
             return
         metadata = item["metadata"]
-        # Whoever begins to serve it meanwhile has written it anew.
+        # Anyone who begins to serve it meanwhile has written it again.
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
         path = SYNCERS.path(metadata["namespace"], metadata["name"], "status")
         try:

@@ -86,8 +86,8 @@ def trim_slice(endpoint_slice: Object, before: Object | None = None) -> Object:
 
     Nothing of a mirror's: what is in Eureka already is registered by nobody.
 
-    :param before: what was kept of it before. An endpoint that did not change stays the same object: so the
-        mapping finds out which ones did.
+    :param before: the object as it was kept before. An endpoint that did not change stays the same object: so
+        the mapping finds out which ones did.
     """
     service = service_of(endpoint_slice)
     known = {one["addresses"][0]: one for one in before["endpoints"]} if before else {}
@@ -124,7 +124,7 @@ def _trim_endpoint(endpoint: Object) -> Object:
 
 def _is_all_kept(endpoint: Object, kept: Object) -> bool:
     """Return whether ``kept`` is what is kept of an endpoint of this address, for less than to make it
-    anew.
+    again.
     """
     target, known = endpoint.get("targetRef"), kept.get("targetRef")
     if not target or not known:

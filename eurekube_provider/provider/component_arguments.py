@@ -19,7 +19,7 @@ class Shape:
 
     :ivar kind: ``string``, ``integer``, ``boolean``, ``port`` (a number or a name), ``list``, ``map``,
         ``object``.
-    :ivar is_later: whether it may be known later than the program runs.
+    :ivar is_later: True if it may be known later than the program runs.
     :ivar items: of a list or a map.
     :ivar of: of an object: the class of its arguments.
     :ivar choices: of a string that is one of a few.

@@ -62,7 +62,7 @@ class ComponentInputs:
     def _read(self, shape: Shape, message: Any, where: str, *, within_secret: bool = False) -> Any:
         """A value of which the outermost part must be known.
 
-        :param within_secret: whether what it stands in is a secret.
+        :param within_secret: True if what it stands in is a secret.
         """
         value, is_secret = _unwrapped(message)
         is_secret = is_secret or within_secret
@@ -113,7 +113,7 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "map": ("a map", ("struct_value",)),
     "object": ("an object", ("struct_value",)),
 }
-"""What each kind of argument is called, and how it travels."""
+"""Names and wire formats of the kinds of arguments."""
 
 
 def _refuse_another_kind(shape: Shape, message: Any, where: str) -> None:

@@ -91,8 +91,8 @@ class _OneComponent(Provider):
 
     def _awaited(self, found: Any) -> list[pulumi.Resource]:
         """Return the resources on which plain arguments depend."""
-        told = self._request.inputDependencies
-        urns = {urn for name in found.awaited if name in told for urn in told[name].urns}
+        dependencies = self._request.inputDependencies
+        urns = {urn for name in found.awaited if name in dependencies for urn in dependencies[name].urns}
         return [DependencyResource(urn) for urn in sorted(urns)]
 
 

@@ -37,7 +37,7 @@ class Key:
     :ivar type: as the schema of the package calls it.
     """
 
-    told: str
+    description: str
     type: str = "string"
     is_secret: bool = False
 
@@ -77,15 +77,15 @@ KEYS: Mapping[str, Key] = {
 }
 
 PROGRAM_KEYS = frozenset({"clusterName", "namespaces", "operator", "registrations", "syncers"})
-"""What a stack's configuration may have for the program of this project, under the same namespace."""
+"""Keys of a stack's configuration for the program of this project, under the same namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """The configuration of a provider; a :data:`~eurekube_provider.registrations.connections.Setting`.
 
-    :ivar is_default: whether it is the stack's, and not one that a program made.
-    :ivar is_stateless: whether there is no stack, and so no state and no URN of a registration's own.
+    :ivar is_default: True if it is the stack's, and not one that a program made.
+    :ivar is_stateless: True if there is no stack, and so no state and no URN of a registration's own.
     :ivar connections_made: by name and URLs, so that each is made once.
     :ivar environment: the variables that stand for what the configuration does not say.
     """
@@ -160,7 +160,7 @@ class Configuration:
         ]
         named = self.values.get("connections")
         if named not in (None, UNKNOWN):
-            found += [CheckFailure("connections", told) for told in connection_problems(self, named)]
+            found += [CheckFailure("connections", message) for message in connection_problems(self, named)]
         if any(contains_unknown(self.values.get(key)) for key in FIELDS):
             return found
         if self("url"):

@@ -12,10 +12,10 @@ from eurekube_provider.registrations.names import INSTANCES, camel
 from eurekube_provider.registrations.properties import BOOKKEEPING, DEFAULT_ID, PROPERTIES, Properties
 
 _NESTED = ("metadata", INSTANCES)
-"""What is compared key by key."""
+"""Properties that are compared key by key."""
 
 _NEVER_WRITTEN = (DEFAULT_ID, ID_BASE, "service_url")
-"""What the check adds beside defaults, and no program writes."""
+"""Properties that the check adds beside defaults, and no program writes."""
 
 _DESCRIBED = {each.name: each for each in PROPERTIES}
 

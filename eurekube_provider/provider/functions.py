@@ -109,4 +109,4 @@ _NOTHING: Mapping[str, Properties] = {
     "eurekube:index:getInstance": {"exists": False},
     "eurekube:index:getEndpoints": {"namespace": "", "service": "", "endpoints": [], "ready": []},
 }
-"""What each answers where there is nothing."""
+"""Answer of each where there is nothing."""

@@ -60,16 +60,16 @@ def ids(token: str, query: Mapping[str, Any], listed: Iterable[Instance]) -> lis
 def page(found: list[str], limit: int, page_size: int, continuation: str) -> list[Any]:
     """The answers for one page, the last of which names the next one where there is more.
 
-    A token has how many were told, since each page is asked for with the limit of all, and the last one of
-    them: what comes or goes meanwhile moves no page.
+    A token has how many were reported, since each page is asked for with the limit of all, and the last one
+    of them: what comes or goes meanwhile moves no page.
 
     :param limit: the most of all pages; below 1 no limit. So it is with ``page_size``, of one.
     :raises ConfigurationError: the token is none of ours.
     """
-    told, _, last = continuation.partition(" ")
-    if continuation and not (_COUNT.fullmatch(told) and last):
-        raise ConfigurationError(f"{continuation!r} continues no list of this provider: begin anew")
-    before = int(told or 0)
+    count, _, last = continuation.partition(" ")
+    if continuation and not (_COUNT.fullmatch(count) and last):
+        raise ConfigurationError(f"{continuation!r} continues no list of this provider: begin again")
+    before = int(count or 0)
     left = [id_ for id_ in found if id_ > last]
     if limit > 0:
         left = left[: max(limit - before, 0)]

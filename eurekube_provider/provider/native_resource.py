@@ -44,17 +44,17 @@ from eurekube_provider.registrations.properties import (
     Properties,
 )
 from eurekube_provider.registrations.property_check import Checked, CheckFailure
-from eurekube_provider.registrations.resource import APPLICATION, INSTANCE, Kind, RegistrationResource
+from eurekube_provider.registrations.resource import APPLICATION, INSTANCE, RegistrationResource, ResourceType
 from eurekube_provider.registrations.values import UNKNOWN
 
 INSTANCE_IDS = "instance_ids"
 """The output of an Application by which a program finds its instances; made of the rest of its state."""
 
 _KEPT = (INCARNATION, "created")
-"""What Eureka tells, and no update changes."""
+"""Properties that come from Eureka, and that no update changes."""
 
 OURS = ("owner", "service_url", ID_BASE)
-"""What no program writes."""
+"""Properties that no program writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class Urn:
 class NativeKind:
     """A kind of resource, and what the engine calls it.
 
-    :ivar told: what only Eureka tells, unknown until it was asked.
-    :ivar not_among_inputs, not_among_outputs: what neither has where it follows from the rest.
+    :ivar derived: properties that only Eureka knows, unknown until it was asked.
+    :ivar not_among_inputs, not_among_outputs: properties that neither has where they follow from the rest.
     """
 
     token: str
-    kind: Kind
-    told: tuple[str, ...]
+    kind: ResourceType
+    derived: tuple[str, ...]
     not_among_inputs: tuple[str, ...] = ()
     not_among_outputs: tuple[str, ...] = ()
 
@@ -120,7 +120,7 @@ class NativeResource:
         given = dict(news.properties)
         kept = _take_engine_values(given, olds.properties)
         if self._configuration.is_stateless:
-            kept.clear()  # of any read, whoever's it is
+            kept.clear()  # of any read, no matter whose it is
         own = [name for name in OURS if name in given]
         if own:
             reason = "follows from the resource's name and the provider's configuration; leave it out"
@@ -143,12 +143,12 @@ class NativeResource:
         ), secrets
 
     def previewed(self, olds: Properties, news: Properties) -> Properties:
-        """The state as far as it is known before an update: what that writes anew is unknown."""
+        """The state as far as it is known before an update: what that writes again is unknown."""
         known = shortened(completed(news)) if self._kind is INSTANCE_KIND else {}
         follows = self._kind.not_among_outputs if olds else ()
-        told = {name: UNKNOWN for name in self._kind.told if name not in follows}
-        told |= {name: olds[name] for name in _KEPT if name in olds}
-        return self.as_outputs({**known, **news, **told})
+        unknown = {name: UNKNOWN for name in self._kind.derived if name not in follows}
+        unknown |= {name: olds[name] for name in _KEPT if name in olds}
+        return self.as_outputs({**known, **news, **unknown})
 
     def as_inputs(self, properties: Properties, kept: Container[str]) -> Properties:
         """Return the engine's form of checked properties: ``kept``, and what does not follow from the
@@ -225,7 +225,7 @@ def _take_engine_values(given: Properties, olds: Properties) -> Properties:
     """Take the engine's values out of ``given``, which no program writes: `ignoreChanges` may name
     everything.
 
-    It is taken out of ``given``, and so are the marks of a moment, which are looked for anew.
+    It is taken out of ``given``, and so are the marks of a moment, which are looked for again.
     """
     kept = {name: given.pop(name) for name in OURS if name in given and given[name] == olds.get(name)}
     for name in (*MARKS, SECRET_ID):

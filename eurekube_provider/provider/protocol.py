@@ -1,9 +1,9 @@
 """Pulumi's messages and services, without the rest of its SDK.
 
-The CLI starts the plugin anew for the schema and to serve. A large part of a start was the import of the SDK,
-whose package imports all of itself; the generated modules need nothing of it. They are loaded under their own
-names: where a component needs the SDK later, it finds the same ones. What that saves, and until when it
-stays: docs/decisions/0026-two-providers-and-one-way-between-them.md.
+The CLI starts the plugin again for the schema and to serve. A large part of a start was the import of the
+SDK, whose package imports all of itself; the generated modules need nothing of it. They are loaded under
+their own names: where a component needs the SDK later, it finds the same ones. What that saves, and until
+when it stays: docs/decisions/0026-two-providers-and-one-way-between-them.md.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _LARGEST_MESSAGE = 400 * 1024 * 1024  # as the engine's own
 
 def main() -> None:
     """Serve; the engine reads the port from standard output. Source: plugin.go of pulumi/pulumi."""
-    parent = os.getppid()  # at once: whoever adopts this process must not pass for its parent
+    parent = os.getppid()  # at once: the process that adopts this one must not pass for its parent
     stopped = threading.Event()
 
     def stop(*_: object) -> None:

@@ -59,12 +59,12 @@ from eurekube_provider.registrations.connections import (
     configured_connection,
     must_read,
 )
+from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.importing import as_not_ours, imported_application, imported_instance
 from eurekube_provider.registrations.names import as_written, camel, path_as_written
 from eurekube_provider.registrations.properties import Properties
 from eurekube_provider.registrations.property_check import CheckFailure
-from eurekube_provider.registrations.resource import Found, told_on_standard_error
-from eurekube_provider.registrations.run_resources import RUN_RESOURCES
+from eurekube_provider.registrations.resource import Found, printed_to_standard_error
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.version import __version__
 
@@ -102,7 +102,7 @@ def _or_guard(method: _Method) -> _Method:
 
 
 _DEFAULT_NAME = re.compile(r"default(?:_(\d+_\d+_\d+)(?:_.*)?)?")
-"""What the engine calls a stack's own provider: ``default``, with the version that is asked for."""
+"""The engine's name of a stack's own provider: ``default``, with the version that is asked for."""
 
 
 class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
@@ -153,14 +153,14 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         for key in PROGRAM_KEYS & inputs.fields.keys():
             del inputs.fields[key]
         # Of a named property the engine shows the value, and any may hold a credential.
-        told = [
+        found = [
             CheckFailure(
                 "",
                 each.reason if each.property in ("url", "connections") else f"{each.property}: {each.reason}",
             )
             for each in configuration.problems()
         ]
-        return proto.CheckResponse(inputs=inputs, failures=_failures(told, request))
+        return proto.CheckResponse(inputs=inputs, failures=_failures(found, request))
 
     @_telling
     def DiffConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
@@ -178,7 +178,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
         """Keep the configuration; credentials come from there, or from the environment."""
         CANCELLATION.begin_run()
-        RUN_RESOURCES.addresses = ProgramAddresses()
+        DECLARED_RESOURCES.addresses = ProgramAddresses()
         # Only pulumi do, which has no stack, calls its provider by no name.
         is_stateless = request.urn.endswith("::")
         self._configuration = replace(
@@ -212,7 +212,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         olds, news = received(request.olds).properties, received(request.news).properties
         resource = self._resource(request)
         found = resource.registration.diff(olds, news)
-        # A state of the dynamic provider is written anew, under this one's names.
+        # A state of the dynamic provider is written again, under this one's names.
         is_moved, is_older = native_guard.DYNAMIC in request.olds.fields, resource.is_older(olds)
         is_changed = found.changes or is_moved or is_older
         details: dict[str, Any] = {}
@@ -395,11 +395,11 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
     def _tell(self, urn: str, sentence: str, severity: Any, *, is_ephemeral: bool = False) -> None:
         """Have the engine show a sentence about a resource.
 
-        :param is_ephemeral: whether it stands beside the resource only until there is another one.
+        :param is_ephemeral: True if it stands beside the resource only until there is another one.
         """
         sentence = as_written(printable(sentence))
         if not self._engine_address:
-            told_on_standard_error(sentence)
+            printed_to_standard_error(sentence)
             return
         with self._lock:
             if self._engine is None:
@@ -429,7 +429,7 @@ class ProviderServicer(provider_pb2_grpc.ResourceProviderServicer):
         return as_not_ours(replace(found, inputs=KINDS[token].kind.inputs(found.properties)))
 
     def _require_free(self, request: Any, news: Properties) -> None:
-        """Refuse to create, without a state, what stands there already, whoever's it is.
+        """Refuse to create, without a state, what stands there already, no matter whose it is.
 
         :raises ConfigurationError: nobody says who registers, or nothing could tell several apart.
         :raises OwnershipConflict: it is registered already.

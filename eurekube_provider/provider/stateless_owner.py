@@ -1,8 +1,8 @@
-"""Whose a registration is that ``pulumi do`` makes without a state, or without a project.
+"""Owner of registrations that ``pulumi do`` makes without a state, or without a project.
 
 That command has no state, and gives everybody the same URN. So who registers says who it is, as
 ``eurekube:doOwner``, and what is changed or removed must be that owner's in Eureka at that moment: the
-engine hands to a deletion what a read told, whoever's it is.
+engine hands to a deletion what a read reported, no matter whose it is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def require_a_stack_of_ones_own(configuration: Configuration, project: str) -> N
 
 
 def require_do_owner(configuration: Configuration, token: str) -> None:
-    """Do nothing where it is said who registers, and what that is can be told from all others.
+    """Do nothing where it is said who registers, and what that is can be determined from all others.
 
     :raises ConfigurationError: it is not said, or by a name that cannot be part of an owner, or it is many.
     """

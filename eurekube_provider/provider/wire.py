@@ -26,7 +26,7 @@ UNKNOWN_TEXT = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 """Stands for what is not known yet."""
 
 _MESSAGES = frozenset({"args", "inputs", "news", "old_inputs", "olds", "properties"})
-"""What a request may have secrets in."""
+"""Fields of a request that may have secrets."""
 
 _SHORTEST = 4
 """A shorter text stands everywhere by chance."""

@@ -20,10 +20,10 @@ class ActualState:
     """A resource's registrations in Eureka.
 
     :ivar ours: everything that is registered for one of the owners, by place.
-    :ivar others: what somebody else has in a place of ours.
+    :ivar others: instances of others in a place of ours.
     :ivar unsure: servers that did not answer, and why; what nobody holds may be there.
-    :ivar refused: what is listed as ours and a server refuses to read, as under an id with a slash, and why.
-        No stack registers that: whoever did wrote our owner there.
+    :ivar refused: instances that are listed as ours and that a server refuses to read, as under an id with a
+        slash, and why. No stack registers that: somebody else wrote our owner there.
     """
 
     ours: dict[Key, Instance]
@@ -57,12 +57,12 @@ def read_actual(
     Which places these are is known from the program, the state and, of an application, Eureka's list. That
     one is up to 45 s old: what a call that failed left a moment ago may be found by a later reading only.
 
-    :param listed: what is in the application, where that was asked a moment ago.
+    :param listed: the application's instances, where they were read a moment ago.
     :param also: places that a state knows.
     :param writes: ``desired`` is about to be written or removed, or was a moment ago. Where others renew it,
         many of its places are then read in batches, which cost the servers little and renew what they find:
         what is ours, or what came since the list was made, if anything did. Other reads renew nothing.
-    :param everywhere: whether the place of a single instance is read from every server, and not from the
+    :param everywhere: True if the place of a single instance is read from every server, and not from the
         first that answers and holds something; those of an application are in any case.
     :raises RegistryError: no server answered.
     """

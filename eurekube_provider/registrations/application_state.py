@@ -101,8 +101,8 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         instances[key] = fitted(properties, key, _full(extra, with_status=False))
     kept |= {name: properties[name] for name in ("created", INCARNATION) if properties.get(name)}
     found = {SEEN_INCARNATION: seen_incarnations, LEAVING: leaving, STILL_ENFORCED: enforced}
-    told = {"instances": instances, "statuses": statuses, "held_by_others": others}
-    return {**kept, **told, **{name: by_key for name, by_key in found.items() if by_key}}
+    result = {"instances": instances, "statuses": statuses, "held_by_others": others}
+    return {**kept, **result, **{name: by_key for name, by_key in found.items() if by_key}}
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:

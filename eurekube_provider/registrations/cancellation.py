@@ -70,7 +70,7 @@ class Cancellation:
             self._condition.notify_all()
 
     def wait_of_this_call(self) -> Wait:
-        """The wait of a call that begins now, which also ends when whoever made the call is gone."""
+        """The wait of a call that begins now, which also ends when the caller is gone."""
         with self._condition:
             before = self._cancelled if self._before_run is None else self._before_run
         is_heard = _caller_is_there()

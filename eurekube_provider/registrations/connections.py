@@ -2,7 +2,7 @@
 
 One precedence for the program, the dynamic providers and the command line: the configuration wins over the
 environment. A stack that registers at several Eurekas names the others under ``eurekube:connections``; a
-resource only says the name. Credentials are found anew each time, and never enter properties or state.
+resource only says the name. Credentials are found again each time, and never enter properties or state.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ OFFLINE_VARIABLE = "EUREKUBE_OFFLINE"
 """The environment's word for ``eurekube:offline``: with it a preview asks no server."""
 
 MUST_READ_VARIABLE = "EUREKUBE_MUST_READ"
-"""The environment's word for a refresh that fails where Eureka cannot be read, whoever asked for it."""
+"""The environment's word for a refresh that fails where Eureka cannot be read, no matter who asked for it."""
 
 DEFAULT_OPERATOR_NAME = "eurekube"
-"""Who renews a registration where neither it nor ``eurekube:operatorName`` names somebody."""
+"""Default renewer of a registration, where neither it nor ``eurekube:operatorName`` names one."""
 
 DEFAULT_CONNECTION = "default"
 """The connection that ``eurekube:url`` and the keys beside it describe."""
 
 FIELDS = {re.sub("-(.)", lambda found: found[1].upper(), name): name for name in NAMES}
-"""What a connection consists of, in camelCase, and the same as :meth:`Connection.configured` calls it."""
+"""Keys of a connection in camelCase, each with its name in :meth:`Connection.configured`."""
 
 _NOWHERE = "http://eureka.invalid/eureka"
 """Stands for the URL of a connection that has none, so that the rest of it is checked."""
@@ -158,8 +158,8 @@ def connection_problems(setting: Setting, connections: Any = None) -> list[str]:
         except FileUnreadable:
             continue
         except ConfigurationError as error:
-            told = _without_values(str(error), named[name])
-            problems.append(told if told.startswith(where) else f"{where}.{name}: {told}")
+            message = _without_values(str(error), named[name])
+            problems.append(message if message.startswith(where) else f"{where}.{name}: {message}")
     return problems
 
 
@@ -319,13 +319,13 @@ def _entry_of(connections: Mapping[str, Any], name: str) -> dict[str, Any]:
     return entry
 
 
-def _without_values(told: str, entry: Any) -> str:
+def _without_values(message: str, entry: Any) -> str:
     """A sentence without what an entry has, which may be a credential in the wrong place, but for places."""
     values = entry.values() if isinstance(entry, Mapping) else ()
     for value in values:
         if isinstance(value, str) and len(value.strip()) >= _SHORTEST and "/" not in value:
-            told = told.replace(value, HIDDEN)
-    return told
+            message = message.replace(value, HIDDEN)
+    return message
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:

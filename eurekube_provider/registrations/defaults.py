@@ -1,6 +1,6 @@
 """Properties of an EurekaInstance that follow from the others, so that its state need not hold them.
 
-Pulumi's engine writes the whole state anew at every step of every resource, and what that costs goes by the
+Pulumi's engine writes the whole state again at every step of every resource, and what that costs goes by the
 number of properties. The forms, and what each costs: docs/decisions/0018-a-state-says-nothing-twice.md.
 """
 
@@ -20,16 +20,16 @@ FIXED: Mapping[str, Any] = MappingProxyType(
 """The defaults that are the same for every registration."""
 
 _DERIVED = tuple(each for each in PROPERTIES if each.derive is not None and each.name not in FIXED)
-"""What has a default that is made of what comes before it."""
+"""Properties whose default is derived from those before them."""
 
 _READ_BACK = "overridden_status"
-"""What every state has that Eureka was asked for, and no checked properties have."""
+"""Properties of every state that come from Eureka, and that no checked properties have."""
 
 NOT_AMONG_INPUTS = (DEFAULT_ID, *(each.name for each in reversed(_DERIVED)))
-"""What the check makes of a program's own words, and can make of them again."""
+"""Properties that the check derives from a program's inputs, and can derive again."""
 
 NOT_AMONG_OUTPUTS = (DEFAULT_ID, "status_is_enforced", "seen_owner")
-"""What no program reads of an instance, or reads only where it says something."""
+"""Properties of an instance that no program reads, or only where they have a value."""
 
 
 def shortened(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,8 +51,8 @@ def without_what_follows(
     """Properties without those of ``names`` that :func:`completed` puts back as they are.
 
     :param names: :data:`NOT_AMONG_INPUTS` or :data:`NOT_AMONG_OUTPUTS`.
-    :param kept: what stays nevertheless: a secret, of which only its place says that it is one, and what an
-        earlier state has, so that a refresh does not show that it went.
+    :param kept: properties that stay nevertheless: a secret, of which only its place says that it is one, and
+        what an earlier state has, so that a refresh does not show that it went.
     """
     short = dict(properties)
     going = [name for name in names if name in short and name not in kept]

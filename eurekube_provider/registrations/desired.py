@@ -67,7 +67,7 @@ class Registration:
     :ivar instance: with owner, renewer and zone in its metadata; its status is UP where none is enforced.
     :ivar status: the status to enforce; None to start UP and to leave it to people from then on.
     :ivar asked_status: the status that a state's program enforced; ``status`` is what Eureka held instead.
-    :ivar is_anothers: whether a state has here what Eureka held of another owner, or of none.
+    :ivar is_anothers: True if a state has here what Eureka held of another owner, or of none.
     """
 
     instance: Instance
@@ -137,10 +137,10 @@ class DesiredState:
 
     :ivar registrations: by the keys that the program gave them; each carries its key in its metadata. An
         EurekaInstance's has its id for a key.
-    :ivar incarnation: which creation of the resource this is, as their metadata say. Empty for one that was
-        made before there were any; None where there is no state that could say: then every one of the owner's
-        is meant.
-    :ivar has_members: whether they are an EurekaApplication's, of which there may be others than these.
+    :ivar incarnation: the incarnation of the resource, as their metadata say. Empty for one that was made
+        before there were any; None where there is no state that could say: then every one of the owner's is
+        meant.
+    :ivar has_members: True if they are an EurekaApplication's, of which there may be others than these.
     :ivar management: all that is the same for its registrations, to be compared.
     """
 
@@ -225,7 +225,7 @@ class DesiredState:
     def returned(self, previous: DesiredState) -> Callable[[Instance], bool]:
         """Return the function that says whether an instance is our own application, registered again.
 
-        :param previous: what a state has; without one nothing is known to have been ours.
+        :param previous: the properties of a state; without one nothing is known to have been ours.
         """
         before = {each.instance.key: each for each in previous.registrations.values()}
         places = {each.instance.key: each for each in self.registrations.values()}

@@ -61,7 +61,7 @@ class FoundInstance(Plain):
     """One instance as Eureka holds it.
 
     :ivar status: its own, or the one that a person set over it.
-    :ivar owner: who registered it, empty where no Eurekube did.
+    :ivar owner: the owner, empty where no Eurekube registered it.
     """
 
     application: str
@@ -205,6 +205,6 @@ def map_endpoints(slices: Iterable[Mapping[str, Any]]) -> list[FoundEndpoint]:
 
 def found_instance(instance: Instance) -> FoundInstance:
     """Return an instance as lookups do."""
-    told = properties_of(instance)
-    told |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
-    return FoundInstance(**{each.name: told[each.name] for each in fields(FoundInstance)})
+    properties = properties_of(instance)
+    properties |= {"zone": instance.zone or "", "metadata": dict(instance.metadata)}
+    return FoundInstance(**{each.name: properties[each.name] for each in fields(FoundInstance)})

@@ -104,10 +104,10 @@ def was_left(
     Of many, those are read of which a list shows it, and some others: the list is up to 30 s old. A list
     alone shows what an update of an application has added.
 
-    :param in_state: what is registered by the state, so that it is to be there as the state has it. What
-        renews itself is not expected: it went when it ended.
-    :param tell: is told, in a sentence, why what is missing cannot be registered again.
-    :param is_back: whether an instance is our own application, which registered itself again: what the state
+    :param in_state: the state's registrations, which must stay as the state has them. What renews itself is
+        not expected: it went when it ended.
+    :param tell: gets a sentence about why what is missing cannot be registered again.
+    :param is_back: True if an instance is our own application, which registered itself again: what the state
         has is :data:`ABSENT` then.
     :returns: of :data:`LEAVING`, :data:`STILL_ENFORCED`, :data:`HALF_DONE` and :data:`ABSENT` those that
         were found. Nothing is :data:`ABSENT` where somebody else stands at such an address by now: an update
@@ -185,9 +185,9 @@ def _marks_left(
 
 
 def _is_as_callers_see(have: Instance, before: Instance) -> bool:
-    """Return whether both say the same to callers and to whoever renews them.
+    """Return whether both say the same to callers and to anyone who renews them.
 
-    Other metadata than ours may be changed in Eureka by whoever runs the application.
+    Other metadata than ours may be changed in Eureka by anyone who runs the application.
     """
     keys = {key for key in (*have.metadata, *before.metadata) if key.startswith(RESERVED_PREFIX)}
     keys -= {LEAVING_KEY, ENFORCED_KEY, INCARNATION_KEY, OWNER_KEY}
@@ -195,13 +195,13 @@ def _is_as_callers_see(have: Instance, before: Instance) -> bool:
     return one == other and same_contents(replace(have, metadata=EMPTY), replace(before, metadata=EMPTY))
 
 
-def put_back(peers: Peers, instance: Instance) -> Instance | None:
+def clear_override(peers: Peers, instance: Instance) -> Instance | None:
     """Undo a drain: into service again, and then without our mark. Does nothing without the mark.
 
     While a server is away, which may hold our status, the mark stays: without it that status would pass for a
     person's when the server is back. The next run looks again.
 
-    :returns: what Eureka holds now, None for nothing.
+    :returns: the instance in Eureka now, None for none.
     :raises RegistryError: a server did not do it; the mark is still there.
     """
     have = peers.read(*instance.key)
@@ -240,7 +240,7 @@ def _is_same(have: Instance, drained: Instance) -> bool:
 
 def _put_back_or_error(peers: Peers, instance: Instance) -> EurekubeError | None:
     try:
-        put_back(peers, instance)
+        clear_override(peers, instance)
     except EurekubeError as error:
         return error
     return None

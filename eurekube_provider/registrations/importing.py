@@ -149,8 +149,8 @@ def _require_usable(id_: str, checked: Checked) -> Properties:
     :raises ConfigurationError: what stands there cannot be asked for.
     """
     if checked.problems:
-        told = "; ".join(f"{one.property}: {one.reason}" for one in checked.problems)
-        raise ConfigurationError(f"{id_} cannot be imported as it stands: {told}")
+        reasons = "; ".join(f"{one.property}: {one.reason}" for one in checked.problems)
+        raise ConfigurationError(f"{id_} cannot be imported as it stands: {reasons}")
     return checked.properties
 
 

@@ -31,7 +31,7 @@ from eurekube_provider.registrations.properties import (
 )
 
 IDENTITY = ("application", "instance_id")
-"""What names a registration: another one is another registration."""
+"""Identity of a registration: with another one it is another registration."""
 
 
 def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
@@ -79,7 +79,7 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
     given, properties = properties.keys(), completed(properties)
     enforced = properties.get("status_is_enforced", properties.get("status") is not None)
     asked = properties.get(ASKED_STATUS, properties.get("status"))
-    told = {
+    result = {
         **{key: properties[key] for key in (*INPUTS, DEFAULT_ID) if key in properties},
         **properties_of(actual),
         "owner": properties["owner"],
@@ -93,8 +93,8 @@ def outputs(properties: Mapping[str, Any], desired: DesiredState, held: ActualSt
         STILL_ENFORCED: actual.enforced if is_still_enforced(actual, asked if enforced else None) else None,
         ASKED_STATUS: asked if enforced and asked != actual.status.value else None,
     }
-    told = {key: value for key, value in told.items() if value is not None}
-    return {**shortened(told), **{key: told[key] for key in given & told.keys()}}
+    result = {key: value for key, value in result.items() if value is not None}
+    return {**shortened(result), **{key: result[key] for key in given & result.keys()}}
 
 
 def inputs(outs: Mapping[str, Any]) -> Properties:

@@ -34,7 +34,7 @@ from eurekube_provider.registrations.registry_lists import LISTS
 from eurekube_provider.registrations.rollback import carry_out, errors_of, grouped, take_back, undo_failed
 from eurekube_provider.registrations.values import OnConflict
 
-TOLD_WITHIN_SECONDS = 1.0
+REPORTED_WITHIN_SECONDS = 1.0
 """Servers tell each other within half a second what they have taken."""
 
 _VERIFY_ATTEMPTS = 5
@@ -44,8 +44,8 @@ _VERIFY_ATTEMPTS = 5
 class Removal:
     """The result of a removal.
 
-    :ivar left: what belongs to somebody else by now, was registered anew since, or must stay.
-    :ivar refused: what is listed as ours and no request can remove, and why.
+    :ivar left: instances that have another owner by now, were registered again since, or must stay.
+    :ivar refused: instances that are listed as ours and that no request can remove, and why.
     """
 
     removed: tuple[Instance, ...] = ()
@@ -64,7 +64,7 @@ def create(
     What another incarnation of the same owner has in a place of ours is taken over. What it has elsewhere is
     the business of the resource that it belongs to, whose removal follows; or else of the next update.
 
-    :returns: what Eureka holds now of this incarnation.
+    :returns: the instances of this incarnation in Eureka.
     :raises OwnershipConflict: somebody else stands there, and nothing is to be adopted.
     :raises SomeFailed: as well, where there are many; names each that failed.
     :raises RegistryError: Eureka did not do it, or could not even be asked.
@@ -77,7 +77,7 @@ def create(
     failed, after = _carry_out_and_read(planned, wanted, before, peers)
     if failed:
         taken = take_back(wanted, before, peers)
-        _raise(wanted, "register", failed, taken.told, may_be_left=not taken.is_certain)
+        _raise(wanted, "register", failed, taken.message, may_be_left=not taken.is_certain)
     ours = {place: each for place, each in after.ours.items() if wanted.is_its(each)}
     return _without_surplus(wanted, replace(after, ours=ours), peers, checks, wait)
 
@@ -110,8 +110,8 @@ def update(
             failed |= undo_failed(
                 previous, wanted, before, {k: e for k, e in failed.items() if k not in refused}, peers
             )
-        told = "what was done stays, and the next update goes on from there"
-        _raise(wanted, "update", failed, told, may_be_left=bool(planned.changes))
+        note = "what was done stays, and the next update goes on from there"
+        _raise(wanted, "update", failed, note, may_be_left=bool(planned.changes))
     return _without_surplus(wanted, after, peers, checks, wait)
 
 
@@ -169,9 +169,9 @@ def delete(
     another incarnation of the same owner has registered since.
 
     A server that is away shall not keep a stack from being removed. It may have taken a moment ago what
-    stands in a place of ours, and have told nobody yet.
+    stands in a place of ours, and have informed nobody yet.
 
-    :param spare: whether what is registered at a place must stay.
+    :param spare: True if what is registered at a place must stay.
     :param wait: sleeps so many seconds; what it raises ends the drain, and puts all back into service.
     :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
     :raises RegistryError: no server answered as an Eureka does, or one keeps holding what was removed.
@@ -179,18 +179,18 @@ def delete(
     """
     held = read_actual(previous, [previous.owner], peers, writes=True)
     if held.unsure and any(previous.is_its(each) for each in held.ours.values()):
-        wait(TOLD_WITHIN_SECONDS)
+        wait(REPORTED_WITHIN_SECONDS)
         held = read_actual(previous, [previous.owner], peers, writes=True)
     held = _certain("deregister", previous, held, peers)
     keys = previous.keys
     spared = {place for place in held.everything if spare(place)}
     leaving = [each for place, each in held.ours.items() if previous.is_its(each) and place not in spared]
-    anew = _remove(previous, leaving, peers, checks, wait)
-    removed = {each.key: each for each in leaving if each.key not in anew}
+    registered_again = _remove(previous, leaving, peers, checks, wait)
+    removed = {each.key: each for each in leaving if each.key not in registered_again}
     left = (
         each
         for place, each in held.everything.items()
-        if place not in removed and (place in keys or place in held.others or place in anew)
+        if place not in removed and (place in keys or place in held.others or place in registered_again)
     )
     return Removal(tuple(removed.values()), tuple(left), held.refused)
 
@@ -209,7 +209,7 @@ def _certain(verb: str, previous: DesiredState, held: ActualState, peers: Peers)
 def left_alone(instance: Instance) -> str:
     """A sentence for a person about what was not removed."""
     return (
-        f"{instance.application} {instance.instance_id} was registered anew, is asked for by the program"
+        f"{instance.application} {instance.instance_id} was registered again, is asked for by the program"
         " or belongs to somebody else by now, and was left as it is"
     )
 
@@ -360,8 +360,8 @@ def _remove(
     """
     if not leaving:
         return frozenset()
-    anew = drain([(peers, each) for each in leaving], wanted.drain_seconds, wait)
-    leaving = [each for each in leaving if each.key not in anew]
+    registered_again = drain([(peers, each) for each in leaving], wanted.drain_seconds, wait)
+    leaving = [each for each in leaving if each.key not in registered_again]
     later = checks or RemovalChecks(wait)
     failed: dict[str, EurekubeError] = {}
     for owner in {each.owner for each in leaving if each.owner}:
@@ -376,7 +376,7 @@ def _remove(
         later.finish()
     if failed:
         _raise(wanted, "deregister", failed, "the others were removed")
-    return anew
+    return registered_again
 
 
 def _raise(
@@ -400,10 +400,12 @@ def _raise(
         )
     else:
         (cause,) = failed.values()
-        told = f"{cause}; {rest}" if verb == "register" and isinstance(cause, RegistryError) else str(cause)
+        message = (
+            f"{cause}; {rest}" if verb == "register" and isinstance(cause, RegistryError) else str(cause)
+        )
         if isinstance(cause, RegistryError):
-            raised = type(cause)(told, url=cause.url, status_code=cause.status_code)
+            raised = type(cause)(message, url=cause.url, status_code=cause.status_code)
         else:
-            raised = type(cause)(f"{verb} {wanted}: {told}")
+            raised = type(cause)(f"{verb} {wanted}: {message}")
     raised.may_be_left = may_be_left
     raise raised from cause

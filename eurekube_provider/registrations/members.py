@@ -34,16 +34,16 @@ from eurekube_provider.registrations.property_check import (
 from eurekube_provider.registrations.values import UNKNOWN, Marker
 
 SHARED = names_in(Scope.CONTENTS)
-"""What an instance may have of its own, and else has from its application."""
+"""Properties that an instance may have of its own, and else has from its application."""
 
 OWN = names_in(Scope.OWN, Scope.CONTENTS)
-"""What may be written for an instance."""
+"""Properties that may be written for an instance."""
 
 _FOUND = (*OWN, "renewer")
-"""What a state may have of an instance: Eureka may name another renewer, which no program writes for one."""
+"""Properties of an instance in a state: Eureka may name another renewer, which no program writes for one."""
 
 MANAGEMENT = names_in(Scope.MANAGEMENT)
-"""What is the same for all instances."""
+"""Properties that are the same for all instances."""
 
 ID_BASE = "id_base"
 """Bookkeeping beside the inputs: the end of every default id, so that a renamed stack renames no instance."""
@@ -51,7 +51,7 @@ ID_BASE = "id_base"
 MEMBER_INPUTS = (*MANAGEMENT, *SHARED, "instances", ID_BASE)
 
 MEMBER_OUTPUTS = ("statuses", "held_by_others", "created", INCARNATION)
-"""What is only known afterwards: by key statuses other than those asked for and owners other than ours."""
+"""Properties that are known afterwards: by key statuses other than those asked for and other owners."""
 
 
 def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
@@ -76,7 +76,7 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
     kept: Properties = {}
     ids: dict[str, str] = {}
     addresses: dict[CalledAddress, str] = {}
-    told = {problem.property for problem in problems}
+    reported = {problem.property for problem in problems}
     for key, value in sorted(instances.items()):
         where = f"instances.{key}"
         if value is UNKNOWN:
@@ -93,14 +93,14 @@ def check_members(olds: Mapping[str, Any], news: Mapping[str, Any]) -> Checked:
                 )
             )
         else:
-            kept[key], instance_id, found, doubts, at = _checked_member(olds, result, key, value, told)
+            kept[key], instance_id, found, doubts, at = _checked_member(olds, result, key, value, reported)
             problems += found
             warnings += doubts
             if at is not None and (first := addresses.setdefault(at, where)) != where:
                 both_stand = _both_stand(olds, at, first, where)
-                told_of = warnings if both_stand else problems
+                target = warnings if both_stand else problems
                 other_key = first.removeprefix("instances.")
-                told_of.append(
+                target.append(
                     same_address(
                         at,
                         f"{where}.host_name",
@@ -181,11 +181,11 @@ def _checked_member(
     application: Mapping[str, Any],
     key: str,
     value: Mapping[str, Any],
-    told: set[str],
+    reported: set[str],
 ) -> tuple[Properties, Any, list[CheckFailure], list[CheckFailure], CalledAddress | None]:
     """Return an instance's own properties, its id, and its address.
 
-    What its application has wrong was ``told`` already.
+    What its application has wrong was ``reported`` already.
     """
     where = f"instances.{key}"
     written, derived = without_secrets({name: item for name, item in value.items() if item is not None})
@@ -199,7 +199,7 @@ def _checked_member(
     problems += [
         replace(problem, property=f"{where}.{problem.property}")
         for problem in checked.problems
-        if problem.property in known or problem.property not in told
+        if problem.property in known or problem.property not in reported
     ]
     kept = _normalised_as_written(known, checked.properties) | derived_secrets(derived, checked.properties)
     warnings = [replace(one, property=f"{where}.{one.property}") for one in checked.warnings]

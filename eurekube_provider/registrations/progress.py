@@ -22,7 +22,7 @@ _CURRENT: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The way in which a call's progress is told.
+    """The way in which a call's progress is reported.
 
     :ivar tell: tells a person a sentence.
     :ivar interval_seconds: the time before the first sentence, and between two.
@@ -33,7 +33,7 @@ class Progress:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Have the changes of this thread's call told."""
+        """Have the changes of this thread's call reported."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -42,7 +42,7 @@ class Progress:
 
 
 class SentChanges:
-    """The changes of a plan that were sent, told now and then; any thread may count.
+    """The changes of a plan that were sent, reported now and then; any thread may count.
 
     :param total: how many changes the plan has.
     """
@@ -51,7 +51,7 @@ class SentChanges:
         self._progress = _CURRENT.get()
         self._total, self._clock, self._lock = total, clock, threading.Lock()
         self._sent: Counter[str] = Counter()
-        self._told_at = clock()
+        self._reported_at = clock()
 
     def count(self, url: str, count: int) -> None:
         """Count what a server answered to, and tell the count of the one that answered to the fewest."""
@@ -60,8 +60,8 @@ class SentChanges:
         with self._lock:
             self._sent[url] += count
             now = self._clock()
-            if now < self._told_at + self._progress.interval_seconds:
+            if now < self._reported_at + self._progress.interval_seconds:
                 return
-            self._told_at = now
+            self._reported_at = now
             done = min(self._total, *self._sent.values())
         self._progress.tell(f"{done:,} of {self._total:,} changes sent to Eureka")

@@ -35,29 +35,29 @@ class Property:
 
     :ivar check: makes a value that somebody wrote one shape, or raises
         :class:`~eurekube_provider.registrations.values.BadValue`.
-    :ivar told: what a person reads of it.
+    :ivar description: the text for a person.
     :ivar at: where an :class:`~eurekube_provider.core.model.Instance` has it: a field, or one in a field. A
         key of the metadata may be written there as well, as ``zone`` is: ``property_check`` and ``members``
         make one of both.
-    :ivar type: what a value of it is; the engine makes a float of every number.
-    :ivar default: what it is where nothing is given; a state need not hold that.
+    :ivar type: the type of its values; the engine makes a float of every number.
+    :ivar default: the value where none is given; a state need not hold that.
     :ivar derive: makes the default from what was checked before it and what was given; None for none.
     :ivar derived_from: of which others the default is made, so that it is a secret where one of them is.
-    :ivar default_told: the default, for a person; without it, what ``default`` says.
-    :ivar missing: what to say where it is required and not given.
+    :ivar default_text: the default, for a person; without it, what ``default`` says.
+    :ivar missing: the error where it is required and not given.
     :ivar choices: all values that it may have, where they are few.
     """
 
     name: str
     scope: Scope
     check: Callable[[Any], Any]
-    told: str
+    description: str
     at: tuple[str, ...] = ()
     type: Callable[[Any], Any] = str
     default: Any = None
     derive: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = None
     derived_from: tuple[str, ...] = ()
-    default_told: str = ""
+    default_text: str = ""
     is_required: bool = False
     missing: str = "is required"
     choices: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Property:
     @property
     def is_optional(self) -> bool:
         """Return whether an instance need not have it."""
-        return not self.is_required and self.default is None and not self.default_told
+        return not self.is_required and self.default is None and not self.default_text
 
 
 def _host_alone(checked: Mapping[str, Any], _given: Mapping[str, Any]) -> Any:
@@ -79,27 +79,31 @@ def _lower_application(checked: Mapping[str, Any], _given: Mapping[str, Any]) ->
     return application.lower() if isinstance(application, str) else application
 
 
-def _required(name: str, scope: Scope, check: Callable[[Any], Any], told: str, **more: Any) -> Property:
-    return Property(name, scope, check, told, is_required=True, **more)
+def _required(
+    name: str, scope: Scope, check: Callable[[Any], Any], description: str, **more: Any
+) -> Property:
+    return Property(name, scope, check, description, is_required=True, **more)
 
 
 def _whole_number(
-    name: str, scope: Scope, least: int, most: int, default: int, told: str, *at: str
+    name: str, scope: Scope, least: int, most: int, default: int, description: str, *at: str
 ) -> Property:
-    return Property(name, scope, values.whole_number(least, most), told, at, int, default)
+    return Property(name, scope, values.whole_number(least, most), description, at, int, default)
 
 
-def _flag(name: str, told: str, *at: str, default: bool, **more: Any) -> Property:
-    return Property(name, Scope.CONTENTS, values.as_flag, told, at, bool, default, **more)
+def _flag(name: str, description: str, *at: str, default: bool, **more: Any) -> Property:
+    return Property(name, Scope.CONTENTS, values.as_flag, description, at, bool, default, **more)
 
 
-def _of_lease(name: str, told: str) -> Property:
-    return _whole_number(name, Scope.CONTENTS, 1, 86400, getattr(EurekaLease(), name), told, "lease", name)
+def _of_lease(name: str, description: str) -> Property:
+    return _whole_number(
+        name, Scope.CONTENTS, 1, 86400, getattr(EurekaLease(), name), description, "lease", name
+    )
 
 
 def _url(name: str) -> Property:
-    told = "as Spring and Netflix show it; Eureka does not call it"
-    return Property(name, Scope.CONTENTS, values.as_url, told, at=(name,))
+    description = "as Spring and Netflix show it; Eureka does not call it"
+    return Property(name, Scope.CONTENTS, values.as_url, description, at=(name,))
 
 
 _APPLICATION = "Eureka upper-cases it. **Another one is a replacement**"
@@ -135,7 +139,7 @@ PROPERTIES = (
         at=("ip_address",),
         derive=_host_alone,
         derived_from=("host_name",),
-        default_told="`host_name`",
+        default_text="`host_name`",
     ),
     _required(
         "port", _CONTENTS, values.whole_number(1, 65535), "1 to 65535", at=("port", "number"), type=int
@@ -147,7 +151,7 @@ PROPERTIES = (
         "Spring calls https whenever it is enabled",
         *("secure_port", "enabled"),
         default=False,
-        derive=lambda _, given: "secure_port" in given,  # whoever names one means that
+        derive=lambda _, given: "secure_port" in given,  # a program that names one means that
     ),
     Property(
         "vip_address",
@@ -157,7 +161,7 @@ PROPERTIES = (
         at=("vip_address",),
         derive=_lower_application,
         derived_from=("application",),
-        default_told="the application in lower case",
+        default_text="the application in lower case",
     ),
     Property(
         "secure_vip_address",
@@ -167,21 +171,21 @@ PROPERTIES = (
         at=("secure_vip_address",),
         derive=lambda checked, _: checked.get("vip_address"),
         derived_from=("vip_address", "application"),
-        default_told="`vip_address`",
+        default_text="`vip_address`",
     ),
     Property(
         "status",
         _CONTENTS,
         values.as_status,
         _STATUS,
-        default_told="unset",
+        default_text="unset",
         choices=tuple(each.value for each in values.SETTABLE_STATUSES),
     ),
     Property(
         "zone", _CONTENTS, values.as_text, "`metadata.zone`", ("metadata", "zone"), derived_from=("metadata",)
     ),
     Property(
-        "metadata", _CONTENTS, values.as_metadata, _METADATA, ("metadata",), dict, {}, default_told="none"
+        "metadata", _CONTENTS, values.as_metadata, _METADATA, ("metadata",), dict, {}, default_text="none"
     ),
     _of_lease("renewal_interval_seconds", "the time between two renewals"),
     _of_lease("duration_seconds", _DURATION),
@@ -193,7 +197,7 @@ PROPERTIES = (
         "who renews it, see below; an empty one is refused",
         at=("metadata", RENEWER_KEY),
         missing=values.NO_RENEWER,
-        default_told="`eurekube:operatorName`, else `eurekube`",
+        default_text="`eurekube:operatorName`, else `eurekube`",
     ),
     Property(
         "on_conflict",
@@ -214,10 +218,10 @@ PROPERTIES = (
         _INSTANCE_ID,
         at=("instance_id",),
         derived_from=("application", "port"),
-        default_told="`<name>.<stack>.<project>:<application>:<port>`",
+        default_text="`<name>.<stack>.<project>:<application>:<port>`",
     ),
 )
-"""Each in the order in which it is checked: a default is made of those before it."""
+"""All properties, in the order in which they are checked: a default may need those before it."""
 
 INPUTS = tuple(each.name for each in PROPERTIES)
 
@@ -231,7 +235,7 @@ DEFAULT_ID = "instance_id_is_default"
 """Bookkeeping beside the inputs: a default id survives a renamed stack, one that was removed does not."""
 
 INCARNATION = "incarnation"
-"""Which creation of a registration it is: made once, kept by updates, in no program's hands."""
+"""Incarnation of a registration: made once, kept by updates, in no program's hands."""
 
 SEEN_INCARNATION = "seen_incarnation"
 """Bookkeeping: which one Eureka names instead, of an EurekaApplication by key; an earlier release wrote the
@@ -246,14 +250,14 @@ STILL_ENFORCED = "still_enforced"
 wrote True."""
 
 ABSENT = "absent"
-"""Whether Eureka does not hold what the state has; among the inputs of the update that registers it anew."""
+"""Eureka does not hold what the state has; among the inputs of the update that registers it again."""
 
 HALF_DONE = "half_done"
-"""Whether Eureka holds what an update wrote and the state does not have; among the inputs of the update that
+"""Eureka holds what an update wrote and the state does not have; among the inputs of the update that
 undoes it."""
 
 MARKS = (LEAVING, STILL_ENFORCED, ABSENT, HALF_DONE)
-"""What a refresh or a check found of an earlier run, so that an update must see to it."""
+"""Leftovers of an earlier run that a refresh or a check found, which an update must handle."""
 
 ASKED_STATUS = "asked_status"
 """The status that is enforced, where Eureka held another one; not there where it did not."""
@@ -266,7 +270,7 @@ OUTPUTS = (
     INCARNATION,
     SEEN_INCARNATION,
 )
-"""What only Eureka tells; in the state, never among the inputs."""
+"""Properties that only Eureka knows; in the state, never among the inputs."""
 
 FROM_SECRET = "(derived from a secret)"  # noqa: S105 - it says that there is one
 """Stands for a property that the check derives from a secret one, so that Pulumi takes it for one as well."""
@@ -275,21 +279,22 @@ SECRET_ID = "secret_id"  # noqa: S105 - the name of a property
 """Among the inputs where the resource's id must not tell what Eureka's id is made of."""
 
 BOOKKEEPING = frozenset({*MARKS, DEFAULT_ID, SEEN_INCARNATION, ASKED_STATUS, SECRET_ID})
-"""What a state has for us, and no program or preview."""
+"""Bookkeeping in a state, for no program or preview."""
 
 INSTANCE_DERIVED: Mapping[str, tuple[str, ...]] = {
     **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
     SECRET_ID: ("application", "instance_id", "port"),
 }
-"""What the check of an EurekaInstance derives, and from what: a secret where one of those is one."""
+"""Properties that the check of an EurekaInstance derives, and their sources: secret where one of those is."""
 
 APPLICATION_DERIVED: Mapping[str, tuple[str, ...]] = {"zone": ("metadata",), SECRET_ID: ("application",)}
-"""What the check of an EurekaApplication derives, and from what. Only what was written is in its state."""
+"""Properties that the check of an EurekaApplication derives, and their sources. Its state has only what
+was written."""
 
 MEMBER_DERIVED: Mapping[str, tuple[str, ...]] = {
     name: INSTANCE_DERIVED[name] for name in ("ip_address", "zone")
 }
-"""What the check of one of an EurekaApplication's instances derives, and from what."""
+"""Properties that the check of one of an EurekaApplication's instances derives, and their sources."""
 
 
 def contains_unknown(value: Any) -> bool:

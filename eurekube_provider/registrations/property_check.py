@@ -1,4 +1,4 @@
-"""Whether the properties that somebody wrote can be used, and what they are in one shape.
+"""Check of the properties that a program gives, which also puts them into one shape.
 
 Knows neither Pulumi nor Eureka's wire. Pulumi hands over numbers as floats, drops keys without a value and
 puts a marker where a value is not known yet; after :func:`check` none of that is left but the marker.
@@ -46,7 +46,7 @@ class CheckFailure:
 class Checked:
     """Normalised properties, of use only where there are no problems.
 
-    :ivar warnings: what is no reason to refuse them, and is to be told.
+    :ivar warnings: problems that are no reason to refuse them, and are reported.
     :ivar addresses: where callers end up, as far as it is known, and the property that says so.
     """
 
@@ -65,8 +65,8 @@ def no_such_property(where: str, name: str, known: tuple[str, ...]) -> CheckFail
 def same_address(at: CalledAddress, where: str, other: str, *, stands: bool) -> CheckFailure:
     """Say that callers are to find one address twice.
 
-    :param other: what else is registered there, as the beginning of a sentence.
-    :param stands: whether the one of ``where`` had the address before, so that it is not refused now.
+    :param other: the other registration there, as the beginning of a sentence.
+    :param stands: True if the one of ``where`` had the address before, so that it is not refused now.
     """
     before = " (this one was registered there before, and stays)" if stands else ""
     rest = (

@@ -1,4 +1,4 @@
-"""Whether somebody renews what a stack registers, as far as Eureka's list shows it.
+"""Check for a renewer of a stack's registrations, as far as Eureka's list shows it.
 
 A registration names its renewer, an operator or a keepalive of that name. A Pulumi resource cannot wait for
 the first renewal. But what has stood for longer than a registration lasts by itself is renewed by somebody;

@@ -27,6 +27,7 @@ from eurekube_provider.registrations.actual import ActualState
 from eurekube_provider.registrations.called_addresses import CalledAddress
 from eurekube_provider.registrations.cancellation import CANCELLATION
 from eurekube_provider.registrations.connections import Setting
+from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.defaults import shortened
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.difference import (
@@ -56,28 +57,27 @@ from eurekube_provider.registrations.properties import (
 from eurekube_provider.registrations.property_check import Checked, check, same_address
 from eurekube_provider.registrations.registry_lists import LISTS
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
-from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import (
     PEERS,
-    let_go,
+    abandoned_message,
     saying_the_way_out,
     servers_of,
     servers_to_leave,
 )
 from eurekube_provider.registrations.values import OnConflict
 
-_TOLD_OF_MANY = 3
-"""How many warnings, or instances that were not removed, are told."""
+_REPORTED_OF_MANY = 3
+"""How many warnings, or instances that were not removed, are reported."""
 
 
 _LEFT = {
-    ABSENT: "Eureka does not hold what the state has; the update registers it anew",
+    ABSENT: "Eureka does not hold what the state has; the update registers it again",
     HALF_DONE: "an earlier run ended before its state was written; the update finishes or undoes what it did",
     LEAVING: "a drain was interrupted; the update puts it back into service, and a removal drains it again",
     STILL_ENFORCED: "an earlier run enforced a status that the program does not; the update takes it back",
     SEEN_INCARNATION: "Eureka names another creation of it than the state; the update puts the state's back",
 }
-"""What an earlier run left, in words."""
+"""Leftovers of an earlier run, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class Found:
     """A resource as Eureka holds it.
 
     :ivar properties: its state by now.
-    :ivar inputs: what a program would have to write for that, so that a preview shows drift.
+    :ivar inputs: the inputs with which a program would get that, so that a preview shows drift.
     :ivar unnamed: the instances that no program names, of which nobody knows what is secret.
-    :ivar id: what Pulumi calls it, where somebody wrote it in a form of his own; else empty.
+    :ivar id: the id in Pulumi, where somebody wrote it in another form; else empty.
     """
 
     properties: Properties
@@ -105,7 +105,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceType:
     """A kind of resource: how its properties are read and its state is written.
 
     :ivar stables: the properties that an update never changes.
@@ -121,7 +121,7 @@ class Kind:
     addresses: Callable[[Mapping[str, Any]], Collection[CalledAddress]]
 
 
-INSTANCE = Kind(
+INSTANCE = ResourceType(
     instance_state.IDENTITY,
     check,
     shortened,
@@ -131,7 +131,7 @@ INSTANCE = Kind(
     instance_state.id_of,
     lambda properties: CalledAddress.all_of([properties]),
 )
-APPLICATION = Kind(
+APPLICATION = ResourceType(
     ("application", ID_BASE),
     check_members,
     dict,
@@ -155,15 +155,15 @@ class RegistrationResource:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ResourceType,
         setting: Setting,
         tell: Callable[[str], None] | None = None,
         show: Callable[[str], None] | None = None,
     ) -> None:
         self._kind = kind
         self._setting = setting
-        self._progress = Progress(show, SHOWN_EVERY_SECONDS) if show else Progress(told_on_standard_error)
-        self._tell = tell or told_on_standard_error
+        self._progress = Progress(show, SHOWN_EVERY_SECONDS) if show else Progress(printed_to_standard_error)
+        self._tell = tell or printed_to_standard_error
         self._hides_secrets = tell is not None
 
     def check(self, olds: Properties, news: Properties, *, is_update: bool) -> Checked:
@@ -177,35 +177,35 @@ class RegistrationResource:
             **self._kind.shortened(checked.properties),
             **derived_secrets(derived, checked.properties),
         }
-        for one in checked.warnings[:_TOLD_OF_MANY]:
+        for one in checked.warnings[:_REPORTED_OF_MANY]:
             reason = one.reason if self._hides_secrets else one.without_value()
             self._tell(f"{properties.get('owner')}: {one.property}: {reason}")
-        if len(checked.warnings) > _TOLD_OF_MANY:
-            self._tell(f"{properties.get('owner')}: and {len(checked.warnings) - _TOLD_OF_MANY} more")
-        RUN_RESOURCES.checked(properties)
+        if len(checked.warnings) > _REPORTED_OF_MANY:
+            self._tell(f"{properties.get('owner')}: and {len(checked.warnings) - _REPORTED_OF_MANY} more")
+        DECLARED_RESOURCES.checked(properties)
         if olds and is_update and not checked.problems and not contains_unknown(checked.properties):
             properties |= self._left_by_an_earlier_run(olds, properties)
-            RUN_RESOURCES.ask_for(properties)
+            DECLARED_RESOURCES.ask_for(properties)
         return replace(checked, properties=properties)
 
     def diff(self, olds: Properties, news: Properties) -> StateDifference:
         """Compare a state with checked properties, and note what goes on in place; asks no server.
 
         A refresh compares the state that it found with the inputs of the one before, and finds nothing new
-        where those say all of it. An update is told in words of what an earlier run left: its marks are no
-        properties of a program.
+        where those say all of it. An update learns in words of what an earlier run left: its marks are
+        no properties of a program.
         """
         olds = adopted(olds, news)
-        if not RUN_RESOURCES.is_checked(news):
+        if not DECLARED_RESOURCES.is_checked(news):
             difference = self._kind.diff(without_findings(self._kind.inputs(olds)), without_findings(news))
             is_new = has_news(findings(olds), findings(news))
             return replace(difference, changes=difference.changes or is_new)
         difference = self._kind.diff(olds, news)
-        for mark, told in _LEFT.items():
+        for mark, reason in _LEFT.items():
             if mark in olds or mark in news:
-                self._tell(f"{news.get('owner')}: {told}")
+                self._tell(f"{news.get('owner')}: {reason}")
         if not difference.replaces:
-            RUN_RESOURCES.add(olds)
+            DECLARED_RESOURCES.add(olds)
         return difference
 
     def create(self, news: Properties) -> Created:
@@ -278,11 +278,11 @@ class RegistrationResource:
             return
         previous = DesiredState.from_properties(olds)
         wait = CANCELLATION.begin(previous.drain_seconds)
-        RUN_RESOURCES.give_back(previous, self._peers)
-        wanted = RUN_RESOURCES.wanted_of(previous)
+        DECLARED_RESOURCES.give_back(previous, self._peers)
+        wanted = DECLARED_RESOURCES.wanted_of(previous)
         peers = servers_to_leave(self._setting, previous.connection, previous.service_urls)
         if peers is None:
-            self._tell(let_go(str(previous), previous.service_urls))
+            self._tell(abandoned_message(str(previous), previous.service_urls))
             return
         way_out = saying_the_way_out(
             self._setting, previous.connection, previous.service_urls, is_leaving=True
@@ -292,10 +292,10 @@ class RegistrationResource:
             REMOVAL_CHECKS.finish()
         if previous.registrations and not (removal.removed or removal.left):
             self._tell(lifecycle.not_there(previous))
-        for instance in removal.left[:_TOLD_OF_MANY]:
+        for instance in removal.left[:_REPORTED_OF_MANY]:
             self._tell(lifecycle.left_alone(instance))
-        if len(removal.left) > _TOLD_OF_MANY:
-            self._tell(f"and so were {len(removal.left) - _TOLD_OF_MANY} more")
+        if len(removal.left) > _REPORTED_OF_MANY:
+            self._tell(f"and so were {len(removal.left) - _REPORTED_OF_MANY} more")
         self._tell_refused(removal.refused)
 
     def _named(self, instance: Instance) -> str:
@@ -303,13 +303,14 @@ class RegistrationResource:
         return f"{instance.ip_address}:{instance.port.number}" if self._hides_secrets else "an address"
 
     def _other_resources_at(self, checked: Checked, olds: Properties) -> Checked:
-        """Refuse an address that another resource of the program asks for; one that it had before is told.
+        """Refuse an address that another resource of the program asks for; one that it had before is
+        reported.
 
         The other one may be new, where the engine checks that first.
         """
         owner = str(checked.properties.get("owner"))
         service_url = str(checked.properties.get("service_url"))
-        found = RUN_RESOURCES.addresses.take(owner, service_url, checked.addresses)
+        found = DECLARED_RESOURCES.addresses.take(owner, service_url, checked.addresses)
         if not found or checked.problems:
             return checked
         stood = self._kind.addresses(olds)
@@ -317,8 +318,8 @@ class RegistrationResource:
         for at, other in found.items():
             parsed = parse_owner(other)
             name = parsed.name if isinstance(parsed, StackOwner) else other
-            told = f"the resource {name!r} of this program"
-            same = same_address(at, checked.addresses[at], told, stands=at in stood)
+            resource = f"the resource {name!r} of this program"
+            same = same_address(at, checked.addresses[at], resource, stands=at in stood)
             (warnings if at in stood else problems).append(same)
         return replace(checked, problems=tuple(problems), warnings=tuple(warnings))
 
@@ -352,7 +353,7 @@ class RegistrationResource:
         A creation refuses that. It may have come since, or at the same time, when no list had it. Of what no
         request can name, the list says all that is known. A server that does not answer is no reason to fail.
 
-        :param of_other_stacks_than: an owner, whose stack's own are not told.
+        :param of_other_stacks_than: an owner, whose stack's own are not reported.
         """
         listed = {
             each.key: each
@@ -361,7 +362,7 @@ class RegistrationResource:
         }
         refused = Refused()
         try:
-            read = read_each(peers, list(listed)[:_TOLD_OF_MANY], refused)
+            read = read_each(peers, list(listed)[:_REPORTED_OF_MANY], refused)
         except RegistryError:
             return
         there = (*read.values(), *(listed[key] for key in refused))
@@ -372,18 +373,18 @@ class RegistrationResource:
                 f" {each.instance_id} is registered there, too, and {whose(each)}; give one of them another"
                 " host_name or port, or remove one"
             )
-        if found and len(listed) > _TOLD_OF_MANY:
-            self._tell(f"and up to {len(listed) - _TOLD_OF_MANY} more in the same way")
+        if found and len(listed) > _REPORTED_OF_MANY:
+            self._tell(f"and up to {len(listed) - _REPORTED_OF_MANY} more in the same way")
 
     def _tell_refused(self, refused: Mapping[Key, RegistryRejected]) -> None:
         """Warn of what is listed as the resource's own, and can be neither read nor removed."""
-        for (application, instance_id), error in list(refused.items())[:_TOLD_OF_MANY]:
+        for (application, instance_id), error in list(refused.items())[:_REPORTED_OF_MANY]:
             self._tell(
                 f"{application} {instance_id} is listed as this resource's, was not registered by it, and is"
                 f" left as it is, since no request can name it ({error}); end what registers it"
             )
-        if len(refused) > _TOLD_OF_MANY:
-            self._tell(f"and {len(refused) - _TOLD_OF_MANY} more in the same way")
+        if len(refused) > _REPORTED_OF_MANY:
+            self._tell(f"and {len(refused) - _REPORTED_OF_MANY} more in the same way")
 
     def _peers(self, of: DesiredState) -> Peers:
         return servers_of(self._setting, of.connection, of.service_urls)
@@ -407,6 +408,6 @@ def _half_done(id_: str, properties: Properties) -> Iterator[None]:
         raise
 
 
-def told_on_standard_error(sentence: str) -> None:
+def printed_to_standard_error(sentence: str) -> None:
     """Say it there, which Pulumi shows of a dynamic provider."""
     print(printable(sentence), file=sys.stderr, flush=True)

@@ -24,14 +24,14 @@ from eurekube_provider.registrations.progress import SentChanges
 _MOST_NAMED = 20
 """How many instances that failed for one reason are named."""
 
-_TOLD_OF_MANY = 3
+_REPORTED_OF_MANY = 3
 """How many requests that remove what may be left are named."""
 
 
 def carry_out(planned: Plan, wanted: DesiredState, peers: Peers, *, is_fresh: bool = True) -> Outcome:
     """Carry out a plan for a resource.
 
-    :param is_fresh: whether it was made of what was read a moment ago.
+    :param is_fresh: True if it was made of what was read a moment ago.
     """
     with ThreadPoolExecutor(THREADS) as executor:
         return Writer(peers, sent=SentChanges(len(planned.changes)).count).apply(
@@ -53,11 +53,11 @@ def errors_of(outcome: Outcome, wanted: DesiredState) -> dict[str, EurekubeError
 class TakenBack:
     """The result of taking back what was sent.
 
-    :ivar told: the end of a sentence that says so, and what is left to do.
-    :ivar is_certain: whether nothing of it can be left.
+    :ivar message: the end of a sentence that says so, and what is left to do.
+    :ivar is_certain: True if nothing of it can be left.
     """
 
-    told: str
+    message: str
     is_certain: bool = True
 
 
@@ -94,13 +94,13 @@ def take_back(wanted: DesiredState, before: ActualState, peers: Peers) -> TakenB
         except RegistryError as error:
             failed[wanted.keys[place]] = error
     added = [each for place, each in written.items() if place not in before.everything]
-    back = plan(taken_over, written.values(), wanted.owner, Policy.UPSERT_ONLY)
-    done = carry_out(back, wanted, peers) + carry_out(plan([], added, wanted.owner), wanted, peers)
+    to_give_back = plan(taken_over, written.values(), wanted.owner, Policy.UPSERT_ONLY)
+    done = carry_out(to_give_back, wanted, peers) + carry_out(plan([], added, wanted.owner), wanted, peers)
     failed |= errors_of(done, wanted)
     if failed:
         left = [each.instance for key, each in wanted.registrations.items() if key in failed]
-        told = f"{left_over(peers, left)} (it could not be taken back: {grouped(failed)})"
-        return TakenBack(told, is_certain=False)
+        message = f"{left_over(peers, left)} (it could not be taken back: {grouped(failed)})"
+        return TakenBack(message, is_certain=False)
     if wanted.has_members:
         return TakenBack("the others were taken back")
     if not written:
@@ -124,7 +124,7 @@ def undo_failed(
 
     :returns: the errors, each of which says how that went.
     """
-    told: dict[str, EurekubeError] = {}
+    reworded: dict[str, EurekubeError] = {}
     is_away = ""
     for key, error in failed.items():
         sent = wanted.registrations[key].instance if key in wanted.registrations else None
@@ -136,8 +136,8 @@ def undo_failed(
         except RegistryError as failure:
             how = f"what stands there now is not known, and the next refresh shows it ({failure})"
             is_away = how if isinstance(failure, RegistryUnreachable) else ""
-        told[key] = _retold(error, f"{error}; {how}")
-    return told
+        reworded[key] = _reworded(error, f"{error}; {how}")
+    return reworded
 
 
 def _undo(sent: Instance, before: Instance, peers: Peers, *, is_ours: bool) -> str:
@@ -171,10 +171,10 @@ def left_over(peers: Peers, sent: Iterable[Instance]) -> str:
     """Name the registrations that may stand although the creation failed, and how they go."""
     url = peers.connection.service_urls[0]
     paths = [f"{url}/apps/{each.application}/{each.instance_id}" for each in sent]
-    more = f" and {len(paths) - _TOLD_OF_MANY} more" if len(paths) > _TOLD_OF_MANY else ""
+    more = f" and {len(paths) - _REPORTED_OF_MANY} more" if len(paths) > _REPORTED_OF_MANY else ""
     return (
         "it may be registered all the same: the next update takes it over if it asks for the same name and"
-        f" id, otherwise remove it with an HTTP DELETE of {', '.join(paths[:_TOLD_OF_MANY])}{more}"
+        f" id, otherwise remove it with an HTTP DELETE of {', '.join(paths[:_REPORTED_OF_MANY])}{more}"
     )
 
 
@@ -186,7 +186,7 @@ def grouped(failed: Mapping[str, EurekubeError]) -> str:
     return "; ".join(f"{listed(keys, _MOST_NAMED)} ({reason})" for reason, keys in reasons.items())
 
 
-def _retold(error: EurekubeError, message: str) -> EurekubeError:
+def _reworded(error: EurekubeError, message: str) -> EurekubeError:
     """``error`` with another message."""
     if isinstance(error, RegistryError):
         return type(error)(message, url=error.url, status_code=error.status_code)

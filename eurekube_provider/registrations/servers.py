@@ -22,7 +22,7 @@ from eurekube_provider.registrations.connections import (
 class SharedPeers:
     """One :class:`Peers` for each connection: its pooled sessions serve every thread.
 
-    :ivar silent: who was asked for nothing but a read, and gave no answer: one time-out is enough.
+    :ivar silent: servers that did not answer a read: one time-out is enough.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def servers_to_leave(setting: Setting, connection: str, service_urls: Iterable[s
     return servers_of(setting, connection, left) if left else None
 
 
-def let_go(what: str, service_urls: Iterable[str]) -> str:
+def abandoned_message(what: str, service_urls: Iterable[str]) -> str:
     """A sentence for a person about what was not looked for."""
     return printable(f"{what} at {', '.join(service_urls)} was let go of: {NAMESPACE}:abandonedUrls says so")
 

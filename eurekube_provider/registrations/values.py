@@ -182,8 +182,8 @@ def as_metadata(value: Any) -> dict[str, Any]:
             if problem := text_problem(result[key]):
                 problems.append((f"the value of {key!r} {problem}", f"a value {problem}"))
     if problems:
-        told, hidden = ("; ".join(parts) for parts in zip(*problems, strict=True))
-        raise UnfitValue(told, result, hidden)
+        messages, hidden = ("; ".join(parts) for parts in zip(*problems, strict=True))
+        raise UnfitValue(messages, result, hidden)
     return result
 
 
@@ -211,7 +211,7 @@ def as_service_url(value: Any) -> str:
 
 
 def as_owner(value: Any) -> str:
-    """Whom a registration belongs to: a resource of a stack."""
+    """Owner of a registration: a resource of a stack."""
     if not isinstance(parse_owner(str(value)), StackOwner):
         raise BadValue.of(value, "must be stack/<organization>/<project>/<stack>/<name>")
     return _readable(str(value))

@@ -2,7 +2,7 @@
 
 What they are named, what they mean and which default each has stands in ``registrations.properties``, to
 which a test holds them. The annotations are no texts: the SDK evaluates those of the outputs for each
-resource anew.
+resource again.
 """
 
 from collections.abc import Mapping
@@ -256,7 +256,7 @@ def as_dictionary(args: Any) -> Any:
 def one_form(args: Any, keywords: Mapping[str, Any], where: str) -> Any:
     """Return a program's arguments in one form: arguments of either form, or keyword arguments.
 
-    :param where: what stands before the sentence of an error.
+    :param where: the text before the sentence of an error.
     :raises ConfigurationError: both, or neither.
     """
     if args is None and not keywords:

@@ -33,7 +33,7 @@ class DrainBeforeStop:
     :ivar containers: the names of those that get a preStop; default all, since a sidecar that ends at once
         takes the application's calls with it.
     :ivar match_labels: only pods that carry these labels.
-    :ivar readiness_gate: whether pods declare the readiness gate ``eurekube.io/callers-know``, in place of
+    :ivar readiness_gate: True if pods declare the readiness gate ``eurekube.io/callers-know``, in place of
         ``minReadySeconds``. While no operator serves it, no new pod becomes ready.
     """
 

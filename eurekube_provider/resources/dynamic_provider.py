@@ -25,7 +25,7 @@ from pulumi.runtime import rpc
 from eurekube_provider.registrations.connections import NAMESPACE, connection_problems
 from eurekube_provider.registrations.names import are_schemas
 from eurekube_provider.registrations.properties import Properties
-from eurekube_provider.registrations.resource import Kind, RegistrationResource
+from eurekube_provider.registrations.resource import RegistrationResource, ResourceType
 from eurekube_provider.registrations.secret_values import as_secret, is_secret
 from eurekube_provider.registrations.values import UNKNOWN
 from eurekube_provider.resources.plugin import set_up
@@ -35,13 +35,13 @@ from eurekube_provider.resources.program_inputs import IN_UPDATE
 class RegistrationProvider(ResourceProvider):
     """Serves one kind of resource. A state names its subclasses, which have no attributes of their own."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[ResourceType]
     serialize_as_secret_always = False  # there is nothing in it
 
     def configure(self, req: ConfigureRequest) -> None:
         """Keep the stack's configuration; credentials come from there, or from the environment.
 
-        What is wrong with its connections is told by each check, so before the first creation. What the
+        What is wrong with its connections is reported by each check, so before the first creation. What the
         state has can be read and removed all the same.
         """
         self._config = req.config
@@ -60,7 +60,7 @@ class RegistrationProvider(ResourceProvider):
             return moved_back(
                 news,
                 "keep the native provider's resource in the program, or leave out the alias: then the update"
-                " registers anew in the same place, and what stood there goes from the state alone",
+                " registers again in the same place, and what stood there goes from the state alone",
             )
         given = read_in(news)
         is_update = given.pop(IN_UPDATE, None) is not None
@@ -117,7 +117,7 @@ class RegistrationProvider(ResourceProvider):
 def moved_back(news: Properties, remedy: str) -> CheckResult:
     """Refuse a resource whose state the native provider wrote.
 
-    :param remedy: what to do instead.
+    :param remedy: the alternative.
     """
     reason = (
         "its state was written by the native provider, and a state moves from the dynamic provider to the"

@@ -11,7 +11,7 @@ import pulumi
 class OperatorExport(TypedDict):
     """The operator that a stack runs.
 
-    :ivar name: what registrations elsewhere give as their ``renewer``.
+    :ivar name: the value of ``renewer`` for registrations elsewhere.
     """
 
     name: pulumi.Input[str]

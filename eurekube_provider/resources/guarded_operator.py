@@ -18,7 +18,7 @@ def guard_inputs(properties: Mapping[str, Any]) -> dict[str, Any]:
 def changed(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
     """The names of what is another one than before.
 
-    What a preview does not know is not told: of a Kubernetes provider it knows no output that the program
+    What a preview does not know is not reported: of a Kubernetes provider it knows no output that the program
     did not write, and would show a change each time.
     """
     before, after = guard_inputs(olds), guard_inputs(news)

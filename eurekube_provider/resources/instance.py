@@ -4,7 +4,7 @@ The import path of :class:`InstanceProvider` is written into the state of every 
 by a test. The class has no attributes before it is pickled, so that the state holds nothing but its name.
 This module is imported by Pulumi's plugin process, outside of any program: it makes no resources and loads
 no Kubernetes client. Its annotations are no texts: the SDK evaluates those of the outputs for each resource
-anew.
+again.
 """
 
 from copy import copy
@@ -75,7 +75,7 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
         given = with_derived_secrets(given, INSTANCE_DERIVED)
         # What is only known afterwards must be among the properties, or it never becomes an output. The SDK
         # keeps looking through the outputs of all resources: those that are known without it are left out.
-        properties = {**dict.fromkeys(_TOLD), **given}
+        properties = {**dict.fromkeys(_FROM_EUREKA), **given}
         if "secure_port" in given:
             properties.setdefault("secure_port_enabled", None)
         if "metadata" in given:
@@ -104,11 +104,11 @@ class EurekaInstance(InstanceOutputs, Resource, module="eurekube", name="EurekaI
 # The SDK reads the annotations of the class alone, and makes whole numbers of the engine's floats by them.
 EurekaInstance.__annotations__ = get_type_hints(InstanceOutputs)
 
-_TOLD = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner", INCARNATION)
-"""What Eureka tells, or the check."""
+_FROM_EUREKA = ("instance_id", "status", "overridden_status", "last_updated", "seen_owner", INCARNATION)
+"""Properties that come from Eureka, or from the check."""
 
-_LEFT_OUT = {each.name: each for each in PROPERTIES if not each.is_required and each.name not in _TOLD}
-"""What an instance need not have, or has by default."""
+_LEFT_OUT = {each.name: each for each in PROPERTIES if not each.is_required and each.name not in _FROM_EUREKA}
+"""Properties that an instance need not have, or has by default."""
 
 
 def _or_default(key: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from eurekube_provider.core.objects import STACK_LABEL
 
 SELECTOR_LABEL = "app.kubernetes.io/name"
 OPERATOR_APP = "eurekube-operator"
-"""What the operator's pods have under :data:`SELECTOR_LABEL`."""
+"""Value of :data:`SELECTOR_LABEL` on the operator's pods."""
 
 _INSTANCE_LABEL, _COMPONENT_LABEL, _PART_LABEL = (
     f"app.kubernetes.io/{name}" for name in ("instance", "component", "part-of")
@@ -38,8 +38,8 @@ def stack_label(project: str, stack: str) -> str:
 def object_labels(component: str, instance: str) -> dict[str, str]:
     """The labels of one object. ``app.kubernetes.io/managed-by`` is left to the tool that applies it.
 
-    :param component: what part of Eurekube it is, e.g. ``operator``.
-    :param instance: which of several, e.g. the operator's name.
+    :param component: the part of Eurekube, e.g. ``operator``.
+    :param instance: the name of this one of several, e.g. the operator's name.
     """
     return {
         SELECTOR_LABEL: f"eurekube-{component}",

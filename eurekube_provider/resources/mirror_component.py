@@ -33,7 +33,7 @@ class EurekaMirrorArgs:
     :ivar service_name: the Service's name, in which ``{application}`` may stand; default that alone.
     :ivar service_labels: labels of the Services that it makes, beside its own.
     :ivar service_annotations: their annotations, in the same way.
-    :ivar headless: whether the Service has no address of its own; default false.
+    :ivar headless: True if the Service has no address of its own; default false.
     :ivar attach_to: a Service of a person's, to which EndpointSlices are added; it must opt in by the
         annotation ``eurekube.io/attach-mirror`` with the mirror's name.
     :ivar port: the Service's port; default 80, called ``port_name``, default ``http``.
@@ -148,7 +148,7 @@ class EurekaMirror(CustomObject):
         if args.pattern is not None and args.allow is None:
             raise ProgramError(
                 f"EurekaMirror {name!r}: pattern needs allow, the applications that may become Services:"
-                " whoever registers in Eureka chooses their names"
+                " anyone who registers in Eureka chooses their names"
             )
         self._make(name, args, mirror_spec(args), opts)
 

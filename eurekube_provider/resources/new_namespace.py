@@ -33,8 +33,8 @@ def new_namespace(
     """Return a namespace; the engine asks the cluster before it is made, and not where the state has it.
 
     :param options: of the resource; the hook is added to them.
-    :param asked_by: what the refusal begins with.
-    :param way_out: what to do where others made it.
+    :param asked_by: the beginning of the refusal.
+    :param way_out: the remedy where others made it.
     """
     if not is_rendered.get():
         provider = options.provider

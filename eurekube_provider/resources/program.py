@@ -29,7 +29,7 @@ from eurekube_provider.registrations.connections import (
 )
 
 is_rendered: ContextVar[bool] = ContextVar("is_rendered", default=False)
-"""Whether the program runs without an engine, see :mod:`~eurekube_provider.stateless.render`."""
+"""True while the program runs without an engine, see :mod:`~eurekube_provider.stateless.render`."""
 
 
 class ProgramError(ConfigurationError, pulumi.RunError):
@@ -39,7 +39,7 @@ class ProgramError(ConfigurationError, pulumi.RunError):
 class AsProgramError(ContextDecorator):
     """Has Pulumi show an error of ours as its sentence alone: a :class:`ProgramError` is raised in its place.
 
-    :param where: what stands before the sentence.
+    :param where: the text before the sentence.
     """
 
     def __init__(self, where: str = "") -> None:
@@ -57,7 +57,7 @@ class AsProgramError(ContextDecorator):
 def program_setting(key: str) -> str | None:
     """The value of ``eurekube:<key>``, None where it is not set.
 
-    Read past :class:`pulumi.Config`, which warns of secrets that are read in clear: whoever calls this
+    Read past :class:`pulumi.Config`, which warns of secrets that are read in clear: anyone who calls this
     keeps them out of properties.
     """
     value = get_config(f"{NAMESPACE}:{key}")

@@ -20,7 +20,7 @@ from eurekube_provider.resources.program import is_rendered
 def with_derived_secrets(given: Mapping[str, Any], sources: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return properties with those that are derived from what may be a secret.
 
-    :param sources: what is derived, and from what.
+    :param sources: the derived properties, each with its sources.
     """
     result = dict(given)
     if is_rendered.get():  # without an engine there is no state; what is printed is masked by its text

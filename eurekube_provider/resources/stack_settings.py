@@ -55,12 +55,12 @@ _OPERATOR_KEYS = (
     "force_destroy",
     *(item.name for item in fields(PodArgs)),
 )
-"""What ``eurekube:operator`` may say; the rest follows from the other keys."""
+"""Keys of ``eurekube:operator``; the rest follows from the other keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackSettings:
-    """Everything that the program can be told, see the ``config`` of Pulumi.yaml.
+    """Everything that the program can be determined, see the ``config`` of Pulumi.yaml.
 
     :ivar kubeconfig: relative to the program's directory where it is not absolute; None for the default
         provider's way to the cluster.
@@ -114,7 +114,7 @@ def _operator() -> EurekubeOperatorArgs:
 def _connections(*, is_own: bool, secret: EurekaSecretArgs | None) -> dict[str, EurekaConnectionArgs]:
     """The stack's named connections, so that its operator renews what the stack registers there.
 
-    :param is_own: whether the operator has a configuration file of somebody else's, which says it.
+    :param is_own: True if the operator has a configuration file of somebody else's, which says it.
     :param secret: with one, the operator gets none of the stack's own credentials, and no connection that
         has some.
     """

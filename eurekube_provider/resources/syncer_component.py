@@ -61,9 +61,9 @@ class EurekaSyncerArgs:
     :ivar policy: ``UpsertOnly`` deregisters nothing while the syncer is there; default ``Sync``.
     :ivar paused: while true nothing is changed: what is registered is renewed, and comes back where it was
         forgotten.
-    :ivar not_ready: what becomes of endpoints that are not ready; default ``Down``.
-    :ivar on_termination: what is done when the deletion of a pod begins; default ``Deregister``.
-    :ivar remove_dead_self_registered: whether what a pod's own Eureka client registered is removed once the
+    :ivar not_ready: the treatment of endpoints that are not ready; default ``Down``.
+    :ivar on_termination: the action when the deletion of a pod begins; default ``Deregister``.
+    :ivar remove_dead_self_registered: True if what a pod's own Eureka client registered is removed once the
         pod is gone; default false.
     :ivar callers_seconds: of pods that declare the readiness gate: how long callers need to learn of one that
         Eureka shows, in seconds; default ``Computed``.

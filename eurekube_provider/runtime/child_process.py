@@ -35,7 +35,7 @@ def dying_with_parent(command: Sequence[str]) -> list[str]:
 class ChildProcess:
     """A program that runs from now on, in a session of its own, so that no terminal's signal reaches it.
 
-    :param log: what it writes goes to the end of this file.
+    :param log: the file to the end of which its output goes.
     :param environment: all of its variables.
     """
 

@@ -26,7 +26,7 @@ class MissingExtra(ConfigurationError):
 def needing(extra: Extra, what: str) -> Iterator[None]:
     """Say which extra is missing where an import fails for want of it.
 
-    :param what: who needs it, as the subject of a sentence.
+    :param what: the part that needs it, as the subject of a sentence.
     :raises MissingExtra: in place of the failed import.
     """
     try:

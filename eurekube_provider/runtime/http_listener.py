@@ -1,4 +1,4 @@
-"""An HTTP server of the standard library that ends when it is told to, connections and threads included."""
+"""An HTTP server of the standard library that ends when it is asked to, connections and threads included."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HttpListener(ThreadingHTTPServer):
     :param host: empty for every address of this machine.
     :param port: 0 for one that is free.
     :param name: of the server, for an error.
-    :param advice: what to do where the address cannot be listened on.
+    :param advice: the remedy where the address cannot be listened on.
     :ivar connections: those that are open, and since when by the monotonic clock; oldest first.
     :raises ConfigurationError: the address cannot be listened on.
     """

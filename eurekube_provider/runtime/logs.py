@@ -28,7 +28,7 @@ def set_up(log_format: str, level: str) -> None:
     is_json = log_format == "json" or (log_format == "auto" and not sys.stderr.isatty())
     handler.setFormatter(JsonFormatter() if is_json else TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    # It warns of each try that failed; what becomes of the request is told by whoever sent it.
+    # It warns of each try that failed; the sender reports what becomes of the request.
     logging.getLogger("urllib3").setLevel(logging.ERROR)
     logging.captureWarnings(capture=True)
     sys.excepthook = _uncaught

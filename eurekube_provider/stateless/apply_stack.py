@@ -36,7 +36,7 @@ _OTHERS = (
     ("rbac.authorization.k8s.io/v1", "ClusterRole"),
     ("v1", "ServiceAccount"),
 )
-"""What the components make besides, in the order in which it is removed."""
+"""Other kinds that the components make, in the order in which they are removed."""
 
 DEFAULT_PATIENCE_SECONDS = 60.0
 

@@ -66,7 +66,7 @@ _ORDER = (
     "Service",
     "Deployment",
 )
-"""What others need comes first; a kind that is not named follows, and syncers are last."""
+"""Kinds that others need come first; a kind that is not named follows, and syncers are last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Rendered:
     :ivar objects: Kubernetes objects, in the order in which they can be applied.
     :ivar registrations: the checked properties of each EurekaInstance, by name.
     :ivar applications: those of each EurekaApplication, by name.
-    :ivar kubeconfig: what ``eurekube:kubeconfig`` names; None for kubectl's own way.
+    :ivar kubeconfig: the file in ``eurekube:kubeconfig``; None for kubectl's default.
     :ivar connections: how the stack reaches each Eureka that is configured or named, by name.
     :ivar secrets: the secret texts of all registrations and applications.
     :ivar secrets_of: the same of each, by its name.
@@ -102,7 +102,7 @@ class Rendered:
         return stack_label(self.project, self.stack)
 
     def owner(self, name: str) -> StackOwner:
-        """Whom Eureka names as the owner of a registration of this stack."""
+        """Owner of this stack's registrations, as Eureka has it."""
         return StackOwner(self.organization, self.project, self.stack, name)
 
     def objects_yaml(self, *, show_secrets: bool = False) -> str:
@@ -148,7 +148,7 @@ class Rendered:
 class _Collector(MockedRegistrations):
     """Takes note of every resource, and of what is secret in it.
 
-    :ivar secrets: what :class:`Rendered` has as ``secrets_of``.
+    :ivar secrets: the value of ``secrets_of`` in :class:`Rendered`.
     :ivar secret_fields: where something is secret, by a resource's type and name.
     """
 

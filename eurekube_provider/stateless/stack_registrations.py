@@ -86,12 +86,12 @@ class StackRegistrations:
 
         :raises EurekubeError: the first that failed.
         """
-        anew = self._drain()
+        registered_again = self._drain()
         checks = RemovalChecks()
         for desired in self._resources:
-            self._remove_resource(replace(desired, drain_seconds=0), checks, anew.__contains__)
+            self._remove_resource(replace(desired, drain_seconds=0), checks, registered_again.__contains__)
         checks.finish()
-        self._remove(each for each in self._forgotten([]) if each[1].key not in anew)
+        self._remove(each for each in self._forgotten([]) if each[1].key not in registered_again)
 
     def _drain(self) -> Container[tuple[str, str]]:
         """Take out all that asks for a drain, and wait for the longest.
@@ -138,7 +138,7 @@ class StackRegistrations:
         listed = [each for each in there if self._owns(each)]
         if not listed:
             return []
-        # No stack registers what no request can name: whoever did wrote its owner there.
+        # No stack registers what no request can name: somebody else wrote its owner there.
         reads = read_everywhere(peers, [one.key for one in listed], Refused())
         held = (reads.newest(each.key) for each in listed)
         return [each for each in held if each is not None and self._owns(each)]

@@ -68,8 +68,8 @@ def encode(want: Instance, now_ms: int, there: Node | None = None) -> bytes:
         "serviceType": "PERMANENT",
         "uriSpec": {"parts": [{"value": one, "variable": one not in ("://", ":")} for one in spec]},
     }
-    told = _from_layout(document, want.metadata, want.status)
-    differ = {name: getattr(want, name) for name in _REST if getattr(want, name) != getattr(told, name)}
+    layout = _from_layout(document, want.metadata, want.status)
+    differ = {name: getattr(want, name) for name in _REST if getattr(want, name) != getattr(layout, name)}
     if rest := {name: astuple(one) if name in _MADE else one for name, one in differ.items()}:
         metadata[REST_KEY] = json.dumps(rest, separators=(",", ":"), sort_keys=True)
     return json.dumps(document, separators=(",", ":")).encode()

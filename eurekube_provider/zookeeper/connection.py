@@ -26,7 +26,7 @@ SESSION_SECONDS = 6.0
 _HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?(/[^?#@]*)?")
 _FILES = ("ca-file", "client-certificate", "client-key")
 _quiet = logging.getLogger("eurekube_provider.zookeeper.kazoo")
-_quiet.setLevel(logging.CRITICAL)  # a lost connection is told by the registry's condition, once
+_quiet.setLevel(logging.CRITICAL)  # a lost connection is reported by the registry's condition, once
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ CALL_SECONDS = 5.0
 PIPELINED = 500
 ANYBODY_ADDS = make_acl("world", "anyone", read=True, create=True)
 OTHERS_WROTE = (kazoo.BadVersionError, kazoo.NodeExistsError, kazoo.NoNodeError)
-"""The answers that say that somebody else was faster; whoever asks reads again."""
+"""The answers that say that somebody else was faster; the caller reads again."""
 
 _GONE = (kazoo.ConnectionLoss, kazoo.SessionExpiredError, kazoo.OperationTimeoutError, KazooTimeoutError)
 
@@ -43,18 +43,18 @@ class Ensemble:
         except OTHERS_WROTE:
             raise
         except (kazoo.NoAuthError, kazoo.AuthFailedError):
-            told = f"ZooKeeper did not allow to {what}: its ACL must let our user do so ({self.url})"
-            raise RegistryDenied(told, url=self.url) from None
+            message = f"ZooKeeper did not allow to {what}: its ACL must let our user do so ({self.url})"
+            raise RegistryDenied(message, url=self.url) from None
         except _GONE as error:
             raise self.unreachable(f" when asked to {what} ({type(error).__name__})") from None
         except (kazoo.KazooException, ValueError) as error:
-            told = f"ZooKeeper refused to {what}: {type(error).__name__} {error} ({self.url})"
-            raise RegistryRejected(told, url=self.url) from None
+            message = f"ZooKeeper refused to {what}: {type(error).__name__} {error} ({self.url})"
+            raise RegistryRejected(message, url=self.url) from None
 
     def unreachable(self, asked: str = "") -> RegistryError:
         """Return the error of an ensemble that does not answer."""
-        told = f"ZooKeeper does not answer{asked}: is a majority of its servers up? ({self.url})"
-        return RegistryUnreachable(told, url=self.url)
+        message = f"ZooKeeper does not answer{asked}: is a majority of its servers up? ({self.url})"
+        return RegistryUnreachable(message, url=self.url)
 
     def require_connection(self) -> None:
         """Refuse to send while nothing is connected: kazoo would keep a write, and send it much later."""
@@ -77,7 +77,7 @@ class Ensemble:
         return {path: names if isinstance(names, list) else [] for path, names in listed}
 
     def tree(self, watch: Watch | None = None) -> list[str]:
-        """List the paths of all instances; ``watch`` is told once when services or instances change."""
+        """List the paths of all instances; ``watch`` is called once when services or instances change."""
         root = self.connection.root
         self.require_connection()
         with self.asked(f"look at {root}"):  # which tells of a root that is not there yet

@@ -18,7 +18,7 @@ from kazoo.protocol.states import EventType, KazooState
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError
 from eurekube_provider.core.liveness import Liveness
-from eurekube_provider.core.registry import Condition, Failing, Refused, RegistryListener, Unread, Well
+from eurekube_provider.core.registry import Condition, Failing, Healthy, Refused, RegistryListener, Unread
 from eurekube_provider.zookeeper.ensemble import Ensemble
 from eurekube_provider.zookeeper.nodes import Nodes
 
@@ -28,7 +28,8 @@ READ_ALL_SECONDS, ASK_SECONDS = 300.0, 10.0
 """Without news everything is read after so long, and the services are listed to see who answers."""
 
 LASTS_SECONDS = 4.0
-"""Without a connection for so long, whoever registers there says so: another server was tried meanwhile."""
+"""Without a connection for so long, its syncers say so: another server was tried
+meanwhile."""
 
 LOOK_SECONDS, AGAIN_SECONDS, STUCK_SECONDS = 0.5, 2.0, 120.0
 
@@ -81,7 +82,7 @@ class Reader:
         lasts = since is not None and time.time() - since > LASTS_SECONDS
         if self.read_at is None:
             return Unread(error if lasts or self._error is not None else None)
-        return Well() if since is None else Failing(error, since, lasts=lasts)
+        return Healthy() if since is None else Failing(error, since, lasts=lasts)
 
     def tell(self, owners: Iterable[str]) -> None:
         """Tell the listener whose instances are not what they were."""
@@ -115,10 +116,10 @@ class Reader:
             if waiting and may_try and self._ensemble.client.connected and not self._stopped.is_set():
                 tried_at, waiting = now, self._read(waiting)
             condition = self.condition()
-            told = (type(condition), getattr(condition, "lasts", 0), bool(getattr(condition, "error", 0)))
-            if told != said:
+            state = (type(condition), getattr(condition, "lasts", 0), bool(getattr(condition, "error", 0)))
+            if state != said:
                 self._say(condition, is_news=said is not None)
-                said = told
+                said = state
 
     def _news(self) -> set[str]:
         found: set[str] = set()
@@ -137,7 +138,7 @@ class Reader:
                 self._read_some(changed)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             if not isinstance(error, RegistryError) and not self._stopped.is_set():
-                _log.exception("ZooKeeper could not be read")
+                _log.exception("failed to read ZooKeeper")
             self._error = error if isinstance(error, RegistryError) else RegistryError(f"not read: {error}")
             self._failing_since = self._failing_since or time.time()
             return {_ALL}
@@ -179,8 +180,8 @@ class Reader:
 
     def _say(self, condition: Condition, *, is_news: bool) -> None:
         if isinstance(condition, Failing) and condition.lasts:
-            _log.warning("ZooKeeper does not answer, tried again", extra={"error": str(condition.error)})
-        elif isinstance(condition, Well) and is_news:
-            _log.info("ZooKeeper was read", extra={"instances": len(self._nodes.paths())})
+            _log.warning("failed to read ZooKeeper, retrying", extra={"error": str(condition.error)})
+        elif isinstance(condition, Healthy) and is_news:
+            _log.info("read ZooKeeper", extra={"instances": len(self._nodes.paths())})
         if self._listener is not None:
             self._listener.condition_changed()

@@ -118,7 +118,7 @@ class Writer:
                 with self._ensemble.asked(f"write {path}"):
                     stat = self._client.set_async(path, data, version=there.version).get(timeout=CALL_SECONDS)
                 self._nodes.put(decode(path, data, stat))
-        elif is_new or others:  # else somebody removed it, as a watch tells whoever wants it
+        elif is_new or others:  # else somebody removed it, as a watch tells the one that wants it
             self._create(path, encode(want, round(time.time() * 1000)))
         for other in others:
             self._delete(other, owners)

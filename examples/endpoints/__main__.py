@@ -25,7 +25,7 @@ def port(endpoint: FoundEndpoint) -> int:
 
 
 def instances(found: FoundEndpoints) -> dict[str, dict[str, str | int]]:
-    """What is registered, by the names of the pods."""
+    """Registrations by the names of the pods."""
     if len(found.ready) < fewest:
         # A cluster that suddenly shows nothing may be the one that is broken.
         raise pulumi.RunError(

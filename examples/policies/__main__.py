@@ -21,8 +21,8 @@ def policy(name: str) -> ResourceValidationPolicy:
 
     def validate(args: ResourceValidationArgs, report_violation: ReportViolation) -> None:
         names = args.get_config().get("names", []) if name == "known-name" else []
-        for told in violations(name, args.resource_type, args.props, names):
-            report_violation(told)
+        for message in violations(name, args.resource_type, args.props, names):
+            report_violation(message)
 
     return ResourceValidationPolicy(
         name=name,

@@ -1,4 +1,4 @@
-"""What an organization asks of each registration: plain functions, which tests call without Pulumi."""
+"""Rules of an organization for each registration: plain functions, which tests call without Pulumi."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ RULES = {"drained": is_drained, "zone": has_zone, "known-name": has_known_name}
 def violations(
     rule: str, resource_type: str, properties: Mapping[str, Any], names: Iterable[str] = ()
 ) -> list[str]:
-    """What one rule finds in a resource, each with the key of the instance that it is about."""
+    """Return what one rule finds in a resource, each with the key of the instance that it is about."""
     found = []
     for key, registration in registrations(resource_type, properties).items():
-        told = RULES[rule](registration, names)
-        if told:
-            found.append(f"{key}: {told}" if key else told)
+        messages = RULES[rule](registration, names)
+        if messages:
+            found.append(f"{key}: {messages}" if key else messages)
     return found

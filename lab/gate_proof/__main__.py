@@ -59,7 +59,7 @@ class Act:
 
     :ivar began: seconds since 1970, as are all times; ``opened`` is when the last gate opened.
     :ivar excused_seconds: for so long nobody could go on.
-    :ivar stood: whether no old pod was deleted in that time.
+    :ivar stood: True if no old pod was deleted in that time.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Stage(Staged):
     def start_operator(self, name: str) -> None:
         """A replica, once it works or stands by."""
         self._starts += 1
-        told = {
+        environment = {
             "EUREKA_URL": ",".join(self.lab.eureka_urls),
             "KUBECONFIG": str(self.lab.kubeconfig),
             "WATCH_NAMESPACE": NAMESPACE,
@@ -122,7 +122,7 @@ class Stage(Staged):
             **self.form.operator_settings,
         }
         log = self.lab.directory / "logs" / f"{name}-{self._starts}.log"
-        operator = self.operators[name] = operator_process(name, log, **told)
+        operator = self.operators[name] = operator_process(name, log, **environment)
         self.ends.callback(operator.kill)
         operator.start()
 

@@ -52,7 +52,7 @@ class Recorded:
     """The record of a run.
 
     :ivar changes: of the endpoints, as the played kube-proxy knew of them.
-    :ivar seen: what each Eureka server told its clients of a machine after it left.
+    :ivar seen: the lists of each Eureka server that had a machine after it left.
     """
 
     phases: Sequence[Phase]
@@ -136,7 +136,7 @@ def _left(life: Life, recorded: Recorded, calls: Sequence[Call]) -> dict[str, An
     return {
         "machine": life.name,
         "application": application,
-        "stopped_after": round((life.told_at or 0.0) - left, 2),
+        "stopped_after": round((life.reported_at or 0.0) - left, 2),
         "shown_by_eureka_until": max((one.shown for one in recorded.seen(life)), default=0.0),
         "left_slices_after": {name: gone.get(name) for name in names},
         "last_called_after": {name: last_called(name, NEW) for name in names},

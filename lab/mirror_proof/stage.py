@@ -40,7 +40,7 @@ RESYNC_SECONDS = 2
 FETCH_SECONDS = 2
 BALANCER_SECONDS = 1
 SHOWN_SECONDS = SERVER_CACHE_SECONDS + RESYNC_SECONDS
-"""What Eureka knows is in the slices after so long."""
+"""A change in Eureka is in the slices after this time."""
 
 MARGIN_SECONDS = 4
 DRAIN_SECONDS = SHOWN_SECONDS + TTL_SECONDS + MARGIN_SECONDS

@@ -58,10 +58,10 @@ class Bystanders:
 def _ended(life: Life) -> dict[str, Any]:
     """Seconds from the deletion to SIGTERM and to the end, and whether SIGKILL was needed."""
     assert life.deleted_at is not None  # noqa: S101 - they have ended
-    assert life.told_at is not None  # noqa: S101
+    assert life.reported_at is not None  # noqa: S101
     assert life.gone_at is not None  # noqa: S101
     return {
-        "told_after_seconds": round(life.told_at - life.deleted_at, 1),
+        "reported_after_seconds": round(life.reported_at - life.deleted_at, 1),
         "gone_after_seconds": round(life.gone_at - life.deleted_at, 1),
         "was_killed": life.was_killed,
     }

@@ -56,7 +56,7 @@ class Finding:
     :ivar removed: how many pods were deleted while it was called.
     :ivar killed: how many of these had to be killed at the end of their grace period.
     :ivar still_called_seconds: how long after the beginning of its deletion a pod was called at most.
-    :ivar bound_seconds: what the arithmetic says about that, without the margin.
+    :ivar bound_seconds: the computed bound, without the margin.
     :ivar failures: in each second since things began to happen; a second without any is left out.
     :ivar outcomes: of the failed calls.
     :ivar verdict: a :class:`Verdict`; of an application that does not drain it says nothing.

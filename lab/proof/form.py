@@ -14,7 +14,7 @@ class Form:
 
     :ivar eureka_settings: Spring properties of the servers, ``client_settings`` of the callers,
         ``operator_settings`` variables of the operators; none of them in full.
-    :ivar drain: what lies between instance and callers with these settings.
+    :ivar drain: the caches between instance and callers with these settings.
     :ivar is_shared: one Eureka for all, and one process for all callers; else the Eureka that is disturbed is
         one of its own, and the LoadBalancer's callers have a process and Feign's another.
     """
@@ -37,7 +37,7 @@ _CONTROL = Subject(Scenario.ALONE, Strategy.NONE)
 _BY_STATUS = tuple(
     Subject(scenario, Strategy.OUT_OF_SERVICE) for scenario in (Scenario.ROLLED, Scenario.PEER)
 )
-"""A status is told in the same way as a removal, but a server that is restarted may have forgotten it."""
+"""A status is reported in the same way as a removal, but a server that is restarted may have forgotten it."""
 
 FORMS: Mapping[FormName, Form] = {
     "full": Form(

@@ -68,7 +68,7 @@ class Stage(Staged):
     def start_operator(self, name: str, scenario: Scenario) -> None:
         """A replica for the applications of a scenario, once it works (or stands by)."""
         log = self.lab.directory / "logs" / f"{name}-{next(_numbers)}.log"
-        told = {
+        environment = {
             "EUREKA_URL": ",".join(self._eureka(scenario).eureka_urls),
             "KUBECONFIG": str(self.lab.kubeconfig),
             "WATCH_NAMESPACE": scenario.namespace,
@@ -76,7 +76,7 @@ class Stage(Staged):
             "POD_NAME": name,
             **self.form.operator_settings,
         }
-        operator = operator_process(name, log, **told)
+        operator = operator_process(name, log, **environment)
         self._operators[name] = operator
         self.ends.callback(operator.kill)
         operator.start()

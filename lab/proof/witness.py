@@ -1,7 +1,7 @@
 """Each Eureka server's view of the pods that go, and whether it still holds that view.
 
 A server that renders its delta at the very moment of a removal keeps one that lacks it, until something else
-changes there (`docs/guides/zero-downtime.md`). Callers go on calling then, whoever removed the pod and
+changes there (`docs/guides/zero-downtime.md`). Callers go on calling then, no matter who removed the pod and
 however soon.
 The witness reads what callers read, and under the same keys of the servers' caches, so that nothing is
 rendered for it; what is still shown it reads once more by instance, past the caches.
@@ -34,7 +34,7 @@ class Sight:
 
     :ivar shown: as UP, in what the server tells its clients.
     :ivar held: as UP, in the server's registry; not asked for where it is not shown.
-    :ivar version: of the delta, by the server's own count; a delta that is made anew has another one.
+    :ivar version: of the delta, by the server's own count; a delta that is made again has another one.
     """
 
     at: float

@@ -94,8 +94,8 @@ class Plugin:
             provider_pb2.CheckRequest(olds=self._with(olds or {}), news=self._with(news), **self._named())
         )
         if answer.failures:
-            told = ((snake(item.property), item.reason) for item in answer.failures)
-            return {"failures": [f"{name}: {reason}" if name else reason for name, reason in told]}
+            reasons = ((snake(item.property), item.reason) for item in answer.failures)
+            return {"failures": [f"{name}: {reason}" if name else reason for name, reason in reasons]}
         return self._from(answer.inputs)
 
     def diff(self, olds: Properties, news: Properties) -> tuple[bool, list[str], bool]:
@@ -234,7 +234,7 @@ def plugins(
     """Starts plugin processes, one for each call, and ends them.
 
     :param shell: ``dynamic`` or ``native``.
-    :param token: what the native one is asked for.
+    :param token: the token of the native provider's resource.
     """
     module = "pulumi.dynamic" if shell == "dynamic" else "eurekube_provider.provider"
     processes: list[subprocess.Popen[bytes]] = []

@@ -485,7 +485,7 @@ def test_hundreds_in_batches(plugin: Plugin, eureka: Peers, news: Properties) ->
 def test_a_forced_replacement_keeps_the_registrations(
     plugin: Plugin, single: Plugin, eureka: Peers, news: Properties
 ) -> None:
-    """Pulumi registers the same ids anew and then removes "the old ones", which would be the new ones."""
+    """Pulumi registers the same ids again and then removes "the old ones", which would be the new ones."""
     alone = {key: news[key] for key in ("port", "renewer", "service_url", "owner")}
     one = {**alone, "application": f"{news['application']}-one", "host_name": "192.0.2.50"}
     for process, wanted in ((plugin, news), (single, one)):
@@ -624,7 +624,7 @@ def test_what_a_killed_run_left_out_of_service_the_next_one_puts_back(
 def test_an_interrupted_drain_is_undone_on_every_server(
     start_run: Callable[[], Plugin], eureka: Peers, news: Properties
 ) -> None:
-    """Also where it is interrupted before the servers have told each other."""
+    """Also where it is interrupted before the servers have updated each other."""
     plugin = start_run()
     state = plugin.create(plugin.check({**news, "drain_seconds": 600}))
 

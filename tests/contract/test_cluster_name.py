@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from eurekube_provider.core.identity import CLUSTER_UID_KEY, OWNER_KEY, Cluster
-from eurekube_provider.core.registry import Refused, Unread, Well
+from eurekube_provider.core.registry import Healthy, Refused, Unread
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
@@ -44,4 +44,4 @@ def test_a_name_that_only_one_server_knows_is_in_use(peers: Peers, app: str) -> 
     same.start()
     wait_until(lambda: same.condition() != Unread(), "the first read", WAIT_SECONDS)
     same.stop()
-    assert same.condition() == Well()
+    assert same.condition() == Healthy()

@@ -172,7 +172,7 @@ def test_nothing_that_we_do_leaves_a_list_behind(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server never forgets a list that it was asked for, and renders each anew every 30 s."""
+    """A server never forgets a list that it was asked for, and renders each again every 30 s."""
     (server,) = cached.eurekas
     for path in sorted(ORDINARY):
         Server(server.url, http).send("GET", path.removeprefix("/eureka"))

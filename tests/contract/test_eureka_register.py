@@ -263,7 +263,7 @@ def test_a_registration_without_timestamp_has_the_servers_clock(server: Server, 
 
 
 def test_a_heartbeat_and_its_timestamp(server: Server, app: str) -> None:
-    """A newer timestamp is a 404, so that the sender registers anew; an older one says nothing."""
+    """A newer timestamp is a 404, so that the sender registers again; an older one says nothing."""
     server.register(document(app, lastDirtyTimestamp="2000"))
     assert server.renew(app) == 200
     assert server.renew(app, lastDirtyTimestamp=2000) == 200

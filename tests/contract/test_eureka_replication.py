@@ -52,7 +52,7 @@ def test_the_way_back_from_out_of_service_is_forwarded(servers: list[Server], ap
     everywhere(servers, lambda server: server.overridden(app), ("UP", "UNKNOWN"))
 
 
-def test_a_removal_where_it_is_not_held_is_told_nobody(servers: list[Server], app: str) -> None:
+def test_a_removal_where_it_is_not_held_is_sent_to_nobody(servers: list[Server], app: str) -> None:
     """A 404 is not forwarded: who removes must ask every server."""
     servers[0].register(document(app), **REPLICATION)
     assert servers[1].cancel(app) == 404
@@ -131,10 +131,8 @@ def test_the_last_of_many_changes_wins_everywhere(servers: list[Server], app: st
     clock.wait_until(is_newest_everywhere, "the newest everywhere", WAIT_SECONDS)
 
 
-def test_a_status_comes_over_the_registration_that_follows_its_removal(
-    servers: list[Server], app: str
-) -> None:
-    """Set, renewed at the peer, removed from both and registered anew within half a second.
+def test_a_status_overrides_the_registration_after_its_removal(servers: list[Server], app: str) -> None:
+    """Set, renewed at the peer, removed from both and registered again within half a second.
 
     A task takes the place of an older one of its kind, so that the first server tells the new registration
     before the status that was set over the old one, and both take that for the new one's.

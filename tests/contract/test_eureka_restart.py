@@ -160,7 +160,7 @@ def test_two_servers_behind_one_url(http: requests.Session, app: str) -> None:
                     server
                 ) in servers:  # again and again: one has the other register what is just being renewed
                     server.cancel(app, stacks.instance_id)
-                return any("removed by somebody" in line for line in log)
+                return any("somebody removed" in line for line in log)
 
             wait_until(is_dropped, "the removal to be noticed", WAIT_SECONDS)
             wait_until(lambda: time.monotonic() > began + 12.0, "many looks at both", WAIT_SECONDS)

@@ -52,7 +52,7 @@ def test_wrong_credentials(secured: Lab, user: str | None, password: str | None)
     assert secured.eureka_urls[0] in str(caught.value)
 
 
-def test_credentials_whose_file_changed_are_read_anew(secured: Lab, tmp_path: Path) -> None:
+def test_credentials_whose_file_changed_are_read_again(secured: Lab, tmp_path: Path) -> None:
     """A rotated password is shown once the former one is refused, and the refused request goes again."""
     (url,) = secured.eureka_urls
     file = tmp_path / "password"

@@ -476,17 +476,17 @@ def test_a_lease_goes_from_hand_to_hand(api: Api, namespace: str) -> None:
 
 def test_the_status_is_written_by_its_subresource_alone(api: Api, namespace: str) -> None:
     """Nothing else is written by that, and the generation stays."""
-    made = api.create(VALVES, namespace, {**valve("one"), "status": {"phase": "told at once"}})
+    made = api.create(VALVES, namespace, {**valve("one"), "status": {"phase": "reported at once"}})
     assert "status" not in made
-    told = api.merge(
+    reported = api.merge(
         VALVES,
         namespace,
         "one",
         {"status": {"phase": "open", "unknown": 1}, "spec": {"size": 9}, "metadata": {"labels": {"a": "b"}}},
         "status",
     )
-    assert (told["status"], told["spec"]["size"]) == ({"phase": "open"}, 3)
-    assert told["metadata"]["generation"] == made["metadata"]["generation"] == 1
+    assert (reported["status"], reported["spec"]["size"]) == ({"phase": "open"}, 3)
+    assert reported["metadata"]["generation"] == made["metadata"]["generation"] == 1
     changed = api.merge(VALVES, namespace, "one", {"spec": {"size": 4}, "status": {"phase": "closed"}})
     assert (changed["status"], changed["spec"]["size"]) == ({"phase": "open"}, 4)
     assert changed["metadata"]["generation"] == 2
@@ -507,11 +507,11 @@ def test_the_status_of_a_pod_is_patched(api: Api, namespace: str) -> None:
     )
     assert not made["status"].get("conditions")
     conditions = [{"type": "Ready", "status": "True"}]
-    told = api.merge(
+    reported = api.merge(
         PODS, namespace, "one", {"status": {"podIP": "10.0.0.9", "conditions": conditions}}, "status"
     )
-    assert told["status"]["podIP"] == "10.0.0.9"
-    assert told["status"]["conditions"][0]["status"] == "True"
+    assert reported["status"]["podIP"] == "10.0.0.9"
+    assert reported["status"]["conditions"][0]["status"] == "True"
 
 
 def test_another_form_of_patch_is_no_media_type_for_a_custom_object(api: Api, namespace: str) -> None:
@@ -681,7 +681,7 @@ def _wait(holds: Any) -> None:
 
 
 class Watch:
-    """A watch that a thread reads; what it told of so far."""
+    """A watch that a thread reads; what it reported so far."""
 
     def __init__(self, api: Api, resource: ApiResource, namespace: str, **query: str) -> None:
         self.events: list[tuple[str, str]] = []
@@ -705,7 +705,7 @@ class Watch:
             self.ended.set()
 
     def has(self, *events: tuple[str, str]) -> bool:
-        """Wait until it told of these and nothing else."""
+        """Wait until it reported these and nothing else."""
         _wait(lambda: len(self.events) >= len(events))
         return self.events == [*events]
 
@@ -920,7 +920,7 @@ def test_a_service_account_gets_a_token(api: Api, namespace: str) -> None:
     assert refusal(raised) == (404, "NotFound")
 
 
-def test_who_may_do_all_is_told_so(api: Api) -> None:
+def test_full_rights_are_reported(api: Api) -> None:
     """The review that the operator's self-check asks for."""
     attributes = {"verb": "list", "resource": "services", "group": ""}
     review = {

@@ -15,11 +15,11 @@ from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.overrides import (
+    clear_override,
     instances_named,
     out_since,
-    put_back,
     read_statuses,
-    take_out,
+    set_out_of_service,
 )
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.writer import Writer
@@ -30,7 +30,7 @@ from tests.eureka_servers import Servers
 
 
 def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
-    """Each says so by itself, whatever the others have told it; the time counts from when it was set."""
+    """Each says so by itself, whatever the others have reported it; the time counts from when it was set."""
     mine, other = rating(app, f"mine.{app}"), rating(app, f"other.{app}")
     for one in (mine, other):
         for peer in peers.peers:
@@ -43,14 +43,14 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     (found,) = instances_named(peers, f"mine.{app}").held
     assert out_since(peers, [found]) is None
     before = time.time()
-    (standing,) = take_out(peers, [found])
+    (standing,) = set_out_of_service(peers, [found])
     assert set(standing.statuses.values()) == {Status.OUT_OF_SERVICE}
     assert len(standing.statuses) == 3
     assert (standing.up_at, standing.failures, standing.is_gone) == ([], {}, False)
     since = out_since(peers, [found])
     assert since is not None
     assert abs(since - before) < 30
-    take_out(peers, [found])  # twice changes nothing, and the time goes on
+    set_out_of_service(peers, [found])  # twice changes nothing, and the time goes on
     again = out_since(peers, [found])
     assert again is not None
     assert abs(again - since) < 30  # as near as a busy server tells its time
@@ -58,14 +58,14 @@ def test_out_on_every_server_and_back(peers: Peers, app: str) -> None:
     assert set(read_statuses(peers, [found])[0].statuses.values()) == {Status.OUT_OF_SERVICE}
     assert set(read_statuses(peers, [other])[0].statuses.values()) == {Status.UP}
 
-    (standing,) = put_back(peers, [found])
+    (standing,) = clear_override(peers, [found])
     assert standing.is_up
 
     def is_cleared() -> bool:
         """A busy server may tell another one of an override once more, up to half a minute later."""
         there = peers.read_everywhere(*found.key)[0].values()
         assert [one and one.status for one in there] == [Status.UP] * 3
-        return not any(one and one.is_overridden for one in there) or not put_back(peers, [found])
+        return not any(one and one.is_overridden for one in there) or not clear_override(peers, [found])
 
     wait_until(is_cleared, "no override anywhere", 60.0)
     for peer in peers.peers:
@@ -79,10 +79,10 @@ def test_who_says_down_stays_down_and_who_leaves_goes_on(single: Servers, app: s
     for one in (down, leaving):
         for peer in peers.peers:
             peer.register(one)
-    take_out(peers, [down, leaving])
+    set_out_of_service(peers, [down, leaving])
     for peer in peers.peers:
         peer.register(rating(app, f"down.{app}", status=Status.DOWN))
-    standings = put_back(peers, [down, leaving])
+    standings = clear_override(peers, [down, leaving])
     peers.close()
     assert [set(one.statuses.values()) for one in standings] == [{Status.DOWN}, {Status.OUT_OF_SERVICE}]
 
@@ -148,16 +148,16 @@ def test_what_is_not_there(peers: Peers, app: str) -> None:
 
 
 def test_servers_that_are_away(three: Servers, app: str) -> None:
-    """One of two is told of; both are an error."""
+    """One of two is notified of; both are an error."""
     half = Peers(Connection((three.eureka_urls[0], "http://127.0.0.1:9/eureka")))
     nobody = Peers(Connection(("http://127.0.0.1:9/eureka",)))
     one = rating(app)
     Writer(half).register(one)
-    (standing,) = take_out(half, [one])
+    (standing,) = set_out_of_service(half, [one])
     assert list(standing.failures) == ["http://127.0.0.1:9/eureka"]
     assert list(standing.statuses.values()) == [Status.OUT_OF_SERVICE]
     assert out_since(half, [one]) is None
-    for ask in (lambda: take_out(nobody, [one]), lambda: instances_named(nobody, app)):
+    for ask in (lambda: set_out_of_service(nobody, [one]), lambda: instances_named(nobody, app)):
         with pytest.raises(RegistryUnreachable):
             ask()
     half.close()

@@ -94,7 +94,7 @@ def test_what_was_applied_stands_on_every_server(peers: Peers, app: str) -> None
     outcome = Writer(peers, record).apply(plan([], [changed], OURS), OURS)
     assert [change.action for change in outcome.done] == [Action.DEREGISTER]
     assert held(peers, first) == [None, None, None]
-    assert [what for what, _ in record.told] == ["registered", "registered", "leaving", "gone"]
+    assert [what for what, _ in record.notes] == ["registered", "registered", "leaving", "gone"]
 
 
 @pytest.mark.parametrize("target", [Status.DOWN, Status.STARTING, Status.OUT_OF_SERVICE, Status.UP])
@@ -128,7 +128,7 @@ def test_a_removal_where_one_server_holds_it_only(peers: Peers, http: requests.S
         assert held(peers, stray) == [None, None, None]
 
 
-def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(
+def test_a_server_that_no_other_reaches_gets_new_registrations(
     single: Servers, three: Servers, app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers that do not name each other: a registration goes to the first alone, and a removal to each."""
@@ -214,7 +214,7 @@ def test_a_foreign_instance_is_left_alone(peers: Peers, app: str, owner: str) ->
         assert isinstance(failure.error, OwnershipConflict)
         assert foreign.instance_id in str(failure.error)
         assert (owner or "not registered by Eurekube") in str(failure.error)
-        assert record.told == [("found", foreign.instance_id)]
+        assert record.notes == [("found", foreign.instance_id)]
     assert [one and one.wanted() for one in held(peers, foreign)] == [foreign.wanted()] * 3
 
 
@@ -231,7 +231,7 @@ def test_a_registration_of_an_id_that_was_never_seen_gives_way(peers: Peers, app
     mine = owned(app, ip_address="10.0.0.9", home_page_url="http://mine/")
     (failure,) = Writer(peers, record).apply(plan([mine], [], OURS), OURS).failures
     assert isinstance(failure.error, OwnershipConflict)
-    assert record.told == [("found", foreign.instance_id)]
+    assert record.notes == [("found", foreign.instance_id)]
     last = owned(app, f"last.{app}")  # once this has been forwarded, so has what came before it
     assert Writer(peers, record).apply(plan([last], [], OURS), OURS).failures == ()
     wait_level(peers, last)
@@ -254,7 +254,7 @@ def test_an_id_that_was_never_seen_takes_one_write(peers: Peers, app: str) -> No
     before = requests()
     assert Writer(peers, record).apply(plan([instance], [], OURS), OURS).failures == ()
     assert requests() - before == {"GET": len(peers.peers), "POST": 1}
-    assert record.told == [("registered", instance.instance_id)]
+    assert record.notes == [("registered", instance.instance_id)]
     wait_level(peers, instance, status=Status.UP)
     changed = replace(instance, ip_address="10.0.0.2")
     assert Writer(peers, record).apply(plan([changed], [instance], OURS), OURS).failures == ()
@@ -324,7 +324,7 @@ def test_an_instance_that_stands_as_wanted_is_not_written(peers: Peers, app: str
     assert before is not None
     assert after is not None
     assert after.last_updated_timestamp_ms == before.last_updated_timestamp_ms
-    assert record.told == [("registered", instance.instance_id)]
+    assert record.notes == [("registered", instance.instance_id)]
 
 
 @pytest.mark.parametrize("ahead_seconds", [600, -600])
@@ -594,7 +594,7 @@ def test_a_server_that_is_away_holds_up_no_change(frail: Lab, app: str, how: str
             held = [peer.read(*again.key) for peer in others]
             for found in held:
                 if found is not None:
-                    us.peers.renew(found)  # with which one that heard of the removal last is told
+                    us.peers.renew(found)  # with which one that heard of the removal last is informed
             return all(held) or pause()
 
         wait_until(is_back, "it again", WAIT_SECONDS)
@@ -679,7 +679,7 @@ def test_threads_share_one_client(peers: Peers, app: str) -> None:
                 assert peers.renew(written)
                 assert peers.read(*instance.key) is not None
                 Writer(peers).remove(instance)
-        except Exception as error:  # noqa: BLE001 - told by the test
+        except Exception as error:  # noqa: BLE001 - reported by the test
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]

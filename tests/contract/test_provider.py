@@ -174,8 +174,8 @@ def test_creating_twice_is_creating_once(plugin: Plugin, peer: Peer, news: Prope
     inputs = plugin.check(news)
     first = plugin.create(inputs)
     second = plugin.create(inputs)
-    told = {"incarnation", "last_updated"}
-    assert {key for key in first if first[key] != second[key]} <= told
+    changing = {"incarnation", "last_updated"}
+    assert {key for key in first if first[key] != second[key]} <= changing
     plugin.delete(second)
     assert held(peer, first) is None
 
@@ -246,8 +246,8 @@ def test_a_stolen_registration_shows_and_is_not_removed(plugin: Plugin, peer: Pe
         )
     )
     _, refreshed, refreshed_inputs = plugin.read(state)
-    for told in (refreshed, refreshed_inputs):
-        assert (news["owner"], "cluster/a/b/c") == (told["owner"], told["seen_owner"])
+    for found in (refreshed, refreshed_inputs):
+        assert (news["owner"], "cluster/a/b/c") == (found["owner"], found["seen_owner"])
     assert plugin.diff(refreshed, inputs)[0]
     with pytest.raises(grpc.RpcError) as raised:
         plugin.update(refreshed, inputs)
@@ -433,8 +433,8 @@ def test_four_drains_end_when_the_engine_says_cancel(
         said = executor.map(delete, states)
         wait_until(lambda: standing() == {Status.OUT_OF_SERVICE}, "all to be out of service", 30)
         plugin.cancel()
-        for told in said:  # long before the drains are over
-            assert "interrupted, and nothing was removed; in service again" in told
+        for line in said:  # long before the drains are over
+            assert "interrupted, and nothing was removed; in service again" in line
     assert "interrupted before it began, and nothing was changed" in delete(states[0])
     assert standing() == {Status.UP}
     for state in states:

@@ -28,7 +28,7 @@ from eurekube_provider.core.errors import (
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Plan, plan
-from eurekube_provider.core.registry import Failing, Refused, Unread, Well
+from eurekube_provider.core.registry import Failing, Healthy, Refused, Unread
 from eurekube_provider.zookeeper import zookeeper_registry
 from eurekube_provider.zookeeper.codec import STATUS_KEY, Node, encode
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
@@ -117,7 +117,7 @@ def registry(to: ZooKeeperConnection) -> Iterator[ZooKeeperRegistry]:
 
 def is_well(registry: ZooKeeperRegistry) -> bool:
     """Return whether it was read and answers."""
-    return registry.condition() == Well()
+    return registry.condition() == Healthy()
 
 
 def ids(of: ZooKeeperServers | ZooKeeperRegistry) -> set[str]:
@@ -191,7 +191,7 @@ def test_without_a_majority_everything_stays(
             server.wait_until_ready()
     wait_until(lambda: is_well(registry) and "a" not in ids(registry), "the removal", SECONDS)
     wait_until(lambda: other.client.connected, "the other one to be connected", SECONDS)
-    # A write that got no answer may have been done: whoever leads sees it, and judges it by its owner.
+    # A write that got no answer may have been done: the leader sees it, and judges it by its owner.
     assert {one.instance_id for one in other.list_everywhere()[0]} == ids(registry)
 
 
@@ -239,7 +239,7 @@ def test_names_that_do_not_resolve_for_a_while(
 def test_what_others_wrote_is_judged_by_its_owner(
     registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
-    """Also what stands there since a moment ago, of which no watch has told."""
+    """Also what stands there since a moment ago, of which no watch has reported."""
     path = path_of(other.connection.root, instance("a"))
     other.client.delete(path)
     other.client.create(path, encode(instance("a", None), 1))
@@ -249,7 +249,7 @@ def test_what_others_wrote_is_judged_by_its_owner(
     assert ids(other) == {"a"}
 
 
-def test_a_status_that_somebody_set_stays_and_the_removal_still_happens(
+def test_a_persons_status_stays_and_the_removal_still_happens(
     registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
     """As an actuator call of the application would set it."""
@@ -319,7 +319,8 @@ def test_what_is_replaced_after_it_was_read_is_read_again(
 def test_what_somebody_removed_does_not_come_back_by_an_update(
     registry: ZooKeeperRegistry, other: ZooKeeperServers
 ) -> None:
-    """Its pod may be gone: whoever wants it registers it, when a watch has told that it is not there."""
+    """Its pod may be gone: anyone who wants it registers it, when a watch has reported that it is not
+    there."""
     other.client.delete(path_of(other.connection.root, instance("a")))
     changed = replace(instance("a"), host_name="10.0.0.9")
     assert registry.apply(Plan((Change(Action.UPDATE, changed, changed),)), OWNER).failures == ()
@@ -436,7 +437,8 @@ def test_only_its_user_changes_what_was_written(three: ZooKeepers, unique_name: 
 
 
 def test_two_users_register_beside_each_other(three: ZooKeepers, unique_name: str) -> None:
-    """Whoever came first made the root and the markers' folder: the other one, and anybody, adds to them."""
+    """Anyone who came first made the root and the markers' folder: the other one, and anybody, adds to
+    them."""
     root = f"/{unique_name}"
     first = connection(three.url + root, user="first", password="s3cret")
     second = connection(three.url + root, user="second", password="s3cret")

@@ -36,9 +36,9 @@ def main() -> int:
     if given.replay:
         logging.disable(logging.CRITICAL)
         with campaign.quiet():
-            told = sides.replayed(given.replay)
-        print(told or "nothing is violated")
-        return 1 if told else 0
+            failure = sides.replayed(given.replay)
+        print(failure or "nothing is violated")
+        return 1 if failure else 0
     order = Order(given.seed, given.minutes, max(1, given.jobs), given.of, given.edit, given.share)
     if not order.sides:
         parser.error(f"there is no such edit: {given.edit!r}")

@@ -40,12 +40,12 @@ def sequences(seed: int, end: float, edits: Sequence[Edit] = ALL, part: Part = W
     draw, failed, settled = part.draw(seed), set[str](), Settled()
 
     def outcome(edit: Edit, faults: Faults, servers: int, tool: Tool) -> str:
-        told = guarded(
+        failure = guarded(
             lambda: tried(edit, faults, servers, tool, settled), lambda: replay(edit, faults, servers, tool)
         )
-        if told:
+        if failure:
             failed.add(edit.name)
-        return told
+        return failure
 
     with quiet():  # what the providers say of each sequence
         lengths: dict[tuple[str, int], int] = {}

@@ -27,7 +27,7 @@ Command = Callable[[argparse.Namespace], int]
 class Drained:
     """An instance that a person drains, and puts back.
 
-    :param is_back: whether putting back is what is disturbed, or else the drain.
+    :param is_back: True if putting back is what is disturbed, or else the drain.
     :param registered_out: nobody drains it: it registered itself as OUT_OF_SERVICE, and is put into service.
     :param interrupted_at: the number of the request after which somebody presses Ctrl-C.
     :ivar died: called as the command is killed or interrupted.

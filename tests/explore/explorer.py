@@ -32,22 +32,22 @@ from tests.explore.world import Fault, Faults, World, owned
 FOREIGN = ("BILLING", "foreign")
 
 ORDINARY_KEYS = frozenset({CacheKey("Application", ALL), CacheKey("Application", DELTA)})
-"""What ordinary clients ask for, and every server holds anyway."""
+"""Requests of ordinary clients, which change nothing."""
 
 
 CONFLICT = re.compile("was left as it is|belongs to|registered itself")
-"""What a run says that meets an instance of somebody else's."""
+"""Error of a run that meets an instance of somebody else."""
 
 
 Tool = Engine | Stateless
-"""What carries out a program."""
+"""A tool that carries out a program."""
 
 
 @dataclass(slots=True)
 class Outcome:
     """The result of one sequence.
 
-    :ivar violations: what did not hold, in the order in which it was seen.
+    :ivar violations: the violated rules, in the order in which they were seen.
     :ivar requests: how many requests and checkpoints the disturbed runs made.
     """
 
@@ -154,7 +154,7 @@ class Explored:
     def _end(self, engine: Tool, doubled: set[Place], passed: list[bytes]) -> None:
         """Two runs, a comparison and a refresh; no further than to a state from which that was well.
 
-        :param passed: is told of the states on the way.
+        :param passed: is notified of the states on the way.
         """
         for number in (1, 2):
             if self._settled is not None:
@@ -201,7 +201,7 @@ class Explored:
     def _wait(self) -> None:
         """Until lists show what was written, and every cached answer is new."""
         self.cluster.clock.advance(2_000)
-        self.world.watch("what servers told each other")
+        self.world.watch("what servers sent each other")
         self.cluster.clock.advance(38_000)
 
     def compare(self) -> None:
@@ -280,7 +280,7 @@ class Explored:
         strange = server.caches.read_only.keys() - ORDINARY_KEYS
         if strange:
             self._violated(f"Eureka's cache holds {min(strange)[:4]} with regions of its own", what)
-        if server is self._first_server:  # the others are told of it later
+        if server is self._first_server:  # the others are notified of it later
             for place in others.changed(server):
                 self._violated(f"{place[1]}, which is somebody else's, was changed", what)
 
@@ -350,10 +350,10 @@ def tried(
     (faults, servers), outcome = shrunk(
         (faults, servers), outcome, lambda less: Explored(edit, *less, tool).run(), shorter
     )
-    return told(edit, faults, servers, outcome, tool)
+    return describe_failure(edit, faults, servers, outcome, tool)
 
 
-def told(
+def describe_failure(
     edit: Edit, faults: Faults, servers: int, outcome: Outcome, tool: Callable[[World], Tool] = Engine
 ) -> str:
     """A failing sequence for a person."""

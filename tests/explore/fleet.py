@@ -16,7 +16,7 @@ from typing import Any
 from tests.explore import part, sides
 from tests.explore.part import Part
 
-_TOLD_SECONDS = 2.0
+_REPORT_SECONDS = 2.0
 """How often a process says how far it is."""
 
 _SAID_SECONDS = 60.0
@@ -80,18 +80,18 @@ class News:
 
 def explore(order: Order, job: int, said: Any) -> None:
     """One process: explore until the time is over, and say how far it is."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # its parent ends it
     logging.disable(logging.CRITICAL)
     for side, seconds in order.turns(job):
         end = time.monotonic() + seconds
-        told, used, number = time.monotonic(), time.process_time(), 0
+        reported_at, used, number = time.monotonic(), time.process_time(), 0
         faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True, file=_STDERR)
         for failure in sides.sides(order.edit)[side](order.seed, end, Part(job, order.jobs)):
             number += 1
             now = time.monotonic()
-            if failure or now > told + _TOLD_SECONDS:
+            if failure or now > reported_at + _REPORT_SECONDS:
                 said.put(News(job, side, number, time.process_time() - used, failure))
-                told, used, number = now, time.process_time(), 0
+                reported_at, used, number = now, time.process_time(), 0
                 faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True, file=_STDERR)
             if now > end:
                 break

@@ -62,7 +62,7 @@ _LOSSES = tuple(fault for fault in NO_ANSWERS if fault.is_loss)
 def program(draw: random.Random, any_: dict[str, tuple[Any, ...]]) -> Program:
     """A program with up to two resources.
 
-    :param any_: what both may be given.
+    :param any_: values that both may get.
     """
     made: dict[str, Properties] = {}
     if draw.random() < 0.8:
@@ -81,7 +81,7 @@ def _some(draw: random.Random, properties: dict[str, tuple[Any, ...]]) -> Proper
 def tried(seed: int, tool: type[Engine] = Engine, *, described: bool = False) -> str:
     """Return the violations of the sequence that this seed draws; empty where there are none.
 
-    :param described: whether every property that the resources describe is drawn, not some of the kinds that
+    :param described: True if every property that the resources describe is drawn, not some of the kinds that
         are known to matter.
     """
     any_ = _DESCRIBED if described else _ANY

@@ -94,15 +94,15 @@ class Act:
 class Others:
     """The acts of others, and the instances that must survive them.
 
-    :ivar places: what the programs name.
-    :ivar theirs: what belongs to others by now, as they left it.
-    :ivar out: what a person took out of service, and nothing of ours may put back.
-    :ivar doubtful: what a person's status may be lost of, or may have met a drain of ours.
-    :ivar contested: what was written in the moment between our look at it and our own write, which no server
-        can tell apart.
-    :ivar beside: what registered itself at an address of ours.
+    :ivar places: the places that the programs name.
+    :ivar theirs: instances that belong to others by now, as they left them.
+    :ivar out: instances that a person took out of service, and that nothing of ours may put back.
+    :ivar doubtful: instances whose status by a person may be lost, or may have met a drain of ours.
+    :ivar contested: instances that were written between our read and our own write, which no server can tell
+        apart.
+    :ivar beside: instances that registered themselves at an address of ours.
     :ivar strangers: those of :data:`STRANGERS` that registered themselves, as they left it.
-    :ivar removed: what others removed, so that it is missing until the stack is refreshed.
+    :ivar removed: instances that others removed, which are missing until the stack is refreshed.
     """
 
     cluster: EurekaCluster
@@ -127,7 +127,7 @@ class Others:
         return len(self._taken_ms) > 1  # one stood there from the beginning
 
     def calm(self) -> None:
-        """Servers reach each other, and have been told of all that is renewed."""
+        """Servers reach each other, and have been notified of all that is renewed."""
         self.cluster.cut.clear()
         held: dict[Place, str] = {}
         for url, server in self.cluster.servers.items():
@@ -212,7 +212,7 @@ class Others:
         info = self.held(place)
         if info is None or place in self.theirs:
             return
-        # What was out already, as by a drain of ours, is not told apart from what a person meant.
+        # What was out already, as by a drain of ours, is not distinguished from what a person meant.
         if is_leaving(info) or info.status != "UP":
             self.doubtful.add(place)
         else:
@@ -261,7 +261,7 @@ class Others:
         self.removed |= {place for place in ours if registry.get(*place) is not None}
         self.doubtful |= self.out
         self.out.clear()
-        self._lose_what_was_not_told()
+        self._lose_unsent_changes()
         self.cluster.restart(url)
         for info in back:
             document = {"instance": info_document(info, None)}
@@ -272,10 +272,10 @@ class Others:
             server.caches.render_slowly()
 
     def restart_with_copy(self, _: Place) -> None:
-        self._lose_what_was_not_told()
+        self._lose_unsent_changes()
         self.cluster.restart(self.cluster.urls[0], copy_from=self.cluster.urls[-1])
 
-    def _lose_what_was_not_told(self) -> None:
+    def _lose_unsent_changes(self) -> None:
         """Lose the requests that a server acknowledged in its last half second and did not replicate."""
         here, there = self.cluster.urls[0], self.cluster.urls[-1]
         self.contested |= {
@@ -287,7 +287,7 @@ class Others:
         return _contents(info) if info is not None else None
 
     def cut(self, milliseconds: int) -> None:
-        """A status that was set meanwhile is told to nobody after half a minute, not by renewals either."""
+        """A status that was set meanwhile is asked to nobody after half a minute, not by renewals either."""
         if milliseconds > LONGEST_MS:
             self.doubtful.update(self.places)
         pairs = {(one, other) for one in self.cluster.urls for other in self.cluster.urls if one != other}

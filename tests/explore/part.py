@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 class Judged(Protocol):
     """The result of a sequence.
 
-    :ivar violations: what did not hold; empty where all did.
+    :ivar violations: the violated rules; empty for none.
     """
 
     violations: list[str]

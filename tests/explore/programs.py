@@ -26,11 +26,11 @@ class Edit:
     :ivar first: the program as it ran before, without any trouble.
     :ivar middle: the program of the runs that are disturbed.
     :ivar last: the program of the last run, which nothing disturbs; by default ``middle``.
-    :ivar targets: what the disturbed runs are restricted to.
+    :ivar targets: the resources to which the disturbed runs are restricted.
     :ivar runs: how many runs are disturbed.
-    :ivar is_old: whether the first run was one of 0.1.0, which knew no incarnations.
+    :ivar is_old: True if the first run was one of 0.1.0, which knew no incarnations.
     :ivar aliases: by URN in the program, the one before.
-    :ivar is_refreshed: whether the last run begins with a refresh.
+    :ivar is_refreshed: True if the last run begins with a refresh.
     :ivar faults: the kinds of faults that are tried.
     """
 

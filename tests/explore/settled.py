@@ -62,7 +62,7 @@ class Settled:
 def state_of(cluster: EurekaCluster, others: Others, beside: Sequence[Any]) -> bytes:
     """A digest of all that decides what comes, once nothing is under way any more.
 
-    :param beside: what else decides it: the edit, the tool's state.
+    :param beside: the rest that decides it: the edit, the tool's state.
     """
     numbers: dict[str, str] = {}
     counted = count()

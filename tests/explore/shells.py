@@ -42,8 +42,8 @@ class HalfMade(Exception):
     """A step failed, and the state keeps what it left.
 
     :ivar id: of the resource.
-    :ivar outputs: what it has.
-    :ivar asks_for_refresh: whether it is to be read before each update.
+    :ivar outputs: its outputs.
+    :ivar asks_for_refresh: True if it is to be read before each update.
     """
 
     def __init__(self, message: str, id_: str, outputs: Properties, *, asks_for_refresh: bool) -> None:
@@ -65,7 +65,7 @@ class Difference:
 class Shell(Protocol):
     """One resource's provider, in the words of Pulumi's protocol; each method may raise what ends a run.
 
-    :ivar asks_for_refresh: whether the last answer had the resource read before each update.
+    :ivar asks_for_refresh: True if the last answer had the resource read before each update.
     """
 
     asks_for_refresh: bool

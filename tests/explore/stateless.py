@@ -15,7 +15,7 @@ from tests.explore.shells import PREFIX, carried
 from tests.explore.world import Killed, World
 
 UNCHANGED = "  "
-"""What a line begins with that says that nothing is to be done."""
+"""Beginning of a line about a resource that stays."""
 
 
 class Stateless:

@@ -74,12 +74,12 @@ def test_a_start_that_is_gone_on_from_is_the_one_that_is_run(name: str, servers:
     changed, settled = programs.edit(name), Settled()
     for tool in SHELLS:
         for faults in ({}, {0: Fault.SLOW}, {2: Fault.KILLED_AFTER}, {2: Fault.KILLED_AFTER}):
-            anew = Explored(changed, faults, servers, tool).run()
+            again = Explored(changed, faults, servers, tool).run()
             going_on = Explored(changed, faults, servers, tool, settled).run()
             shown = len(going_on.trace)  # the end of one is gone to once
-            assert shown >= anew.requests
-            assert going_on.trace == anew.trace[:shown]
-            assert going_on.violations == anew.violations
+            assert shown >= again.requests
+            assert going_on.trace == again.trace[:shown]
+            assert going_on.violations == again.violations
 
 
 def test_states_differ_by_more_than_times_and_incarnations() -> None:
@@ -123,18 +123,18 @@ def test_a_sequence_that_raises_is_a_violation() -> None:
     def raises() -> str:
         raise KeyError("never")
 
-    told = guarded(raises, lambda: "replay me")
-    assert told.startswith("replay me")
-    assert "KeyError" in told
+    failure = guarded(raises, lambda: "replay me")
+    assert failure.startswith("replay me")
+    assert "KeyError" in failure
 
 
 def test_what_fails_is_replayed_by_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command that a failure of a stack names fails as well, and says the same."""
     monkeypatch.setattr("tests.explore.explorer.Explored.compare", lambda self: self._violated("never right"))
     edit = programs.edit("moved without an alias")
-    told = tried(edit, {2: Fault.LOST_AFTER}, 2)
-    assert sides.replayed(_command(told)) == told
-    assert _command(told) == "stacks.tried(edit('moved without an alias'), {}, 1)", (
+    failure = tried(edit, {2: Fault.LOST_AFTER}, 2)
+    assert sides.replayed(_command(failure)) == failure
+    assert _command(failure) == "stacks.tried(edit('moved without an alias'), {}, 1)", (
         "what is not needed is left out"
     )
 
@@ -144,12 +144,12 @@ def test_what_fails_in_a_cluster_is_shrunk_and_replayed(monkeypatch: pytest.Monk
     monkeypatch.setattr("eurekube_provider.eureka.table.Table.due", lambda *_: [])
     edit = together(("scaled down", 0.0), ("scaled up", 5.0))
     with owned():
-        told = of_clusters.tried(edit, {0: a_server_freezes}, Setup(2, replicas=2))
-    sequence = _command(told)
+        failure = of_clusters.tried(edit, {0: a_server_freezes}, Setup(2, replicas=2))
+    sequence = _command(failure)
     assert sequence == (
         "clusters.tried(together(('scaled down', 0.0)), {0: a_server_freezes}, Setup(2, 1, Mode.REST, 0))"
     )
-    assert sides.replayed(sequence) == told
+    assert sides.replayed(sequence) == failure
 
 
 def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
@@ -162,10 +162,10 @@ def test_what_is_renewed_beside_edits_of_its_stack_stands() -> None:
             assert not calm.violations
             for _ in range(4):
                 faults = {draw.choice(calm.numbers): draw.choice(keepalive.HAPPENINGS)}
-                assert not (told := keepalive.tried(name, faults, servers)), told
+                assert not (failure := keepalive.tried(name, faults, servers)), failure
 
 
-def test_what_a_server_that_freezes_did_not_tell_the_others_is_told_them() -> None:
+def test_the_others_get_what_a_frozen_server_did_not_send() -> None:
     """A resource that moves takes its registration over; the removal of the old half spares it everywhere."""
     with keepalive.kept():
         for name, places in (
@@ -173,18 +173,18 @@ def test_what_a_server_that_freezes_did_not_tell_the_others_is_told_them() -> No
             ("application: moved without an alias", (8, 9)),
         ):
             for at in places:
-                told = keepalive.tried(name, {at: keepalive.a_server_freezes}, 2)
-                assert not told, told
+                failure = keepalive.tried(name, {at: keepalive.a_server_freezes}, 2)
+                assert not failure, failure
 
 
 def test_what_was_removed_stays_away_where_nothing_else_is_registered() -> None:
     """A server that was frozen shows it when it is back, and nothing shows that it shares with the others."""
     with keepalive.kept():
-        told = keepalive.tried("remove", {2: keepalive.a_server_freezes}, 2)
-        assert not told, told
+        failure = keepalive.tried("remove", {2: keepalive.a_server_freezes}, 2)
+        assert not failure, failure
 
 
-def test_a_keepalive_finds_at_other_servers_what_one_forgot_while_it_did_not_run() -> None:
+def test_a_keepalive_finds_elsewhere_what_a_server_forgot() -> None:
     """Its host was restarted, say, and one of the servers with it: the first one in its list."""
     with keepalive.kept():
         kept = keepalive.Kept("change metadata", {}, 2)
@@ -209,9 +209,9 @@ def test_a_keepalive_that_renews_nothing_is_found(monkeypatch: pytest.MonkeyPatc
     """The registrations of a stack lapse after its run."""
     monkeypatch.setattr("eurekube_provider.eureka.registry.stacks.Stacks.take", lambda *_: None)
     with keepalive.kept():
-        told = keepalive.tried("change metadata", {})
-    assert "nobody renews it" in told
-    assert sides.replayed(_command(told)) == told
+        failure = keepalive.tried("change metadata", {})
+    assert "nobody renews it" in failure
+    assert sides.replayed(_command(failure)) == failure
 
 
 def test_an_edit_that_fails_is_left_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,16 +225,16 @@ def test_an_edit_that_fails_is_left_and_the_others_go_on(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(campaign, "tried", fails)
     monkeypatch.setattr(generated, "tried", lambda *_, **__: "")
-    told = campaign.sequences(1, float("inf"), edits)
-    failures = [failure for _, failure in zip(range(40), told, strict=False) if failure]
+    found = campaign.sequences(1, float("inf"), edits)
+    failures = [failure for _, failure in zip(range(40), found, strict=False) if failure]
     assert len(failures) == 1
     assert seen.count("create") == 1
     assert seen.count("remove") > 10
 
 
-def _command(told: str) -> str:
+def _command(failure: str) -> str:
     """The sequence that a failure names."""
-    found = re.search("^replay: (.*)$", told, re.MULTILINE)
+    found = re.search("^replay: (.*)$", failure, re.MULTILINE)
     assert found
-    assert part.kind(told)
+    assert part.kind(failure)
     return shlex.split(found[1])[-1]

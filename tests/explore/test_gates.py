@@ -160,7 +160,7 @@ def test_the_next_leader_goes_on_where_the_last_one_died(scene: Scene) -> None:
     assert NEEDED_SECONDS <= 80.0 + scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS + 20.0
 
 
-def test_a_server_that_hangs_is_waited_for_until_its_callers_have_left_it(scene: Scene) -> None:
+def test_a_hanging_server_is_waited_for_until_its_callers_left(scene: Scene) -> None:
     """Spring's client waits for its answer before it asks another server."""
     scene.world.cluster.down.add(URLS[2])
     scene.after(60.0)
@@ -178,7 +178,7 @@ def test_a_server_that_has_hung_for_long_holds_nothing_up(scene: Scene) -> None:
     assert NEEDED_SECONDS <= scene.waited("new") <= NEEDED_SECONDS + LATE_SECONDS
 
 
-def test_callers_of_a_server_that_hung_may_come_back_as_late_as_it_was_away(scene: Scene) -> None:
+def test_callers_of_a_hung_server_come_back_as_late_as_it_was_away(scene: Scene) -> None:
     """Spring's client doubles its interval meanwhile."""
     scene.world.cluster.down.add(URLS[2])
     scene.workloads.gated_pod("new")
@@ -196,7 +196,7 @@ def test_a_server_that_comes_back_must_show_the_pod_for_as_long(scene: Scene) ->
     assert 60.0 + scene.waited("new") >= 60.0 + NEEDED_SECONDS
 
 
-def test_a_server_that_lost_the_pod_must_show_it_anew(scene: Scene) -> None:
+def test_a_server_that_lost_the_pod_must_show_it_again(scene: Scene) -> None:
     """Started again, and empty: callers that ask it know nothing for a while."""
     scene.workloads.gated_pod("new")
     scene.after(60.0)
@@ -293,8 +293,8 @@ def test_a_pod_on_a_dead_node_is_out_of_service(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("is_led_by_another", [False, True])
-def test_a_pod_that_was_not_ready_meanwhile_begins_anew(scene: Scene, *, is_led_by_another: bool) -> None:
-    """Callers were told that it is DOWN: what was seen before, by whichever leader, does not count."""
+def test_a_pod_that_was_not_ready_meanwhile_begins_again(scene: Scene, *, is_led_by_another: bool) -> None:
+    """Callers learned that it is DOWN: what was seen before, by whichever leader, does not count."""
     scene.workloads.gated_pod("new")
     scene.after(60.0)
     scene.containers("new", "False", "2027-01-15T08:02:10Z")
@@ -343,7 +343,7 @@ def test_a_pod_that_comes_while_no_server_answers_waits(scene: Scene, spec: dict
     assert scene.waited("new") >= NEEDED_SECONDS
 
 
-def test_a_pod_that_comes_while_no_server_answers_waits_for_none_where_the_syncer_says_so(
+def test_without_a_server_a_pod_waits_for_none_if_the_syncer_says_so(
     scene: Scene,
 ) -> None:
     """Though its syncer cannot be decided."""
@@ -357,7 +357,7 @@ def test_a_pod_that_comes_while_no_server_answers_waits_for_none_where_the_synce
     assert scene.condition("new")["reason"] == "OpenWithoutEureka"
 
 
-def test_a_pod_that_eureka_lost_while_nobody_looked_begins_anew(scene: Scene) -> None:
+def test_a_pod_that_eureka_lost_while_nobody_looked_begins_again(scene: Scene) -> None:
     """Callers forgot it as well: what the last leader wrote is not true any more."""
     scene.workloads.gated_pod("new")
     scene.after(30.0)
@@ -371,7 +371,7 @@ def test_a_pod_that_eureka_lost_while_nobody_looked_begins_anew(scene: Scene) ->
     assert scene.waited("new") >= NEEDED_SECONDS
 
 
-def test_the_next_leader_believes_what_was_written_for_the_same_syncer_alone(scene: Scene) -> None:
+def test_the_next_leader_trusts_writes_for_the_same_syncer_alone(scene: Scene) -> None:
     """A pod that two syncers register is known to the callers of each since another time."""
     scene.settings = replace(scene.settings, publish=frozenset({(SHOP, "second")}))
     scene.kill_leader()
@@ -471,7 +471,7 @@ def test_a_syncer_that_is_refused_says_which_pods_wait(scene: Scene) -> None:
     assert conditions_of(syncer)["WaitingForCallers"]["status"] == "True"
 
 
-def test_a_pod_that_was_not_ready_begins_anew_whatever_its_clock_says(scene: Scene) -> None:
+def test_a_pod_that_was_not_ready_begins_again_by_any_clock(scene: Scene) -> None:
     """The clock of its node may be behind the operator's."""
     scene.workloads.gated_pod("new")
     scene.after(60.0)
@@ -524,7 +524,7 @@ def test_a_namespace_that_cannot_be_read_keeps_no_other_pods_waiting(
         assert scene.condition("new").get("status", "") == status
 
 
-def test_a_refused_syncer_of_which_nobody_knows_what_it_has_holds_the_rollout(scene: Scene) -> None:
+def test_a_refused_syncer_with_unknown_instances_holds_the_rollout(scene: Scene) -> None:
     """An operator that began while Eureka was away has read nothing; something may be there all the same."""
     scene.world.scheduler.kill(scene.process)
     scene.world.cluster.down.update(URLS)
@@ -544,7 +544,7 @@ def test_a_pod_without_the_port_waits_where_callers_know_another(scene: Scene) -
     assert scene.stays_closed("new", 150.0) == "Registering"
 
 
-def test_a_pod_without_the_port_waits_for_nobody_where_nothing_is_registered(scene: Scene) -> None:
+def test_a_pod_without_the_port_does_not_wait_if_none_is_registered(scene: Scene) -> None:
     """Only a person can change that, and the pod may be called in other ways."""
     scene.workloads.no_syncer()
     scene.after(30.0)

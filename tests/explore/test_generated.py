@@ -23,19 +23,19 @@ def quiet() -> None:
 def test_every_end_is_that_of_a_fresh_start() -> None:
     """Two to five programs with lost answers before the last one make no difference."""
     for seed in range(SEQUENCES):
-        assert not (told := tried(seed, SHELLS[seed % 2])), told
+        assert not (failure := tried(seed, SHELLS[seed % 2])), failure
 
 
 def test_every_described_property_is_drawn() -> None:
     """One that the resources describe from tomorrow on is explored without being named here."""
     for seed in range(40):
-        assert not (told := tried(seed, SHELLS[seed % 2], described=True)), told
+        assert not (failure := tried(seed, SHELLS[seed % 2], described=True)), failure
     drawn = random.Random(1)  # noqa: S311 - a test
     programs = [program(drawn, described()) for _ in range(300)]
     named = {name for each in programs for resource in each.values() for name in resource}
     assert named >= set(ContentsArgsDict.__annotations__)
 
 
-def test_what_was_on_its_way_to_an_enforced_status_goes_on_to_be_called() -> None:
+def test_an_instance_on_its_way_to_a_status_stays_callable() -> None:
     """A new member still STARTING when its update failed; the next program enforces nothing."""
-    assert not (told := tried(275562288)), told
+    assert not (failure := tried(275562288)), failure

@@ -40,7 +40,7 @@ NO_FAULTS: Faults = {}
 class Trial(Protocol):
     """One run of a process that may be killed, and of the next one.
 
-    :ivar places: what was asked, by number.
+    :ivar places: the requests, by number.
     :ivar died: called as the process dies.
     """
 
@@ -87,7 +87,7 @@ class OfSyncers(_OfOperators, Explored):
     owned = world.owned
 
     def _killed(self, process: Process) -> None:
-        if self.world.trace[-1].endswith("is killed"):  # not told to end
+        if self.world.trace[-1].endswith("is killed"):  # not asked to end
             self.died()
         super()._killed(process)
 
@@ -243,7 +243,7 @@ class Pair:
     """Two requests, of which the first one was carried out.
 
     :ivar first: a pattern of it: of the last one before ``second``.
-    :ivar after: what ``stands`` then; ``end`` what does once the next process had its time.
+    :ivar after: the instances then; ``end``: those once the next process had its time.
     :ivar meanwhile: somebody acts while no process runs.
     """
 
@@ -300,7 +300,7 @@ PAIRS = (
         [],
     ),
     Pair(
-        "a far server is told of a successor, and not of the removal",
+        "a far server is notified of a successor, and not of the removal",
         _syncers(ONE_IS_REPLACED, 2, {0: servers_lose_each_other}),
         r"POST eureka-2 .* b-0",
         r"DELETE eureka-2 .*/a-0",
@@ -381,7 +381,7 @@ def test_what_is_begun_is_ended_by_the_next_process(pair: Pair) -> None:
     assert pair.stands(trial) == pair.end, "what stands in the end"
 
 
-def test_what_a_pod_registers_again_is_not_removed_by_what_was_read_before() -> None:
+def test_an_earlier_read_does_not_remove_a_new_registration() -> None:
     """The next pod has its name, and registers itself before any of the reads that end in a removal."""
     calm = OfSyncers(DEAD, {})
     assert calm.tried() == []

@@ -1,4 +1,4 @@
-"""A mirror comes to no harm, wherever its operator is killed and whoever acts meanwhile."""
+"""A mirror comes to no harm, wherever its operator is killed and no matter who acts meanwhile."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_writes_of_several_applications_are_under_way_at_once() -> None:
     assert services[:2] == [True, True], "the second Service does not wait for the first one's slices"
 
 
-def test_a_person_replaces_a_service_while_the_answer_to_a_patch_of_it_is_slow() -> None:
+def test_a_person_replaces_a_service_while_its_patch_is_slow() -> None:
     """The watch tells of the deletion first: the answer does not bring back what is gone."""
     edit = mirror_edit("all get another port")
     for seed in range(ORDERS_AN_EDIT):

@@ -25,7 +25,7 @@ from tests.explore.operator.acts import (
 )
 from tests.explore.operator.campaign import HAPPENINGS, SETUPS, tried
 from tests.explore.operator.edits import EDITS, Edit, edit, together
-from tests.explore.operator.explorer import Explored, Faults, Setup, told
+from tests.explore.operator.explorer import Explored, Faults, Setup, describe_failure
 from tests.explore.operator.world import Fault, owned
 
 SINGLES_AN_EDIT = 2
@@ -45,7 +45,7 @@ def test_single_faults(changed: Edit) -> None:
     draw = random.Random(changed.name)  # noqa: S311 - a test
     setup = draw.choice(SETUPS)
     outcome = Explored(changed, {}, setup).run()
-    assert not outcome.violations, told(changed, {}, outcome, setup)
+    assert not outcome.violations, describe_failure(changed, {}, outcome, setup)
     for _ in range(SINGLES_AN_EDIT):
         faults = {draw.choice(outcome.numbers): draw.choice(HAPPENINGS)}
         failure = tried(changed, faults, setup)
@@ -74,7 +74,8 @@ def test_what_is_carried_out_late_is_undone(name: str) -> None:
 
 
 def test_the_end_of_one_syncer_takes_nothing_from_the_next() -> None:
-    """A removal that was begun, and finds nothing more, must not hit whoever registers it at that moment."""
+    """A removal that was begun, and finds nothing more, must not hit anyone who registers it at that
+    moment."""
     renamed = edit("a syncer is renamed, the old one first")
     for setup in (Setup(1), Setup(3)):
         for at in range(3, 14):
@@ -89,22 +90,22 @@ def test_what_was_handed_over_is_swept_as_its_former_owner_left_it() -> None:
     assert not failure, failure
 
 
-def test_a_hand_over_that_comes_late_does_not_bring_back_what_left_meanwhile() -> None:
+def test_a_late_hand_over_does_not_bring_back_what_left() -> None:
     """A server that was frozen with it stores the heir's registration after its former owner removed it."""
     passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
     failure = tried(passed, {10: Fault.LATE}, Setup(1))
     assert not failure, failure
 
 
-def test_an_out_of_service_of_ours_does_not_outlive_a_hand_over_at_a_frozen_server() -> None:
-    """It was set for the syncer before, and stands over what the server is told of who serves now."""
+def test_our_out_of_service_ends_with_a_hand_over_at_a_frozen_server() -> None:
+    """It was set for the syncer before, and stands over what the server is notified of who serves now."""
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     failure = tried(replaced, {16: a_server_freezes}, Setup(2, replicas=2))
     assert not failure, failure
 
 
-def test_an_out_of_service_of_ours_is_undone_at_servers_that_do_not_reach_each_other() -> None:
-    """They lost each other after it was set for the syncer before: each is told by itself."""
+def test_our_out_of_service_is_undone_at_separated_servers() -> None:
+    """They lost each other after it was set for the syncer before: each is informed by itself."""
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     faults: Faults = {13: the_operator_ends_in_peace, 19: servers_lose_each_other}
     failure = tried(replaced, faults, Setup(2))
@@ -118,22 +119,22 @@ def test_an_out_of_service_of_ours_that_no_list_shows_yet_is_undone() -> None:
     assert not failure, failure
 
 
-def test_what_is_found_while_others_are_asked_for_what_they_want_is_no_stray() -> None:
+def test_an_instance_found_while_heirs_are_asked_is_not_misplaced() -> None:
     """A server that was frozen shows one after the other what was handed over there."""
     moved = edit("two syncers name another Eureka in turn, and the first comes back")
     failure = tried(moved, {10: a_server_freezes}, Setup(2, replicas=2))
     assert not failure, failure
 
 
-def test_a_server_that_freezes_with_a_hand_over_has_the_others_told_of_it() -> None:
+def test_the_others_learn_of_a_hand_over_at_a_frozen_server() -> None:
     """Where they show the instance as it was, its former owner gives it once more."""
     given_up = edit("a syncer that removes nothing gives up what another one wants")
     failure = tried(given_up, {12: a_server_freezes}, Setup(2))
     assert not failure, failure
 
 
-def test_a_server_that_freezes_with_a_hand_over_does_not_keep_what_leaves_meanwhile() -> None:
-    """It leaves the others under its former owner; whoever got it takes it out there as well."""
+def test_a_server_frozen_in_a_hand_over_does_not_keep_what_leaves() -> None:
+    """It leaves the others under its former owner; its new owner deregisters it there as well."""
     passed = together(("a syncer is renamed", 0.0), ("scaled down", 3.0))
     for at in (11, 13):
         failure = tried(passed, {at: a_server_freezes}, Setup(2))
@@ -153,14 +154,14 @@ def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
     "name", ["refused, and scaled down", "refused, and allowed again", "paused, and scaled down"]
 )
 def test_what_a_syncer_holds_that_registers_nothing_comes_back(name: str) -> None:
-    """It is refused or paused: an Eureka that begins anew with an empty memory is told of it again."""
+    """It is refused or paused: an Eureka that begins again with an empty memory is notified of it again."""
     for at in Explored(edit(name), {}).run().numbers:
         failure = tried(edit(name), {at: a_server_restarts_empty}, Setup(1))
         assert not failure, failure
 
 
 @pytest.mark.parametrize("mode", [BatchMode.REST, BatchMode.BATCH])
-def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: BatchMode) -> None:
+def test_of_two_syncers_that_want_the_same_at_once_one_reports_it(mode: BatchMode) -> None:
     """Each finds the place empty when the operator starts, and one writes over what the other registered."""
     both = Edit(
         "two of a kind", (), begin=lambda workloads: workloads.syncer("stars", healthCheckPath="/health")
@@ -176,7 +177,7 @@ def test_of_two_syncers_that_want_the_same_at_once_one_is_told(mode: BatchMode) 
     assert reasons == {"Synced", "Conflict"}
 
 
-def test_what_a_refused_syncer_holds_leaves_with_its_pod_though_nobody_watched() -> None:
+def test_a_refused_syncers_instance_leaves_with_its_unwatched_pod() -> None:
     """The operator ended before it did, and the next one saw it nowhere: its address may be another's."""
     ended = Edit(
         "refused, and a pod ends while nobody watches",
@@ -190,8 +191,8 @@ def test_what_a_refused_syncer_holds_leaves_with_its_pod_though_nobody_watched()
     assert not failure, failure
 
 
-def test_a_server_that_freezes_with_a_status_does_not_bring_it_over_a_newer_one() -> None:
-    """The others never heard of it, and show what is wanted again: they are told of it once more."""
+def test_a_status_at_a_frozen_server_does_not_replace_a_newer_one() -> None:
+    """The others never heard of it, and show what is wanted again: they are notified of it once more."""
     failure = tried(edit("not ready for a while"), {2: a_server_freezes}, Setup(2))
     assert not failure, failure
 
@@ -199,7 +200,7 @@ def test_a_server_that_freezes_with_a_status_does_not_bring_it_over_a_newer_one(
 @pytest.mark.parametrize(
     "faults", [{2: a_server_freezes}, {3: a_server_freezes, 6: Fault.KILLED_AFTER}], ids=["mark", "status"]
 )
-def test_a_server_that_freezes_with_our_mark_has_the_others_take_it_before_the_status(faults: Faults) -> None:
+def test_the_others_take_a_frozen_servers_mark_before_the_status(faults: Faults) -> None:
     """Without it our OUT_OF_SERVICE passes for a person's, and a pod that took the name stays out."""
     replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
     failure = tried(replaced, faults, Setup(2))
@@ -248,7 +249,7 @@ def test_a_registration_that_a_stack_removed_does_not_come_back(setup: Setup) ->
 
 
 @pytest.mark.parametrize("name", ["mode service", "a syncer is renamed, the old one first"])
-def test_what_a_stack_removed_stays_away_while_a_list_lacks_the_removal(name: str) -> None:
+def test_a_removed_registration_stays_away_despite_an_old_list(name: str) -> None:
     """A list that was rendered as it was removed shows it for three minutes, and another server holds it."""
     changed = edit(name)
     removed: Faults = {7: servers_render_their_lists, 9: a_stack_removes_behind_a_split}
@@ -278,13 +279,13 @@ def test_a_status_that_overtakes_a_registration_is_set_right(monkeypatch: pytest
 
 @pytest.mark.parametrize("servers", [2, 3])
 def test_a_status_of_ours_is_taken_off_a_server_that_was_frozen(servers: int) -> None:
-    """It answered whoever looks for what comes late, and so is asked when the others are."""
+    """It answered a reader that looks for what comes late, and so is asked when the others are."""
     replaced = edit("a StatefulSet's pod is replaced at once after a while, shown until it is gone")
     failure = tried(replaced, {7: a_server_freezes}, Setup(servers))
     assert not failure, failure
 
 
-def test_a_new_leader_learns_which_server_holds_a_status_of_the_one_before() -> None:
+def test_a_new_leader_learns_which_server_holds_an_earlier_status() -> None:
     """It could not list that server at first: what is out of service there is not what the others say."""
     replaced = edit("a StatefulSet's pod is replaced at once after a while, shown until it is gone")
     failure = tried(replaced, {4: a_server_freezes, 16: Fault.KILLED_AFTER}, Setup(2))
@@ -298,7 +299,7 @@ def test_a_spec_that_is_changed_and_changed_back_unseen_is_reported() -> None:
     assert not failure, failure
 
 
-def test_what_no_list_shows_of_a_deleted_syncer_is_not_taken_from_who_wants_it() -> None:
+def test_an_unlisted_instance_of_a_deleted_syncer_stays_with_its_heir() -> None:
     """The next leader looks for an instance that the former leader may have registered a moment ago."""
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     for at in (17, 18):
@@ -306,7 +307,7 @@ def test_what_no_list_shows_of_a_deleted_syncer_is_not_taken_from_who_wants_it()
         assert not failure, failure
 
 
-def test_what_ended_before_its_cluster_was_renamed_is_not_registered_anew() -> None:
+def test_a_pod_that_ended_before_a_rename_is_not_registered_again() -> None:
     """A list shows for a while what was removed: it is neither taken over, nor renewed."""
     ended = Edit(
         "a pod ends, and the cluster is renamed",
@@ -319,7 +320,7 @@ def test_what_ended_before_its_cluster_was_renamed_is_not_registered_anew() -> N
     for setup in (Setup(1), Setup(2)):
         explored = Explored(ended, {}, setup)
         outcome = explored.run()
-        assert not outcome.violations, told(ended, {}, outcome, setup)
+        assert not outcome.violations, describe_failure(ended, {}, outcome, setup)
         removed = next(at for at, line in enumerate(outcome.trace) if "DELETE" in line)
         later = [line for line in outcome.trace[removed:] if "a-2.shop" in line]
         assert not [line for line in later if "  POST " in line or "  PUT " in line], outcome.trace
@@ -350,8 +351,8 @@ def test_what_is_removed_behind_a_balancer_is_gone_from_each_server(
     assert not failure, failure
 
 
-def test_what_one_server_behind_a_balancer_forgot_is_told_it_again() -> None:
-    """Another one shows it to whoever looks, and each renewal may go to the one that does not know it."""
+def test_one_servers_loss_behind_a_balancer_is_sent_again() -> None:
+    """Another one shows it to anyone who looks, and each renewal may go to the one that does not know it."""
     forgotten = edit("refused, and allowed again")
     failure = tried(forgotten, {1: a_server_restarts_empty}, Setup(2, is_balanced=True))
     assert not failure, failure
@@ -379,7 +380,7 @@ def test_what_a_server_tells_its_busy_peer_again_is_undone(servers: int) -> None
     assert not failure, failure
 
 
-def test_a_status_that_is_carried_out_late_does_not_stay_over_the_new_leaders() -> None:
+def test_a_late_status_does_not_stay_over_the_new_leaders() -> None:
     """The API server may come to a PATCH when its operator is dead, and another one has said
     what is true now.
     """
@@ -418,7 +419,7 @@ class Callers:
         self._look(what)
 
 
-def test_a_server_that_is_cut_off_keeps_an_instance_until_it_holds_what_replaces_it() -> None:
+def test_a_cut_off_server_keeps_an_instance_until_it_is_replaced() -> None:
     """At whatever moment of an update servers lose each other, callers of each find an instance."""
     replaced = edit("all pods are replaced")
     for at in Explored(replaced, {}, Setup(2)).run().numbers:

@@ -17,7 +17,7 @@ from tests.explore.operator.acts import (
     the_cluster_gets_another_name_beside_the_old_one,
 )
 from tests.explore.operator.edits import EDITS, Edit, edit
-from tests.explore.operator.explorer import Faults, Setup, told
+from tests.explore.operator.explorer import Faults, Setup, describe_failure
 from tests.explore.operator.reconciler import HAPPENINGS, SETUPS, Stepped, replay, tried
 from tests.explore.operator.stepwise import Stepwise, owned
 from tests.explore.operator.threads import Lock, Process, Task, Thread, use
@@ -39,7 +39,7 @@ def test_orders_and_single_faults(changed: Edit) -> None:
     draw = random.Random(changed.name)  # noqa: S311 - a test
     setup = draw.choice(SETUPS)
     calm = Stepped(changed, {}, setup).run()
-    assert not calm.violations, told(changed, {}, calm, setup, replay(changed, {}, setup, 0))
+    assert not calm.violations, describe_failure(changed, {}, calm, setup, replay(changed, {}, setup, 0))
     places = range(len(calm.places))
     for order in range(1, ORDERS_AN_EDIT):
         failure = tried(changed, {draw.choice(places): draw.choice(HAPPENINGS)}, setup, order)
@@ -55,10 +55,8 @@ def test_a_status_of_ours_that_comes_over_the_next_pod_is_taken_off(order: int) 
 
 
 @pytest.mark.parametrize(("at", "servers", "order"), [(3, 2, 740883), (4, 3, 822258)])
-def test_a_status_of_ours_that_comes_over_the_next_pod_at_every_server_is_written_over(
-    at: int, servers: int, order: int
-) -> None:
-    """A server hears late of what another one was told, and tells all of its own registration as DOWN."""
+def test_our_status_over_the_next_pod_at_every_server_is_replaced(at: int, servers: int, order: int) -> None:
+    """A server hears late of what another one was informed, and tells all of its own registration as DOWN."""
     replaced = edit("a StatefulSet's pod is replaced at once, shown until it is gone")
     failure = tried(replaced, {at: Fault.LATE}, Setup(servers), order)
     assert not failure, failure
@@ -78,7 +76,7 @@ def test_who_missed_changes_lists_though_the_api_is_behind(at: int, servers: int
         ("the namespace is deleted", 0, 3, 93159),
     ],
 )
-def test_what_a_frozen_server_has_under_a_former_name_is_found_when_it_is_back(
+def test_a_frozen_servers_former_names_are_found_when_it_is_back(
     name: str, freezes: int, renamed: int, order: int
 ) -> None:
     """Nobody else knew of it when the next operator came, which calls the cluster otherwise."""
@@ -87,7 +85,7 @@ def test_what_a_frozen_server_has_under_a_former_name_is_found_when_it_is_back(
     assert not failure, failure
 
 
-def test_an_out_of_service_of_ours_is_undone_at_servers_that_do_not_reach_each_other() -> None:
+def test_our_out_of_service_is_undone_at_separated_servers() -> None:
     """Two operators before set and undid it, each under another name of the cluster."""
     replaced = edit("a StatefulSet's pod is replaced while its syncer is renamed")
     faults: Faults = {
@@ -123,7 +121,7 @@ def test_a_wait_that_nobody_ends_is_an_error() -> None:
             Thread(target=lambda: None).start()
 
 
-def test_a_pod_that_is_taken_out_of_service_without_a_reason_is_noticed(
+def test_a_pod_out_of_service_without_a_reason_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The rules are asked here as well: a syncer whose pods are never registered is a violation."""

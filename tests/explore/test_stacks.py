@@ -71,7 +71,7 @@ def test_every_single_fault(edit: Edit, tool: type[Engine]) -> None:
     """
     step = 1 if tool is Engine else len(edit.faults) + 1
     for faults in ({}, *itertools.islice(singles(edit, tool=tool, settled=SETTLED), None, None, step)):
-        assert not (told := tried(edit, faults, tool=tool, settled=SETTLED)), told
+        assert not (failure := tried(edit, faults, tool=tool, settled=SETTLED)), failure
 
 
 AT_TWO = (
@@ -82,14 +82,14 @@ AT_TWO = (
     "application: drain, and think better of it",
     "application: one more, one less",
 )
-"""What two servers are tried with in each run of the tests; ``make explore`` tries all."""
+"""Edits that are tried with two servers in each run of the tests; ``make explore`` tries all."""
 
 
 @pytest.mark.parametrize("edit", [one for one in EDITS if one.name in AT_TWO], ids=lambda edit: edit.name)
 def test_every_single_fault_at_two_servers(edit: Edit) -> None:
     """Nor where they tell each other half a second later."""
     for faults in ({}, *singles(edit, 2, settled=SETTLED)):
-        assert not (told := tried(edit, faults, 2, settled=SETTLED)), told
+        assert not (failure := tried(edit, faults, 2, settled=SETTLED)), failure
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
@@ -100,7 +100,7 @@ def test_pairs_of_faults(edit: Edit) -> None:
     for _ in range(PAIRS_AN_EDIT):
         first, second = sorted(draw.sample(range(2 * requests), 2))
         faults = {first: draw.choice(tuple(Fault)), second: draw.choice(tuple(Fault))}
-        assert not (told := tried(edit, faults, tool=draw.choice(SHELLS), settled=SETTLED)), told
+        assert not (failure := tried(edit, faults, tool=draw.choice(SHELLS), settled=SETTLED)), failure
 
 
 @pytest.mark.parametrize("name", ["moved without an alias", "application: moved without an alias"])
@@ -110,7 +110,7 @@ def test_two_servers_that_each_lose_an_answer(name: str) -> None:
     requests = Explored(edit, {}, 2).run().requests
     for first, second in itertools.combinations(range(requests + 2), 2):
         faults = {first: Fault.LOST_BEFORE, second: Fault.LOST_AFTER}
-        assert not (told := tried(edit, faults, 2, settled=SETTLED)), told
+        assert not (failure := tried(edit, faults, 2, settled=SETTLED)), failure
 
 
 @pytest.mark.parametrize("name", ["remove with a drain", "application: remove with a drain"])
@@ -118,7 +118,7 @@ def test_a_renewal_gives_back_nothing_that_was_drained(name: str) -> None:
     """At whatever moment it comes: the second look knows what the drain had marked."""
     edit = next(one for one in EDITS if one.name == name)
     for at in range(Explored(edit, {}, 2).run().requests):
-        assert not (told := tried(edit, {at: Act(Deed.RENEWED)}, 2, settled=SETTLED)), told
+        assert not (failure := tried(edit, {at: Act(Deed.RENEWED)}, 2, settled=SETTLED)), failure
 
 
 @pytest.mark.parametrize("servers", [1, 2])
@@ -129,7 +129,7 @@ def test_others_act(edit: Edit, servers: int) -> None:
     requests = Explored(edit, {}, servers, settled=SETTLED).run().requests
     for _ in range(ACTS_AN_EDIT if (possible := acts(edit, servers)) else 0):
         faults: Faults = {draw.randrange(requests): draw.choice(possible)}
-        assert not (told := tried(edit, faults, servers, draw.choice(SHELLS), SETTLED)), told
+        assert not (failure := tried(edit, faults, servers, draw.choice(SHELLS), SETTLED)), failure
 
 
 def test_the_explorer_finds_harm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,7 +296,7 @@ def test_what_renews_itself_is_not_missed(stack: _Stack, make: Make) -> None:
 
 
 @BOTH_KINDS
-def test_a_machine_that_registered_itself_since_is_not_registered_twice(
+def test_a_machine_that_registered_itself_is_not_registered_twice(
     stack: _Stack, make: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nor does an up without a change fail for it: it says so, and leaves what is there."""
@@ -377,7 +377,7 @@ OVERLAPPING: Mapping[str, tuple[Program, Program, Program]] = {
         {"x": application("a", "b", **_DRAINED)},
     ),
 }
-"""What stands, what a run asks for that drains something, and what another one asks for meanwhile."""
+"""The registrations, a run that drains some of them, and another run meanwhile."""
 
 
 @pytest.mark.parametrize("tool", [Engine, NativeEngine, Stateless])
@@ -418,7 +418,7 @@ TAKEN_BACK: Mapping[str, tuple[Properties, Properties]] = {
 
 
 @pytest.mark.parametrize("name", TAKEN_BACK)
-def test_what_an_update_wrote_that_is_taken_back_goes_without_a_refresh(name: str) -> None:
+def test_a_reverted_update_leaves_without_a_refresh(name: str) -> None:
     """Otherwise callers would call a wrong place after a good up."""
     first, middle = TAKEN_BACK[name]
     requests = 100
@@ -468,16 +468,16 @@ def test_a_status_is_lifted_at_every_server_before_its_mark_goes(name: str) -> N
     changed = edit(name)
     for slow, killed in itertools.product(range(2, 6), range(6, 14)):
         faults: Faults = {slow: Fault.SLOW, killed: Fault.KILLED_AFTER, killed + 2: Fault.LOST_AFTER}
-        assert not (told := tried(changed, faults, 2)), told
+        assert not (failure := tried(changed, faults, 2)), failure
 
 
 @pytest.mark.parametrize("name", ["status no more enforced", "application: status no more enforced"])
-def test_a_status_that_servers_keep_different_after_a_failed_update_is_lifted(name: str) -> None:
-    """Both were told of it twice, and late: what one of them has in place of ours is no person's."""
+def test_a_status_that_differs_after_a_failed_update_is_lifted(name: str) -> None:
+    """Both were notified of it twice, and late: what one of them has in place of ours is no person's."""
     changed = edit(name)
     for slow in range(4, 12):
         faults: Faults = {slow: Fault.SLOW, slow + 1: Fault.SLOW}
-        assert not (told := tried(changed, faults, 2)), told
+        assert not (failure := tried(changed, faults, 2)), failure
 
 
 def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
@@ -506,7 +506,7 @@ def test_the_mark_of_a_lifted_status_waits_for_a_server_that_is_away() -> None:
 
 @pytest.mark.parametrize("name", ["remove with a drain", "application: remove with a drain"])
 @pytest.mark.parametrize("away", [URL, SECOND_URL])
-def test_a_drain_that_is_undone_while_a_server_is_away_is_undone_there_as_well(name: str, away: str) -> None:
+def test_a_drain_undone_while_a_server_is_away_is_undone_there(name: str, away: str) -> None:
     """It is back with our OUT_OF_SERVICE when the others tell it of that no more: the next run finds it."""
     found = at_two_servers(edit(name))
     cluster = EurekaCluster([URL, SECOND_URL])
@@ -538,9 +538,9 @@ def test_a_drain_that_is_undone_while_a_server_is_away_is_undone_there_as_well(n
         assert not engine.up(found.first).steps
 
 
-def test_what_enforces_a_status_is_taken_over_without_telling_it_twice() -> None:
-    """A server tells the others of what it was told: STARTING, once more, would stand over the OUT_OF_SERVICE
-    that was set meanwhile.
+def test_an_enforcing_registration_is_taken_over_in_one_write() -> None:
+    """A server tells the others of what it received: STARTING, once more, would stand over the
+    OUT_OF_SERVICE that was set meanwhile.
     """
     faults: Faults = {5: Fault.KILLED_BEFORE, 7: Fault.KILLED_AFTER}
-    assert not (told := tried(edit("create out of service"), faults, 2)), told
+    assert not (failure := tried(edit("create out of service"), faults, 2)), failure

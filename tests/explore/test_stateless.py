@@ -24,7 +24,7 @@ APPLIED = (
     "application: drain, and think better of it",
     "application: one more, one less",
 )
-"""What is applied in each run of the tests; ``make explore`` tries all that need no engine."""
+"""Edits that are applied in each run of the tests; ``make explore`` tries all that need no engine."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_every_single_fault_of_an_apply(edit: Edit) -> None:
     assert edit.needs_no_engine
     settled = Settled()
     for faults in ({}, *singles(edit, tool=Stateless, settled=settled)):
-        assert not (told := tried(edit, faults, tool=Stateless, settled=settled)), told
+        assert not (failure := tried(edit, faults, tool=Stateless, settled=settled)), failure
 
 
 def test_an_apply_says_that_a_list_is_too_old_to_remove_by() -> None:
@@ -81,7 +81,7 @@ def test_a_removal_finds_what_one_of_the_servers_has_forgotten() -> None:
     [instance(instance_id="vm-1", drain_seconds=30), application("a", "b", drain_seconds=30)],
     ids=["instance", "application"],
 )
-def test_what_another_run_registers_anew_while_a_removal_drains_it_stays(properties: Properties) -> None:
+def test_a_registration_by_another_run_during_a_drain_stays(properties: Properties) -> None:
     """A `pulumi up` of the same stack replaces it meanwhile, and knows nothing of the removal."""
     world = World(EurekaCluster([URL]))
     with owned(world):

@@ -41,7 +41,7 @@ def test_every_end_is_that_of_a_fresh_start() -> None:
     """Earlier specs and faults make no difference."""
     with owned():
         for seed in range(SEQUENCES):
-            assert not (told := syncers.tried(seed)), told
+            assert not (failure := syncers.tried(seed)), failure
 
 
 def test_every_field_of_the_crd_is_drawn() -> None:
@@ -93,10 +93,10 @@ def test_a_syncer_that_is_not_heeded_any_more_is_found(monkeypatch: pytest.Monke
     """Its further contents never reach Eureka, and its replay shows the same."""
     monkeypatch.setattr("eurekube_provider.core.plan.same_contents", lambda *_: True)
     with owned():
-        told = next(filter(None, map(syncers.tried, range(10, 40))))
-    assert "and after a fresh start" in told
-    replayed = shlex.split(re.findall("^replay: (.*)$", told, re.MULTILINE)[0])[-1]
-    assert sides.replayed(replayed) == told
+        failure = next(filter(None, map(syncers.tried, range(10, 40))))
+    assert "and after a fresh start" in failure
+    replayed = shlex.split(re.findall("^replay: (.*)$", failure, re.MULTILINE)[0])[-1]
+    assert sides.replayed(replayed) == failure
 
 
 def _draw_known(schema: Any) -> None:

@@ -56,22 +56,22 @@ class Fault(Enum):
 
 
 NO_ANSWERS = tuple(fault for fault in Fault if fault not in (Fault.DRIPPED, Fault.BLOATED))
-"""What is tried at every place; what strange servers answer is the same to us, and is drawn."""
+"""Faults that are tried at every place; the answers of strange servers are drawn."""
 
 Faults = Mapping[int, Fault | Act]
-"""What happens, by the number of the request at which it does."""
+"""Faults by the number of the request at which they happen."""
 
 
 @dataclass(slots=True)
 class World:
     """One cluster of Eureka servers, and what happens at each request.
 
-    :ivar faults: what befalls a request, or is done by somebody else before it, by the request's number.
+    :ivar faults: the fault of a request, or an act of somebody else before it, by the request's number.
     :ivar act: has somebody else do something.
     :ivar aliases: further URLs of a server, by URL.
     :ivar watch: called after each request and checkpoint, with its description.
-    :ivar trace: what was asked so far.
-    :ivar chance: what our code draws from, so that a sequence is the same each time.
+    :ivar trace: the requests so far.
+    :ivar chance: the random numbers of our code, so that a sequence is the same each time.
     """
 
     cluster: EurekaCluster
@@ -298,7 +298,7 @@ def _ways_out() -> list[tuple[Any, str, Any, Any]]:
 
 
 def _waiting_by_default() -> list[Any]:
-    """The functions of ours that sleep unless they are told otherwise."""
+    """The functions of ours that sleep unless asked otherwise."""
     found = {}
     for name, module in list(sys.modules.items()):
         if name.startswith("eurekube_provider"):

@@ -95,7 +95,7 @@ class WatchesCut(Fault):
 
 @dataclass(frozen=True, slots=True)
 class WatchesSilent(Fault):
-    """The connections that are open say nothing any more, and nobody is told."""
+    """The connections that are open say nothing any more, and nobody is informed."""
 
     seconds: float
     takes: ClassVar[Parts] = frozenset({WATCHES})
@@ -140,9 +140,9 @@ class WatchesExpired(Fault):
         heard = {operator: (operator.pid, len(operator.text())) for operator in world.east_operators}
 
         def has_heard(operator: Operator) -> bool:
-            """Or came to lead, and listed anew for that; or was started anew by another fault since then.
+            """Or came to lead, and listed again for that; or was started again by another fault since then.
 
-            One that was about to list anew for an outage just before says nothing.
+            One that was about to list again for an outage just before says nothing.
             """
             pid, begin = heard[operator]
             said = operator.text()[begin:]

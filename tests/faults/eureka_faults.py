@@ -41,9 +41,9 @@ class PeerKilled(OneServer):
 
     def begin(self, world: World) -> Callable[[], None]:
         server = world.eureka.servers[self.number]
-        world.witness.begins_anew(self.number)
+        world.witness.begins_again(self.number)
         server.kill()
-        world.witness.begins_anew(self.number)
+        world.witness.begins_again(self.number)
         return server.start
 
 

@@ -22,12 +22,12 @@ from tests.faults.operators import LEASE_SECONDS, RETRY_SECONDS
 Syncer = tuple[str, str]
 
 PROMPT_SECONDS = Drain().margin_seconds + Drain().replication_seconds
-"""What the drain's sum leaves for a removal where a leader is at work: its margin, and from one server to its
+"""Time for a removal in the drain's sum where a leader is at work: its margin, and from one server to its
 peers. By then a pod that is gone must be UP at no server that can be reached."""
 
 KNOWLEDGE_SECONDS = 5.0
-"""What was wanted, then not, then again may go once more for as long, by a request that was right when it was
-sent."""
+"""An instance that was wanted, then not, then again may be removed once more for this long, by a request that
+was right when it was sent."""
 
 TAKE_OVER_SECONDS = LEASE_SECONDS + RETRY_SECONDS
 """By then another replica leads."""
@@ -42,7 +42,8 @@ RETURN_SECONDS = LONGEST_DELAY_SECONDS + TAKE_OVER_SECONDS
 """From the return of an API server until a leader knows: the reflectors' longest delay, and the Lease."""
 
 FOUND_SECONDS = windows.AVOIDED + 5.0
-"""From the return of an Eureka server until the operator asks it again, and has told it what it missed."""
+"""From the return of an Eureka server until the operator asks it again, and has sent it what it
+missed."""
 
 FORWARDED_SECONDS = 30.0
 """For as long Eureka servers go on trying to tell their peers what those missed."""
@@ -59,7 +60,7 @@ SWEPT_AFTER_SECONDS = windows.SWEEP[-1] + 3.0
 class Explains(StrEnum):
     """The judgement that an excuse concerns."""
 
-    LOSS = "what was asked for anew went once more"
+    LOSS = "what was asked for again went once more"
     STAY = "what is gone stayed UP"
     UNREADY = "what is not ready stayed UP"
 
@@ -69,7 +70,7 @@ class Excuse:
     """An excuse with its place; what is not said means everywhere.
 
     :param server: the number of an Eureka server.
-    :param cluster: whose instances, by the cluster's name.
+    :param cluster: the name of the cluster whose instances these are.
     :param syncer: namespace and name of the syncer that registered them.
     :param margin_seconds: for how long after the fault's end.
     :param longest_seconds: from the fault's beginning, however long it lasts, the margin not included.
@@ -120,7 +121,7 @@ class Allowance:
 
 
 def allowance(began: float, patience_seconds: float, spans: Iterable[Span]) -> Allowance:
-    """How long what began then may go on: its patience, counted anew from the end of each excuse in its way.
+    """How long what began then may go on: its patience, counted again from the end of each excuse in its way.
 
     :param spans: the excuses for this judgement at this place.
     """

@@ -40,8 +40,8 @@ def expected_instances(
 ) -> dict[Key, Expected]:
     """Return the instances that the cluster's syncers ask for now.
 
-    :param others: what somebody else put into Eureka: their ids are theirs, and a pod that stands there
-        already by its own registration does not stand there twice.
+    :param others: instances that somebody else put into Eureka: their ids are theirs, and a pod that stands
+        there already by its own registration does not stand there twice.
     :raises KubernetesError: the API server does not say.
     """
     syncers, services, slices, pods = (

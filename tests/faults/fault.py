@@ -51,8 +51,8 @@ class Scale:
 class Fault(ABC):
     """One thing that goes wrong, with its parameters.
 
-    :cvar takes: what nobody else may disturb meanwhile; ``needs`` what others must leave alone;
-        ``excused`` what the witness may see because of it, where no parameter says where.
+    :cvar takes: the parts that no other fault may disturb meanwhile; ``needs``: those that others must leave
+        alone; ``excused`` what the witness may see because of it, where no parameter says where.
     :ivar seconds: how long it lasts, apart from the time that its beginning and its end take.
     """
 

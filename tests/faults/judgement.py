@@ -65,7 +65,8 @@ def losses(before: Held, held: Held, wanted: Collection[Key], wished: Collection
     """Return instances that a server showed as UP and shows no more although they are wanted, as they are
     now.
 
-    :param wished: what a person may have taken out of service: that one status is theirs, no other one.
+    :param wished: instances that a person may have taken out of service: that one status is theirs, no other
+        one.
     """
     found: dict[Key, str] = {}
     for key in wanted:
@@ -97,10 +98,10 @@ def stays(
 ) -> dict[Key, Explains]:
     """Return instances that are UP at a server and wanted by no syncer: pods that are gone, or not ready.
 
-    :param wanted: what is wanted UP at this server.
-    :param unready: what is wanted there, but DOWN.
-    :param clusters: whose instances are looked at, by the clusters' names.
-    :param others: what is somebody else's, whatever it says of its owner.
+    :param wanted: the instances that are wanted UP at this server.
+    :param unready: the instances that are wanted there, but DOWN.
+    :param clusters: the names of the clusters whose instances are looked at.
+    :param others: instances of somebody else, whatever their metadata say of the owner.
     """
     return {
         key: Explains.UNREADY if key in unready else Explains.STAY

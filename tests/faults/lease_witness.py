@@ -1,7 +1,7 @@
 """Reads every server of a peering past its caches, and notes whose Eureka leases lapsed though they must not.
 
-It is told what must be there, where the storm's witness reads that from clusters: so each server, each lease
-and each server's own words can be judged without the patience that a cluster's changes need.
+It gets what must be there, where the storm's witness reads that from clusters: so each server, each
+lease and each server's own words can be judged without the patience that a cluster's changes need.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.faults.expected import Key
 class LeaseWitness:
     """Reads every server past its caches all along, and notes what should not have happened.
 
-    A server that was down begins anew: what it does not hold then, it has not lost.
+    A server that was down begins again: what it does not hold then, it has not lost.
     """
 
     def __init__(self, cluster: Peering) -> None:

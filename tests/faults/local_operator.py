@@ -22,7 +22,7 @@ from kubernetes import client
 
 from eurekube_provider.core.identity import Cluster, ClusterOwner
 from eurekube_provider.core.model import EurekaLease, Instance
-from eurekube_provider.core.registry import Well
+from eurekube_provider.core.registry import Healthy
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, FINALIZER
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
@@ -47,11 +47,11 @@ START_SECONDS, STOP_SECONDS = 40.0, 30.0
 PORT = 8080
 NAMESPACE = "shop"
 CHANGED = "MODIFIED"
-"""What a watch says of an object; who does not have it yet takes it as new."""
+"""Type of a watch's event about an object; a reader that does not have it takes it as new."""
 
 
 class LocalOperator:
-    """An operator with one syncer of mode ``pod``, which leads until it is told to pause.
+    """An operator with one syncer of mode ``pod``, which leads until it is asked to pause.
 
     Its cluster is called as the application is, since an operator removes what unknown syncers of its cluster
     have in Eureka: so it leaves alone what another operator, or a test that failed, has there.
@@ -113,7 +113,9 @@ class LocalOperator:
         try:
             self.registry.start(_Listener(self._controller))
             self._ends.callback(self._stop_registry)
-            wait_until(lambda: isinstance(self.registry.condition(), Well), "the first list", START_SECONDS)
+            wait_until(
+                lambda: isinstance(self.registry.condition(), Healthy), "the first list", START_SECONDS
+            )
             self._controller.start()
             self._ends.callback(self._controller.stop)
             self._controller.take_over()

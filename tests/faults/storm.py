@@ -64,8 +64,9 @@ class Planned:
 class Storm:
     """How a storm is drawn and judged.
 
-    :param kinds: which faults may happen.
-    :param always: what the first round has in any case, what the second, and so on, and from the first again.
+    :param kinds: the faults that may happen.
+    :param always: the faults that the first round has in any case, the second, and so on, and from the first
+        again.
     :param rest_seconds: between the end of one fault and the beginning of another that takes the same.
     :param slack: how many times longer than promised everything may take, on a machine that others load.
     """

@@ -248,7 +248,7 @@ def test_a_server_that_is_killed_and_comes_back_empty(scene: Scene) -> None:
     url = scene.cluster.urls[0]
     assert scene.said("does not answer", "no connection to", url)
     assert scene.said("was restarted", url)
-    assert scene.said("brought level", url)
+    assert scene.said("copied missing instances", url)
 
 
 def test_a_server_that_comes_back_empty_at_once(scene: Scene) -> None:
@@ -293,7 +293,7 @@ def test_removals_that_a_server_missed(scene: Scene) -> None:
     scene.witness.stop()
     scene.cluster.heal()
     scene.wait_level()
-    words = ("removed from an Eureka server what it still held", scene.cluster.urls[0])
+    words = ("removed instances that a Eureka server had kept", scene.cluster.urls[0])
     wait_until(lambda: scene.said(*words), "word of it", LEVEL_SECONDS)
 
 
@@ -317,11 +317,11 @@ def test_a_removal_that_comes_after_the_registration(cluster: Peering, unique_na
         cluster.servers[2].pause()
         operator.want([1])
         wait_until(lambda: not any(key in cluster.listed(at) for at in (0, 1)), "the removal", LEVEL_SECONDS)
-        pause(1.0)  # the two have told each other
+        pause(1.0)  # the two have updated each other
         operator.want([0, 1])
         wait_until(lambda: all(key in cluster.listed(at) for at in (0, 1)), "it again", LEVEL_SECONDS)
         cluster.servers[2].resume()
-        pause(5.0)  # the one that was frozen has told the others
+        pause(5.0)  # the one that was frozen has updated the others
         wait_until(is_level, "it on every server", LEVEL_SECONDS)
         operator.want([])
         wait_until(operator.has_nothing, "the removals", LEVEL_SECONDS)
@@ -338,14 +338,14 @@ def test_credentials_that_no_server_accepts_for_a_while(scene: Scene) -> None:
 
         def is_refused(operator: LocalOperator = operator) -> bool:
             return isinstance(failure_of(operator.registry.condition()), RegistryDenied) and scene.said(
-                "syncer not brought in line", f"shop/{operator.app}", "wants other credentials"
+                "reconcile of a syncer failed", f"shop/{operator.app}", "wants other credentials"
             )
 
         wait_until(is_refused, "the refusal", 10)
-    lines = [line for line in scene.log[said_before:] if "syncer not brought in line" in line]
+    lines = [line for line in scene.log[said_before:] if "reconcile of a syncer failed" in line]
     assert [line for line in lines if "wants other credentials" not in line] == []
     scene.settle()
-    assert scene.said("Eureka cannot be read", "check eurekube:user and eurekube:password")
+    assert scene.said("failed to read Eureka", "check eurekube:user and eurekube:password")
     assert scene.said("Eureka answers again")
 
 

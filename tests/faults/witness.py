@@ -4,7 +4,7 @@ What a reading means while things are away:
 
 * An endpoint counts as ready from the first reading that says so to the first that does not. An API server
   that does not answer says nothing: nobody changes anything there meanwhile.
-* A server that was started anew is empty: what it does not hold then, it has not lost.
+* A server that was started again is empty: what it does not hold then, it has not lost.
 * An instance that went missing is complained of only after a *later* reading of its cluster still wants it.
 * An instance that was wanted, then not, then wanted again may go once more by old knowledge, and what is not
   wanted any more may stay UP for a moment: for as long as :mod:`tests.faults.excuse` says, and no longer
@@ -88,7 +88,7 @@ class LogReader:
 class WatchedServer:
     """One Eureka server.
 
-    :param read: what it holds, past its caches.
+    :param read: its instances, read past its caches.
     :param connection: the name that the operators' configuration has for it and its peers.
     :param staying: since when each instance that nobody wants is UP there.
     :param life: counts its starts.
@@ -145,9 +145,9 @@ class _Suspicion:
 class Witness:
     """Checks the invariants until it is stopped.
 
-    :param others: what belongs to somebody else and must stay as it is.
+    :param others: instances of somebody else that must stay as they are.
     :param active: names the faults that are on at the moment.
-    :param excuses: what those excuse; its slack multiplies the witness's patience.
+    :param excuses: the excuses; its slack multiplies the witness's patience.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Witness:
             if thread.ident is not None:
                 thread.join()
 
-    def begins_anew(self, number: int) -> None:
+    def begins_again(self, number: int) -> None:
         """A server is about to lose its memory: what it held before is no promise any more."""
         with self._lock:
             server = self.servers[number]
@@ -384,7 +384,7 @@ class Witness:
             assert isinstance(owner, ClusterOwner)
             spans = self._excuses.of(stay.what, number, owner.cluster, (owner.namespace, owner.syncer))
             allowed = allowance(since, patience, spans)
-            # Its cluster must have been read since: what it asks for anew, it may have asked for before.
+            # Its cluster must have been read since: what it asks for again, it may have asked for before.
             if min(now, clusters[owner.cluster].read_at) <= allowed.until:
                 if (number, key, since) not in self._excused:
                     self._excused.add((number, key, since))

@@ -29,7 +29,7 @@ class CallFailed(Exception):
 class LineClient:
     """A client that has registered itself, once this is made.
 
-    :param log: what it says on standard error.
+    :param log: the file of its standard error.
     """
 
     def __init__(self, command: Sequence[str], log: Path) -> None:

@@ -150,7 +150,7 @@ class TestWhatWeRegister:
     def test_a_call_to_an_ipv6_address(
         self, python: PythonClient, peer: Peer, ipv6_greeter: int, app: str, host: str, is_called: bool
     ) -> None:
-        """It takes for a URL only one with brackets and all eight groups, which is nothing we could mend."""
+        """It takes for a URL only one with brackets and all eight groups, which is nothing we could fix."""
         peer.register(copy(app, host_name=host, ip_address="::1", port=Port(ipv6_greeter)))
         python.instances(app, f"{app}-1")
         if is_called:
@@ -164,7 +164,7 @@ class TestWhatItRegistered:
     """Seen from us."""
 
     def test_every_field(self, caller: Instance) -> None:
-        """Our codec reads each field as the client was told to send it."""
+        """Our codec reads each field as the client was asked to send it."""
         here = "http://localhost:9090"
         assert caller == Instance(
             application=CALLER,

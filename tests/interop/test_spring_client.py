@@ -317,7 +317,7 @@ class TestWhatSpringRegistered:
     """Seen from us."""
 
     def test_every_field(self, spring: SpringViews, caller: Instance) -> None:
-        """Our codec reads each field as the application was told to send it."""
+        """Our codec reads each field as the application was asked to send it."""
         here = f"http://{HOST}:{spring.port}"
         assert caller == Instance(
             application=CALLER,

@@ -16,7 +16,7 @@ from eurekube_provider.core.errors import OwnershipConflict
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
-from eurekube_provider.core.registry import Well
+from eurekube_provider.core.registry import Healthy
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from eurekube_provider.zookeeper.zookeeper_registry import ZooKeeperRegistry
@@ -90,7 +90,7 @@ def registry(ensemble: ZooKeepers) -> Iterator[ZooKeeperRegistry]:
     to = ZooKeeperConnection.configured({"url": ensemble.url + ROOT}.get)
     made = ZooKeeperRegistry(to, Cluster("lab", "uid-1"), "operator", 15.0)
     made.start()
-    wait_until(lambda: made.condition() == Well(), "the first reading", 30.0)
+    wait_until(lambda: made.condition() == Healthy(), "the first reading", 30.0)
     made.take_over(0)
     yield made
     made.stop()

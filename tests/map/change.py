@@ -47,8 +47,8 @@ class Edit:
 class Change:
     """One usual change.
 
-    :ivar title: what is added.
-    :ivar example: what the edits add.
+    :ivar title: the change in words.
+    :ivar example: the addition that the edits make.
     :ivar edits: all of them, the tests' included.
     :ivar tests: pytest's ids: they pass with all edits, and one fails where those of any file are left out.
     :ivar written: files that nobody edits, by path, each with the command that writes it from the others.

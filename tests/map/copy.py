@@ -20,7 +20,7 @@ LONGEST_SECONDS = 300
 class Copy:
     """The copy; one change, or several together, at a time.
 
-    :param folder: empty, and removed by whoever made it.
+    :param folder: empty, and removed by its creator.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -30,7 +30,7 @@ class Copy:
     def tried(self, *changes: Change) -> str:
         """Make the changes, run their tests, and take the changes back.
 
-        :returns: what pytest says where a test fails, else nothing.
+        :returns: pytest's output where a test fails, else nothing.
         """
         before: dict[Path, str | None] = {}
         try:

@@ -38,7 +38,7 @@ def main() -> int:
             print(f"{trial.verdict:<16} {trial.seconds:5.1f} s  {one.name}", flush=True)
             if trial.verdict is not Verdict.KILLED:
                 alive += 1
-                print(f"    rule: {one.rule}\n    {trial.told}", flush=True)
+                print(f"    rule: {one.rule}\n    {trial.detail}", flush=True)
     print(f"{len(chosen)} mutants, {len(chosen) - alive} killed, {seconds:.0f} s")
     return 1 if alive else 0
 

@@ -1,6 +1,6 @@
 """``python -m tests.mutants.harms [NAME...]``: does the explorer find each harm by itself?
 
-Each is one that users met, and has its mend taken back, in a copy. The explorer is told nothing of it: it
+Each is one that users met, and has its fix taken back, in a copy. The explorer knows nothing of it: it
 tries what it always tries.
 """
 
@@ -25,10 +25,10 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A mend that is taken back.
+    """A fix that is taken back.
 
-    :ivar harm: what becomes of callers, or of Eureka.
-    :ivar changes: what takes it back.
+    :ivar harm: the harm to callers, or to Eureka.
+    :ivar changes: the edits that take it back.
     """
 
     name: str

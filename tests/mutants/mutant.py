@@ -30,7 +30,7 @@ class Mutant:
     """A change and what finds it.
 
     :ivar rule: the sentence that holds no more with it.
-    :ivar file: what is changed, from the repository's root.
+    :ivar file: the file that is changed, from the repository's root.
     :ivar tests: pytest's ids; one of them fails with it, and all pass without.
     """
 
@@ -52,7 +52,7 @@ class Mutant:
         if len(found) != 1:
             times = "more than once" if found else "no more"
             raise DoesNotApply(
-                f"{self.name}: its old lines stand {times} in {self.file}; write it anew for the code of"
+                f"{self.name}: its old lines stand {times} in {self.file}; write it again for the code of"
                 f" today, so that it breaks this again: {self.rule}"
             )
         changed = place.sub(lambda _: self.new, text)

@@ -25,7 +25,7 @@ LONGEST_SECONDS = 150
 
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
 _FAILED = 1
-"""What pytest ends with where tests ran and failed, and nothing else went wrong."""
+"""Exit code of pytest where tests ran and failed, and nothing else went wrong."""
 
 
 def fill(folder: Path, copied: Collection[str]) -> None:
@@ -51,18 +51,18 @@ class Verdict(StrEnum):
 class Trial:
     """How it went.
 
-    :ivar told: for a person, where it was not killed.
+    :ivar detail: for a person, where it was not killed.
     """
 
     verdict: Verdict
     seconds: float
-    told: str = ""
+    detail: str = ""
 
 
 class Workplace:
     """The copy; one trial at a time.
 
-    :param folder: empty, and removed by whoever made it.
+    :param folder: empty, and removed by its creator.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -92,8 +92,8 @@ class Workplace:
             os.utime(path, (times.st_atime, times.st_mtime + 10))
             ran = self._run(mutant.tests)
         except subprocess.TimeoutExpired:
-            told = f"its tests took longer than {LONGEST_SECONDS} s: {' '.join(mutant.tests)}"
-            return Trial(Verdict.UNDECIDED, time.monotonic() - began, told)
+            detail = f"its tests took longer than {LONGEST_SECONDS} s: {' '.join(mutant.tests)}"
+            return Trial(Verdict.UNDECIDED, time.monotonic() - began, detail)
         finally:
             path.write_text(text, encoding="utf-8")
             os.utime(path, (times.st_atime, times.st_mtime))

@@ -31,7 +31,7 @@ from tests.registries.memory import MemoryConnection, MemoryRegistry
 
 CLUSTER = Cluster("lab", "uid-1")
 URLS = ("http://one:8761/eureka", "http://two:8761/eureka")
-TOLD_MS = 1_000
+REPORTED_MS = 1_000
 LIST_MS = 45_000
 """Until every server's list shows what stands there."""
 
@@ -108,7 +108,7 @@ class Eureka:
     def stands(self, key: Key) -> Instance | None:
         """Return one server's instances after replication from the other."""
         with _Wire.lock:
-            self._servers.clock.advance(TOLD_MS)
+            self._servers.clock.advance(REPORTED_MS)
         return self._other.read(*key)
 
 

@@ -1,4 +1,5 @@
-"""A kind of registry for tests: instances in this process's memory, for whoever has the same connection."""
+"""A kind of registry for tests: instances in this process's memory, for anyone who has the same
+connection."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from eurekube_provider.core.registry import (
     Capabilities,
     Condition,
     Figures,
+    Healthy,
     Reading,
     RegistryListener,
     Unread,
-    Well,
 )
 
 
@@ -29,7 +30,7 @@ class MemoryConnection:
     """Where the instances are.
 
     :ivar held: by their keys.
-    :ivar clients: who reads them.
+    :ivar clients: the readers.
     """
 
     held: dict[Key, Instance] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class MemoryRegistry:
 
     def condition(self) -> Condition:
         """It answers."""
-        return Well() if self._was_read else Unread()
+        return Healthy() if self._was_read else Unread()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the instances."""
@@ -110,7 +111,7 @@ class MemoryRegistry:
         return {one.owner for one in self.known() if one.owner and called.lower() in ("", *one.names)}
 
     def clusters(self) -> set[str]:
-        """Whose syncers have instances."""
+        """Return the owners that have instances."""
         return {name for one in self.known() if (name := cluster_of(one.owner)) is not None}
 
     def up(self, *, owner: str = "", cluster: str = "") -> int:

@@ -10,7 +10,7 @@ import pytest
 from eurekube_provider.core.errors import LeadershipLost, OwnershipConflict
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.plan import Action, Change, Plan, plan
-from eurekube_provider.core.registry import Registry, Unread, Well
+from eurekube_provider.core.registry import Healthy, Registry, Unread
 from lab.waiting import wait_until
 from tests.registries.kinds import KINDS, Kind
 
@@ -27,7 +27,7 @@ def instance(name: str, owner: str | None = OWNER) -> Instance:
 
 
 class Listener:
-    """Writes down what it is told."""
+    """Writes down the form of its input."""
 
     def __init__(self) -> None:
         self.owners: set[str] = set()
@@ -54,7 +54,7 @@ def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
 
 @pytest.fixture
 def listener() -> Listener:
-    """Whom the client tells."""
+    """Listener of the client."""
     return Listener()
 
 
@@ -63,7 +63,7 @@ def registry(kind: Kind, listener: Listener) -> Iterator[Registry]:
     """A client that leads."""
     made = kind.client()
     made.start(listener)
-    wait_until(lambda: made.condition() == Well(), "the first reading", SECONDS)
+    wait_until(lambda: made.condition() == Healthy(), "the first reading", SECONDS)
     made.take_over(10)
     yield made
     made.stop()
@@ -82,7 +82,7 @@ def test_nothing_is_known_before_it_was_read(kind: Kind, listener: Listener) -> 
     made.start(listener)
     try:
         wait_until(lambda: listener.conditions > 0, "the first reading", SECONDS)
-        assert made.condition() == Well()
+        assert made.condition() == Healthy()
         assert [one.key for one in made.known(owner=OWNER)] == [instance("a").key]
     finally:
         made.stop()
@@ -153,7 +153,7 @@ def test_what_belongs_to_others_is_left_as_it_is(kind: Kind, registry: Registry)
 
 
 def test_what_others_register_is_found(kind: Kind, registry: Registry, listener: Listener) -> None:
-    """Its owner is told of."""
+    """Its owner is notified of."""
     kind.put(instance("theirs", OTHERS))
     wait_until(lambda: OTHERS in listener.owners, "it to be found", SECONDS)
     assert [one.key for one in registry.known(owner=OTHERS)] == [instance("theirs").key]
@@ -164,7 +164,7 @@ def test_who_may_not_write_changes_nothing(kind: Kind) -> None:
     made = kind.client(lambda: False)
     made.start()
     try:
-        wait_until(lambda: made.condition() == Well(), "the first reading", SECONDS)
+        wait_until(lambda: made.condition() == Healthy(), "the first reading", SECONDS)
         made.take_over(0)
         with pytest.raises(LeadershipLost):
             made.apply(registers(instance("a")), OWNER)

@@ -99,7 +99,7 @@ def end_syncers(cluster: Cluster) -> None:
         try:
             syncers[:] = cluster.access.get(SYNCERS.path(None))["items"]
         except KubernetesError as error:
-            if error.status_code == 429:  # another test has just made the CRD anew
+            if error.status_code == 429:  # another test has just made the CRD again
                 return False
             raise
         return True

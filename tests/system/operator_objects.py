@@ -30,7 +30,7 @@ _MAKERS_LABELS = (
     "eurekube.io/stack",
     "helm.sh/chart",
 )
-# What has the pods replaced: the engine names the component's Secret anew; checksums are each maker's own.
+# What has the pods replaced: the engine names the component's Secret again; checksums are each maker's own.
 _ROLL_OUT = ("eurekube.io/secrets-checksum", "eurekube.io/targets-checksum")
 
 _PROGRAM = """

@@ -100,7 +100,7 @@ Properties = dict[str, Any]
 class Shell:
     """One kind of provider, and how it calls what both know.
 
-    :ivar types: what the engine calls an Instance and an Application.
+    :ivar types: the engine's types of an Instance and an Application.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Workshop:
 class ShellStack(Stack):
     """One stack of a workshop.
 
-    :param config: what follows ``eurekube:``, with a dot between the names of nested keys.
+    :param config: the text after ``eurekube:``, with a dot between the names of nested keys.
     """
 
     def __init__(self, workshop: Workshop, name: str, config: Mapping[str, str]) -> None:
@@ -228,10 +228,10 @@ class Preview:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        told = json.loads(text[text.index("{") : text.rindex("}") + 1])
+        document = json.loads(text[text.index("{") : text.rindex("}") + 1])
         self._steps = [
             (each["urn"].rpartition("::")[2], each)
-            for each in told["steps"]
+            for each in document["steps"]
             if "eurekube:" in each["urn"] and each["op"] != "refresh"
         ]
 

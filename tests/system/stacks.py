@@ -50,7 +50,7 @@ version = "0.0.0"
 source = { virtual = "." }
 """,
 }
-"""What `uv init` and `uv lock` write of a project that needs nothing."""
+"""Files that `uv init` and `uv lock` write for a project that needs nothing."""
 
 REGISTRATIONS = (INSTANCE_TYPE, APPLICATION_TYPE, INSTANCE_KIND.token, APPLICATION_KIND.token)
 """Their types in a state, whichever provider has written it."""
@@ -80,8 +80,8 @@ def needs_language_host(why: str) -> pytest.MarkDecorator:
 def _has_importing_cli() -> bool:
     """Return whether the CLI is one of which it is known that it imports without a language host."""
     cli = shutil.which("pulumi")
-    told = subprocess.run([cli, "version"], capture_output=True, text=True).stdout if cli else ""
-    return tuple(map(int, re.findall(r"\d+", told)[:2])) >= (3, 276)
+    output = subprocess.run([cli, "version"], capture_output=True, text=True).stdout if cli else ""
+    return tuple(map(int, re.findall(r"\d+", output)[:2])) >= (3, 276)
 
 
 needs_importing_cli = pytest.mark.skipif(
@@ -240,7 +240,7 @@ class Stack:
 class Shop(Stack):
     """A stack of the project ``shop`` with a program of the test's, which makes what wanted.json says.
 
-    :param config: what follows ``eurekube:``, e.g. ``url=http://...``.
+    :param config: the text after ``eurekube:``, e.g. ``url=http://...``.
     """
 
     def __init__(self, directory: Path, program: str, name: str, *config: str) -> None:

@@ -85,7 +85,7 @@ class Project:
         (self.directory / "wanted.json").write_text(json.dumps(names))
 
     def mark(self, name: str, *, there: bool) -> None:
-        """Close or open the gate, break or mend the provider."""
+        """Close or open the gate, break or fix the provider."""
         if there:
             (self.directory / name).touch()
         else:
@@ -143,9 +143,9 @@ def answer(worker: subprocess.Popen[str]) -> dict[str, Any]:
     assert worker.stdout is not None
     with worker.stdout as output:
         (line,) = output.read().splitlines()
-    told: dict[str, Any] = json.loads(line)
-    assert worker.wait(timeout=60) == (told["outcome"] == "failed")
-    return told
+    document: dict[str, Any] = json.loads(line)
+    assert worker.wait(timeout=60) == (document["outcome"] == "failed")
+    return document
 
 
 @pytest.fixture
@@ -159,12 +159,12 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def test_what_became_of_a_run(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changed, unchanged or failed, with counts and a sentence; a run that failed is finished by the next."""
     project.wants("a")
-    told = project.run("preview")
-    assert told["changes"] == {"create": 2}
-    assert told["outcome"] == "changed"
-    told = project.run("up")
-    assert told.pop("seconds") > 0
-    assert told == {
+    output = project.run("preview")
+    assert output["changes"] == {"create": 2}
+    assert output["outcome"] == "changed"
+    output = project.run("up")
+    assert output.pop("seconds") > 0
+    assert output == {
         "action": "up",
         "stack": "dev",
         "outcome": "changed",
@@ -175,14 +175,14 @@ def test_what_became_of_a_run(project: Project, monkeypatch: pytest.MonkeyPatch)
     assert project.run("refresh")["changes"] == {"same": 2}
     project.wants("a", "b")
     project.mark("broken", there=True)
-    told = project.run("up")
-    assert told["outcome"] == "failed"
-    assert told["message"].startswith("up of dev failed: ")
-    assert "register RATING: no connection to http://eureka" in told["message"]
+    output = project.run("up")
+    assert output["outcome"] == "failed"
+    assert output["message"].startswith("up of dev failed: ")
+    assert "register RATING: no connection to http://eureka" in output["message"]
     project.mark("broken", there=False)
     assert project.run("up")["changes"] == {"create": 1, "same": 2}
-    told = project.run("up", stack="nobody")
-    assert told["message"] == "up of nobody failed: no stack named 'nobody' found"
+    output = project.run("up", stack="nobody")
+    assert output["message"] == "up of nobody failed: no stack named 'nobody' found"
     # The same as a function, for a program of one's own.
     for key, value in project.environment.items():
         monkeypatch.setenv(key, value)
@@ -197,31 +197,31 @@ def test_a_run_that_was_killed_leaves_a_stack_that_the_next_can_use(project: Pro
     project.wants("a")
     project.start_and_stop_at_the_gate().kill()
     cli = project.started_cli()
-    told = project.run("up")
-    assert told["outcome"] == "locked"
-    assert f"(process {cli})" in told["message"]
-    assert "nothing was done" in told["message"]
+    output = project.run("up")
+    assert output["outcome"] == "locked"
+    assert f"(process {cli})" in output["message"]
+    assert "nothing was done" in output["message"]
 
     provider = int((project.directory / "arrived").read_text())
     os.kill(cli, signal.SIGKILL)
     assert is_running(provider)
     assert project.locked()
     project.mark("closed", there=False)
-    told = project.run("refresh")
-    assert told["outcome"] == "unchanged", told
-    assert told["message"].endswith("the lock of an earlier run of ours that had died was released")
+    output = project.run("refresh")
+    assert output["outcome"] == "unchanged", output
+    assert output["message"].endswith("the lock of an earlier run of ours that had died was released")
     assert project.locked() == []
     assert list((project.home / "eurekube-runs").glob("*.json")) == []
     assert not is_running(provider)  # it would have gone on for the dead run
-    told = project.run("up")
-    assert (told["outcome"], told["message"]) == ("changed", "up of dev: 1 create, 1 same")
+    output = project.run("up")
+    assert (output["outcome"], output["message"]) == ("changed", "up of dev: 1 create, 1 same")
 
     foreign = project.locks / "0ba90a3d-6d56-45b9-a905-4a06bcc09baa.json"
     content = {"pid": cli, "username": "ci", "hostname": "builder-1", "timestamp": "2026-01-02T03:04:05Z"}
     foreign.write_text(json.dumps(content))
-    told = project.run("refresh")
-    assert told["outcome"] == "locked"
-    assert f"dev is locked by ci@builder-1 (process {cli}) since 2026-01-02T03:04:05" in told["message"]
+    output = project.run("refresh")
+    assert output["outcome"] == "locked"
+    assert f"dev is locked by ci@builder-1 (process {cli}) since 2026-01-02T03:04:05" in output["message"]
     assert foreign.exists()
 
 
@@ -234,9 +234,9 @@ def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch:
     for key, value in project.environment.items():
         monkeypatch.setenv(key, value)
     other = Target("organization/shop/dev", twin)
-    told = up(other)
-    assert told.outcome is Outcome.LOCKED
-    assert f"another run of ours (worker {first.pid})" in told.message
+    reported = up(other)
+    assert reported.outcome is Outcome.LOCKED
+    assert f"another run of ours (worker {first.pid})" in reported.message
 
     first.kill()
     os.kill(project.started_cli(), signal.SIGKILL)
@@ -255,11 +255,11 @@ def test_the_lock_of_a_living_run_is_never_broken(project: Project, monkeypatch:
         wait_for((project.directory / "arrived").exists, "a creation", 60)
 
     monkeypatch.setattr(ProcessRecords, "end_dead", judged_and_then)
-    told = up(other)
+    reported = up(other)
     (locked,) = project.locked()
     assert json.loads(locked.read_text())["pid"] == living[0].pid
-    assert told.outcome is Outcome.LOCKED
-    assert f"(process {living[0].pid})" in told.message
+    assert reported.outcome is Outcome.LOCKED
+    assert f"(process {living[0].pid})" in reported.message
     project.mark("closed", there=False)
     assert living[0].wait(timeout=60) == 0
 
@@ -278,8 +278,8 @@ def test_a_run_that_is_cancelled_releases_the_stack(project: Project) -> None:
     project.wants("a")
     worker = project.start_and_stop_at_the_gate()
     worker.send_signal(signal.SIGTERM)
-    told = answer(worker)
-    assert (told["outcome"], told["message"]) == ("failed", "up of dev failed: cancelled by SIGTERM")
+    reported = answer(worker)
+    assert (reported["outcome"], reported["message"]) == ("failed", "up of dev failed: cancelled by SIGTERM")
     assert project.locked() == []
     project.mark("closed", there=False)
     assert project.run("up")["outcome"] == "changed"

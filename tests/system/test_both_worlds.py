@@ -25,7 +25,7 @@ pytestmark = pytest.mark.lab
 WAIT_SECONDS = 60.0
 
 CLUSTER = "named-otherwise"
-"""Only the operator is told so."""
+"""Only the operator is informed so."""
 
 
 def asked(capsys: pytest.CaptureFixture[str], lab: Lab, *words: str) -> tuple[int, Any]:
@@ -70,8 +70,8 @@ def test_both_worlds_as_they_are(
         (good.upper(), "syncer"): ("synced", ""),
         (taken.upper(), "itself"): ("not compared", ""),
     }
-    with suppress(TimeoutError):  # what is there instead is told below
-        wait_for(lambda: rows() == expected, "both worlds to be told", WAIT_SECONDS)
+    with suppress(TimeoutError):  # what is there instead is reported below
+        wait_for(lambda: rows() == expected, "both worlds to be reported", WAIT_SECONDS)
     assert list(rows().items()) == list(expected.items())
     code, status = asked(capsys, lab, "status", taken, "-n", namespace)
     assert (code, status["cluster"]) == (1, CLUSTER)  # found out from what is registered
@@ -116,9 +116,9 @@ def test_both_worlds_as_they_are(
     wait_for(
         lambda: any(one.status is Status.DOWN for one in instances(eureka, good)), "one DOWN", WAIT_SECONDS
     )
-    code, told = asked(capsys, lab, "explain", good)
+    code, explained = asked(capsys, lab, "explain", good)
     assert code == 0
-    first, second = told["instances"]
+    first, second = explained["instances"]
     assert (first["status"], second["status"]) == ("DOWN", "UP")
     assert "not ready" in first["facts"]["why not UP"]
     assert pod["metadata"]["name"] in first["facts"]["in Kubernetes"]

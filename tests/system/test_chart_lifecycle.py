@@ -182,7 +182,7 @@ def test_installed_upgraded_and_uninstalled(
             assert "STATUS: uninstalling" in helm("status", "eurekube", *where)
             helm("rollback", "eurekube", "2", *where)
             assert "STATUS: deployed" in helm("status", "eurekube", *where)
-            # Whoever moves on to helm 4 meanwhile goes on with the same release.
+            # Anyone who moves on to helm 4 meanwhile goes on with the same release.
             helm("upgrade", "eurekube", str(CHART), *where, "--reuse-values", program=HELM_4)
             assert len(addresses(eureka, app)) == 1
 

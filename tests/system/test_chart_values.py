@@ -120,7 +120,7 @@ ENDING: list[tuple[dict[str, Any], str]] = [
     (target(namespaces=[]), "targets: ci: there is no namespaces"),
     (target(url=None), "targets: ci: give url or, where a part of it is a secret, url-file"),
     (target(url="ci.example.com/hook"), "targets: ci: url must start with http:// or https://"),
-    (target(secret_file=None), "whoever is called must be able to tell that it was us"),
+    (target(secret_file=None), "the receiver must be able to tell that it was us"),
     (target(secret_file="/etc/eurekube-targets/other"), "add other to targetSecrets"),
     ({**target(), "targetSecrets": {"key": "s3\ncret"}}, "targetSecrets: key must be one line of text"),
     ({**target(), "targetSecrets": {"key": " "}}, "targetSecrets: key must be one line of text"),
@@ -224,10 +224,10 @@ def mounted(volume: Object, found: dict[tuple[str, str], Object], place: Path) -
     place.mkdir(exist_ok=True)
     for source in volume.get("projected", {}).get("sources", [volume]):
         kind = "ConfigMap" if "configMap" in source else "Secret"
-        told = source["configMap" if kind == "ConfigMap" else "secret"]
-        item = found.get((kind, told["name"]), {})
+        source_name = source["configMap" if kind == "ConfigMap" else "secret"]
+        item = found.get((kind, source_name["name"]), {})
         texts = item.get("data") or item.get("stringData") or {}
-        paths = {each["key"]: each["path"] for each in told.get("items", ())}
+        paths = {each["key"]: each["path"] for each in source_name.get("items", ())}
         for name, path in (paths or {name: name for name in texts}).items():
             (place / path).write_text(texts.get(name, ""))
 

@@ -69,8 +69,8 @@ def forge() -> Iterator[Forge]:
             self.do_PATCH()
 
         def body(self) -> dict[str, Any]:
-            told: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            return told
+            document: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            return document
 
         def answer(self, status: int, content: Any) -> None:
             kept.methods.append(self.command)

@@ -161,7 +161,9 @@ def test_somebody_elses_instance_stops_apply_with_a_sentence(
         ({"kubeconfig": "/nowhere"}, "the kubeconfig /nowhere does not exist"),
     ],
 )
-def test_wrong_settings_are_told_in_one_sentence(cli: Cli, changes: dict[str, str], sentence: str) -> None:
+def test_wrong_settings_are_reported_in_one_sentence(
+    cli: Cli, changes: dict[str, str], sentence: str
+) -> None:
     """The sentence has the attempt and the remedy."""
     said = cli("apply", fails=True, **changes)
     assert sentence in said

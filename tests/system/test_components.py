@@ -226,7 +226,7 @@ def test_the_components_together(
     the_operator_fits_where_it_is_put(cluster)
     the_workloads_drain(cluster)
 
-    # Somebody's own preStop: told before anything is changed.
+    # Somebody's own preStop: reported before anything is changed.
     hook = {"lifecycle": {"preStop": {"exec": {"command": ["/drain"]}}}}
     wants(stack, eureka, more={"container": hook})
     done = subprocess.run(
@@ -399,7 +399,7 @@ for namespace, given in wanted.items():
 
 @pytest.mark.timeout(900)  # four runs, each with all objects of two operators
 def test_a_namespace_that_was_there_before_stays(lab: Lab, cluster: Cluster, tmp_path: Path) -> None:
-    """And with it what others have in it. So does one that the component made, once it is told not to.
+    """And with it what others have in it. So does one that the component made, once it is asked not to.
 
     A namespace that was there is refused before Pulumi's Kubernetes plugin, which before 4.29 takes over
     what it is to make (#2926 in its changelog), hears of it.

@@ -13,7 +13,7 @@ import pytest
 
 from eurekube_provider.core.identity import Cluster as Identity
 from eurekube_provider.core.model import Status
-from eurekube_provider.core.registry import Well
+from eurekube_provider.core.registry import Healthy
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
@@ -116,7 +116,7 @@ def leading(lab: Lab, namespace: str, connections: Mapping[str, Connection]) -> 
             ends.callback(registry.stop)
         wait_for(
             lambda: (
-                sources.is_synced and all(isinstance(one.condition(), Well) for one in registries.values())
+                sources.is_synced and all(isinstance(one.condition(), Healthy) for one in registries.values())
             ),
             "a start",
         )
@@ -184,8 +184,8 @@ def test_nothing_is_removed_between_two_connections_to_one_eureka(
 def test_an_eureka_that_hangs_holds_up_no_other(
     controller: Controller, cluster: Cluster, eureka: Peers, elsewhere: Peers, way: Proxy, namespace: str
 ) -> None:
-    """However many syncers wait for it: what another one is to be told it is told at once, by a new leader
-    too. The one that hung hears the rest when it answers.
+    """However many syncers wait for it: news for another one are sent at once, by a new
+    leader too. The one that hung hears the rest when it answers.
     """
     shops = [Shop(cluster, eureka, namespace) for _ in range(WORKERS + 5)]
     for number, shop in enumerate(shops):
@@ -232,10 +232,10 @@ def test_eureka_goes_and_comes_back(
         front.hang()
         url = f"http://127.0.0.1:{front.port}/eureka"
         operator = start_operator(EUREKA_URL=url, LEADER_ELECT="false", ready=False)
-        wait_for(lambda: "operator starts" in operator.text(), "its start", 60.0)
+        wait_for(lambda: "starting the operator" in operator.text(), "its start", 60.0)
         message = shop.wait_condition("Ready", "False", "EurekaUnreachable")
         assert f"{url} was asked and has not answered since" in message
-        assert f"wanted there: 1 instance of {shop.app.upper()}; to mend it: find out why" in message
+        assert f"wanted there: 1 instance of {shop.app.upper()}; to fix it: find out why" in message
         front.heal()
         shop.wait_statuses("UP")
         shop.wait_condition("Synced", "True", "Synced")

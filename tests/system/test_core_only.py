@@ -126,9 +126,9 @@ def test_the_native_provider_needs_no_more(stack: Stack, installed: Path) -> Non
 def test_a_component_is_refused_in_a_sentence(stack: Stack) -> None:
     """It names what is missing, and how it is installed."""
     (stack.project / "__main__.py").write_text("from eurekube_provider import EurekubeOperator\n")
-    told = stack.pulumi("preview", fails=True)
-    assert "EurekubeOperator needs the package pulumi-kubernetes, which is not installed" in told
-    assert "pip install 'eurekube-provider[kubernetes]'" in told
+    output = stack.pulumi("preview", fails=True)
+    assert "EurekubeOperator needs the package pulumi-kubernetes, which is not installed" in output
+    assert "pip install 'eurekube-provider[kubernetes]'" in output
 
 
 def test_the_operator_is_refused_in_a_sentence(installed: Path) -> None:

@@ -162,7 +162,7 @@ ALL: Object = {"pattern": "SHOP-*", "allow": ["SHOP-REVIEW"]}
 MIRROR_RULES: list[tuple[Object, str]] = [
     ({}, "name one application, or a pattern with an allow list"),
     ({**MIRROR, **ALL}, "name one application, or a pattern with an allow list"),
-    ({"pattern": "A*"}, "allow is required with pattern, since whoever registers in Eureka"),
+    ({"pattern": "A*"}, "allow is required with pattern, since anyone who registers in Eureka"),
     ({**MIRROR, "allow": ["b"]}, "allow is for pattern"),
     ({**ALL, "attachTo": "x"}, "attachTo needs application, since one Service shows one application"),
     ({**MIRROR, "attachTo": "x", "headless": True}, "headless is for a Service that the mirror makes"),

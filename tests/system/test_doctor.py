@@ -1,4 +1,4 @@
-"""``eurekube doctor`` on real servers: quiet where all is well, each fault found, each patch mends."""
+"""``eurekube doctor`` on real servers: quiet where all is well, each fault found, each patch fixes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def deployment(
     annotations: dict[str, str] | None = None,
     sidecars: tuple[dict[str, Any], ...] = (),
 ) -> None:
-    """A Deployment of one pod and its Service; as it should be, unless told otherwise."""
+    """A Deployment of one pod and its Service; as it should be, by default."""
     container: dict[str, Any] = {
         "name": "main",
         "image": f"example.invalid/{name}",
@@ -158,7 +158,7 @@ def wait_served(cluster: Cluster, namespace: str, name: str, *reasons: str) -> N
 def stranger(
     application: str, place: str, host: str = "", *, age_seconds: float = 3600, **more: Any
 ) -> Instance:
-    """An instance that registered itself, long ago unless told otherwise."""
+    """An instance that registered itself, long ago by default."""
     stamp = int((time.time() - age_seconds) * 1000)
     lease = EurekaLease(30, 3600)  # outlives the tests without a renewal
     return Instance(
@@ -183,7 +183,7 @@ def awaited(doctor: Doctor, is_enough: Callable[[Answer], bool], *arguments: str
 
 
 def test_nothing_is_found_where_all_is_well(cluster: Cluster, registry: Peers, doctor: Doctor) -> None:
-    """A drained Deployment, its syncer, two Eureka servers that agree: exit code 0, and nothing to mend."""
+    """A drained Deployment, its syncer, two Eureka servers that agree: exit code 0, and nothing to fix."""
     deployment(cluster, WELL, "sound")
     cluster.service(WELL, "sound")
     cluster.syncer(WELL, "sound")
@@ -203,7 +203,7 @@ def test_nothing_is_found_where_all_is_well(cluster: Cluster, registry: Peers, d
 
 
 def wait_agreed(registry: Peers) -> None:
-    """Wait until the servers have told each other of everything, and show it in their lists."""
+    """Wait until the servers have updated each other of everything, and show it in their lists."""
 
     def is_agreed() -> bool:
         lists, _ = registry.each(lambda peer: {(*one.key, one.status) for one in listed_now(peer.url)})
@@ -287,10 +287,10 @@ def test_the_guide_to_a_migration(
     assert steps == []
 
 
-def test_each_fault_is_found_and_mended_by_what_is_printed(
+def test_each_fault_is_found_and_fixed_by_what_is_printed(
     lab: Lab, cluster: Cluster, registry: Peers, doctor: Doctor
 ) -> None:
-    """All at once; then the shell runs what ``--fix`` printed, and the rest is mended by hand."""
+    """All at once; then the shell runs what ``--fix`` printed, and the rest is fixed by hand."""
     strangers = planted(cluster, registry)
 
     def has_all(answer: Answer) -> bool:
@@ -452,16 +452,18 @@ def test_a_sidecar_that_the_template_does_not_show(cluster: Cluster, doctor: Doc
     wait_for(lambda: "container istio-proxy" in said_of("mesh"), "the operator's DrainTooShort", 60.0)
     assert "eurekube doctor" in said_of("mesh")
 
-    def is_told(answer: Answer) -> bool:
+    def is_reported(answer: Answer) -> bool:
         return "istio-proxy" in answer[1]
 
     asked = ("--namespace", WELL, "--ignore", "SelfPreservationNear,PeersDisagree", "--output", "json")
-    _, told, _ = awaited(doctor, is_told, *asked)
-    (finding,) = [one for one in json.loads(told)["findings"] if one["subject"] == f"Deployment {WELL}/mesh"]
+    _, reported, _ = awaited(doctor, is_reported, *asked)
+    (finding,) = [
+        one for one in json.loads(reported)["findings"] if one["subject"] == f"Deployment {WELL}/mesh"
+    ]
     assert (finding["fault"], finding["patch"]) == ("NoPreStop", None)
     assert "its template has no such container" in finding["problem"]
     assert "a container istio-proxy with image auto" in finding["remedy"]
-    assert f"{WELL}/native" not in told
+    assert f"{WELL}/native" not in reported
     assert said_of("native") == ""
     for name in ("mesh", "native"):
         cluster.delete(SYNCERS, name, WELL)
@@ -477,8 +479,10 @@ def test_several_services_with_one_label(cluster: Cluster, registry: Peers, doct
         cluster.apply(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
     cluster.syncer(ILL, "several")
     wait_served(cluster, ILL, "several", "AmbiguousService")
-    _, told, _ = doctor("--namespace", ILL, "--output", "json")
-    found = [one for one in json.loads(told)["findings"] if one["subject"] == f"EurekaSyncer {ILL}/several"]
+    _, reported, _ = doctor("--namespace", ILL, "--output", "json")
+    found = [
+        one for one in json.loads(reported)["findings"] if one["subject"] == f"EurekaSyncer {ILL}/several"
+    ]
     assert [one["fault"] for one in found] == ["AmbiguousService"]
     assert "several-a, several-b" in found[0]["problem"]
     assert instances(registry, "several") == []
@@ -498,7 +502,7 @@ def test_a_server_that_is_away_and_a_cluster_that_is(eurekas: Lab, doctor: Docto
     assert (code, said, len(complaints.splitlines())) == (2, "", 1)
 
 
-def test_what_may_not_be_read_is_told_one_by_one(lab: Lab, doctor: Doctor, tmp_path: Path) -> None:
+def test_what_may_not_be_read_is_reported_one_by_one(lab: Lab, doctor: Doctor, tmp_path: Path) -> None:
     """A ServiceAccount without any right: Eureka is looked at, and the exit code says that it was not all."""
     nobody = lab.service_account_kubeconfig(WELL, "default", tmp_path / "nobody")
     code, said, complaints = doctor("-n", WELL, "--kubeconfig", str(nobody))

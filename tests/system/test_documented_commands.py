@@ -170,7 +170,7 @@ def test_registrations(reader: Reader, eureka: Peer) -> None:
         names = "<organization>/<project>/<stack>"
         assert names in incarnations
         assert reader.types(incarnations.replace(names, "organization/native-yaml/dev")) == "0123456789ab\n"
-    reader.starts(renews, "keepalive starts")
+    reader.starts(renews, "starting keepalive")
     reader.types(connections + abandons)
     configured = reader.types("pulumi config --json --show-secrets")
     assert "eureka.eu.example.com" in configured
@@ -261,12 +261,12 @@ def test_a_plugin_in_a_folder_is_upgraded(reader: Reader) -> None:
     is asked for the schema, which makes that in the same way. Without an index it is half made before. What
     fills a folder with wheels needs one, and is not run.
     """
-    _, _, upgraded, made_anew, downloads, offline, *_ = blocks("native-provider.md")
+    _, _, upgraded, made_again, downloads, offline, *_ = blocks("native-provider.md")
     assert downloads.startswith("python3 -m pip download --dest wheels")
     adds, asks = "pulumi package add <path>/plugin", "pulumi package get-schema ./plugin > schema.json"
-    assert all(adds in block for block in (upgraded, made_anew, offline))
-    upgraded, made_anew, offline = (
-        block.replace(adds, asks).replace("<path>", ".") for block in (upgraded, made_anew, offline)
+    assert all(adds in block for block in (upgraded, made_again, offline))
+    upgraded, made_again, offline = (
+        block.replace(adds, asks).replace("<path>", ".") for block in (upgraded, made_again, offline)
     )
     reader.has_a_clone_and_nothing_installed()
     copy = "plugin/venv/lib/python*/site-packages/eurekube_provider/__init__.py"
@@ -277,7 +277,7 @@ def test_a_plugin_in_a_folder_is_upgraded(reader: Reader) -> None:
     assert "# newer" in reader.types(f"cat {copy}")
     reader.types("ln -sfn /gone/python3 plugin/venv/bin/python3 && ln -sfn python3 plugin/venv/bin/python")
     assert "creating virtual environment" in reader.types(f"! {{ {upgraded.strip()}; }} 2>&1")
-    removes, makes = made_anew.splitlines()
+    removes, makes = made_again.splitlines()
     for command in (makes, offline):
         reader.types(removes)
         reader.has_an_environment_for_the_plugin()

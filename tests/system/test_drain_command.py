@@ -72,7 +72,7 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     )
 
     cluster.scale(namespace, app, 3)
-    cluster.syncer(namespace, app, metadata={"team": "stars"})  # has the operator register all anew
+    cluster.syncer(namespace, app, metadata={"team": "stars"})  # has the operator register all again
 
     def is_kept() -> bool:
         held = eureka.read(*one.key)
@@ -107,7 +107,7 @@ def test_a_drain_by_hand_holds_until_it_is_taken_back(
     assert "nothing of" in cli("drain", app, "--self-registered")[2]
 
 
-def test_what_is_not_there_is_told_in_one_sentence(unique_name: str, cli: Cli) -> None:
+def test_what_is_not_there_is_reported_in_one_sentence(unique_name: str, cli: Cli) -> None:
     """With what comes near."""
     for command in ("drain", "undrain"):
         code, said, complaints = cli(command, f"{unique_name}-not")

@@ -36,9 +36,9 @@ def mark(eureka: Peer, instance: Instance, **marks: str) -> None:
 
 def drifted(stack: ShellStack, *, code: int = 2) -> dict[str, dict[str, list[str]]]:
     """Return ``eurekube drift``'s answer for each instance, by the name that the program gives it."""
-    told = json.loads(eurekube(stack, "drift", "--stack", stack.name, code=code).stdout)
-    assert told["drifted"] is (code == 2)
-    return {each["name"]: each["details"] for one in told["applications"] for each in one["changes"]}
+    document = json.loads(eurekube(stack, "drift", "--stack", stack.name, code=code).stdout)
+    assert document["drifted"] is (code == 2)
+    return {each["name"]: each["details"] for one in document["applications"] for each in one["changes"]}
 
 
 def owners(stack: ShellStack) -> dict[str, tuple[str, str]]:
@@ -51,7 +51,7 @@ def test_what_was_taken_over_is_named_and_settles(
 ) -> None:
     """Drift names owner, renewer, incarnation and marks; a second refresh finds nothing new; up refuses."""
     stack = ShellStack(workshop, f"drift-{shell.name}", {"url": plain_url})
-    # Addresses of their own: a neighbour would be in the way of what is registered anew.
+    # Addresses of their own: a neighbour would be in the way of what is registered again.
     single = ("taken", "again", "mark", "gone")
     wanted = [shell.one(name, host_name=f"192.0.2.{at}") for at, name in enumerate(single, start=60)]
     row = {"a": host(1), "b": host(2), "c": host(3), "d": host(4)}
@@ -70,10 +70,10 @@ def test_what_was_taken_over_is_named_and_settles(
     mark(plain, members["c"], incarnation="0123abcd")
     mark(plain, members["d"], enforced="DOWN")
 
-    told = drifted(stack)
+    document = drifted(stack)
     incarnations = {name: [before[name].incarnation, "0123abcd"] for name in ("taken", "again")}
     owner = f"stack/organization/shop/{stack.name}"
-    assert told == {
+    assert document == {
         "taken": {
             "renewer": ["eurekube", "theirs"],
             "owner": [f"{owner}/taken", OTHER],
@@ -155,9 +155,9 @@ def test_a_client_that_renews_itself_comes_back(
 
     for one in (before["refreshed"], crew["b"]):
         restart(plain, one)
-    told = drifted(stack)
-    assert told["refreshed"]["owner"][1] == told["b"]["owner"][1] == "nobody that Eurekube knows"
-    assert told["refreshed"]["metadata.tier"] == ["1", ""]
+    document = drifted(stack)
+    assert document["refreshed"]["owner"][1] == document["b"]["owner"][1] == "nobody that Eurekube knows"
+    assert document["refreshed"]["metadata.tier"] == ["1", ""]
     stack.refresh()
     stack.refresh("--expect-no-changes")
     stack.up("--refresh")

@@ -399,7 +399,7 @@ spec: {mode: pod, selector: {app: $N-names}}
 """
 
 
-def test_endpoints_that_are_host_names_are_told_of(place: Place) -> None:
+def test_endpoints_that_are_host_names_are_reported(place: Place) -> None:
     """None of them is registered: a Service that has nothing else is not Ready."""
     place.apply(NAMES)
     message = place.wait_condition("names", "Ready", "False", "EndpointsLeftOut")
@@ -538,8 +538,8 @@ def test_an_address_that_another_applications_pod_has_by_now(
         )
     place.apply(KEPT.replace("$A", "others").replace("$I", network))
     if "paused" in spec:
-        told = f"whose address the pod {place.namespace}/others-a has by now"
-        wait_for(lambda: told in place.condition("kept", "Paused")[2], "the condition", 60.0)
+        reason = f"whose address the pod {place.namespace}/others-a has by now"
+        wait_for(lambda: reason in place.condition("kept", "Paused")[2], "the condition", 60.0)
         assert "others-b" not in place.condition("kept", "Paused")[2]
         assert place.addresses("kept") == both, "nothing is removed while it is paused"
     else:

@@ -79,7 +79,7 @@ def amazon(instance_id: str) -> dict[str, Any]:
     }
 
 
-def test_strangers_are_shown_counted_and_drained_as_far_as_they_can_be(
+def test_strange_instances_are_shown_counted_and_drained(
     lab: Lab,
     cluster: Cluster,
     eureka: Peers,

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.lab
 
 Object = dict[str, Any]
 Verdict = tuple[str, str]
-"""What kstatus, and so Flux, says, and what Argo CD says."""
+"""Health as kstatus, and so Flux, sees it, and as Argo CD sees it."""
 
 NAMESPACE, UNSERVED, DELETED = "gitops", "gitops-unserved", "gitops-deleted"
 HTTP, ADMIN, OTHER = ({"name": name, "port": port} for name, port in (("http", 80), ("admin", 81), ("x", 82)))

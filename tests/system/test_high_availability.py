@@ -29,7 +29,7 @@ HOME = "ha-system"
 LEASE = "eurekube-leader"
 LEASE_SECONDS, DEADLINE_SECONDS, RETRY_SECONDS = 10, 7, 1
 LOAD_SECONDS = 45.0
-"""What a busy machine may take longer."""
+"""Extra time for a busy machine."""
 
 _RBAC = "rbac.authorization.k8s.io"
 RESOURCES = {
@@ -119,7 +119,7 @@ class Replicas:
 
     def writers(self) -> set[str]:
         """Those that have changed something in Eureka."""
-        return {name for name, one in self.by_name.items() if "brought in line" in one.text()}
+        return {name for name, one in self.by_name.items() if "updated Eureka for a syncer" in one.text()}
 
     def others(self, *names: str) -> tuple[str, ...]:
         """All but these."""
@@ -223,7 +223,7 @@ def test_a_leader_that_slept_writes_nothing_when_it_wakes(
         awaited(eureka, app, address, status, LOAD_SECONDS)
     wait_for(lambda: "this replica stands by" in sleeper.text().removeprefix(before), "it to stand by")
     assert replicas.leader() == new
-    assert "brought in line" not in sleeper.text().removeprefix(before)
+    assert "updated Eureka for a syncer" not in sleeper.text().removeprefix(before)
 
 
 def test_a_namespace_never_waits_for_eureka(
@@ -257,7 +257,7 @@ def test_a_namespace_never_waits_for_eureka(
         )
 
 
-def test_a_namespace_deleted_without_an_operator_is_cleaned_up_by_the_next(
+def test_the_next_operator_cleans_up_after_a_deleted_namespace(
     cluster: Cluster, eureka: Peers, namespace: str, replicas: Replicas
 ) -> None:
     """It waits for the finalizer, and is gone from Eureka when it is gone."""
@@ -310,7 +310,7 @@ def test_an_api_that_is_away_costs_no_registration(
     away_since = time.time()
     try:
         wait_for(
-            lambda: "the Lease was not renewed in time" in replicas.by_name[leader].text(),
+            lambda: "failed to renew the Lease in time" in replicas.by_name[leader].text(),
             "the leader to stop writing",
             DEADLINE_SECONDS + LOAD_SECONDS,
         )
@@ -321,7 +321,7 @@ def test_an_api_that_is_away_costs_no_registration(
         replicas.by_name[other].process.send_signal(signal.SIGCONT)
         late = time.time()
         wait_for(all_renewed_since(eureka, held, late), "renewals by the other one", 27.0 + LOAD_SECONDS)
-        assert "brought in line" not in replicas.by_name[other].text()
+        assert "updated Eureka for a syncer" not in replicas.by_name[other].text()
     finally:
         lab.api_server.start()
         for process in (lab.controller_manager, lab.scheduler, lab.kwok):

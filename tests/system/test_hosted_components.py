@@ -99,7 +99,7 @@ def stack(lab: Lab, cluster: Cluster, tmp_path: Path, sdk: Path) -> Iterator[Sho
 def wants(stack: Shop, password: str = FIRST, *, native: bool = True, back: bool = False) -> None:
     """Change the program.
 
-    :param back: whether the components of Python are to go on from those of the native provider.
+    :param back: True if the components of Python are to go on from those of the native provider.
     """
     file = str(stack.project / "kubeconfig")
     wanted = {"kubeconfig": file, "password": password, "native": native and not back, "back": back}
@@ -145,10 +145,10 @@ def test_the_components_for_every_language(cluster: Cluster, stack: Shop) -> Non
     # Another password: another Secret, and other pods.
     former = credentials(cluster)
     wants(stack, NEXT)
-    anew = stack.up()
-    assert counted(anew)["replaced"] == 1
-    assert "eurekube-eureka" in anew
-    said += anew
+    again = stack.up()
+    assert counted(again)["replaced"] == 1
+    assert "eurekube-eureka" in again
+    said += again
     assert cluster.get(SECRETS, former, HOME) is None
     assert cluster.get(SECRETS, credentials(cluster), HOME) is not None
     said += stack.state_text()

@@ -169,7 +169,7 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
     (url,) = lapsing.eureka_urls
     eureka = Peers(Connection.parse(lapsing.eureka_urls))
     uid = str((cluster.get(NAMESPACES, "kube-system") or {})["metadata"]["uid"])
-    names = ("remembered", "told", "untold", "operator", "lease", "syncer", "back")
+    names = ("remembered", "given", "not_given", "operator", "lease", "syncer", "back")
     made = {name: Change(lapsing, cluster, eureka, tmp_path, f"names-{name}") for name in names}
     callers = Callers(url)
     # It lapses, and says so: callers do not count it.
@@ -193,11 +193,12 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
             assert f"EurekaSyncer {dropped.namespace}/{dropped.app}" in refused.stdout
             without = dropped.start(WATCH_NAMESPACE=kept)
             wait_for(
-                lambda: "a namespace is not watched any more that this operator" in without.text(), "its log"
+                lambda: "found syncers in a namespace that this operator watches no more" in without.text(),
+                "its log",
             )
             made["remembered"].start(CLUSTER_NAME="east")
-            made["told"].start(LEASE_NAME="told-anew", CLUSTER_NAME="east", PREVIOUS_CLUSTER_NAME=uid[:8])
-            made["untold"].start(LEASE_NAME="untold-anew", CLUSTER_NAME="east")
+            made["given"].start(LEASE_NAME="given-again", CLUSTER_NAME="east", PREVIOUS_CLUSTER_NAME=uid[:8])
+            made["not_given"].start(LEASE_NAME="not-given-again", CLUSTER_NAME="east")
             made["operator"].start(OPERATOR_NAME="others", LEASE_NAME="others-leader")
             made["lease"].start(LEASE_NAME="another-leader")
             made["syncer"].start()
@@ -208,18 +209,18 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
                 selector={"app": made["syncer"].app},
             )
             made["back"].start(CLUSTER_NAME="east")
-            for name in ("remembered", "told", "back"):
+            for name in ("remembered", "given", "back"):
                 made[name].wait_called("east")
             cluster.delete(SYNCERS, made["syncer"].app, made["syncer"].namespace)
             made["back"].stop()
             made["back"].start()
             made["back"].wait_called(uid[:8])
-            for name in ("remembered", "told", "operator", "lease", "syncer", "back"):
+            for name in ("remembered", "given", "operator", "lease", "syncer", "back"):
                 assert made[name].ids() == {one.instance_id for one in held[name]}, name
-            untold = made["untold"]
-            conflict = wait_for(lambda: untold.condition("Conflict"), "the syncer to say so")
+            not_given = made["not_given"]
+            conflict = wait_for(lambda: not_given.condition("Conflict"), "the syncer to say so")
             assert f"--previous-cluster-name {uid[:8]}" in conflict["message"], conflict["message"]
-            assert untold.condition("Synced")["status"] == "False"
+            assert not_given.condition("Synced")["status"] == "False"
             notes = read_notes((cluster.get(LEASES, "names-remembered-leader", "default") or {})["metadata"])
             assert (notes.cluster_name, notes.previous_names) == ("east", (uid[:8],))
             # The next pod has the new name, and the pods of before leave when they end.
@@ -237,9 +238,9 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
             dropped.start(WATCH_NAMESPACE=f"{dropped.namespace},{kept}")
             dropped.awaited(3)
             wait_for(lambda: dropped.condition("Synced")["status"] == "True", "its status of before")
-            untold.stop()
-            untold.start(LEASE_NAME="untold-anew", CLUSTER_NAME="east", PREVIOUS_CLUSTER_NAME=uid[:8])
-            untold.wait_called("east")
+            not_given.stop()
+            not_given.start(LEASE_NAME="not-given-again", CLUSTER_NAME="east", PREVIOUS_CLUSTER_NAME=uid[:8])
+            not_given.wait_called("east")
             remembered = made["remembered"]
             cluster.deployment(remembered.namespace, remembered.app, 3, version="2")
             ready(cluster, remembered.namespace, remembered.app, 3)
@@ -276,7 +277,7 @@ def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp
                 def page(path: str) -> str:
                     return requests.get(f"http://127.0.0.1:{web}{path}", timeout=10).text
 
-                wait_for(lambda: "what Eureka shows as this cluster's is renewed" in blind.text(), "renewals")
+                wait_for(lambda: "renewing the cluster's instances in Eureka" in blind.text(), "renewals")
                 wait_for(lambda: "eurekube_blind_renewals 3.0" in page("/metrics"), "the metric")
                 for path in ("/readyz", "/", "/status.json"):
                     assert f"3 instances that Eureka shows as the cluster {name}" in page(path), path
@@ -292,7 +293,7 @@ def test_a_start_while_the_api_is_silent_costs_no_registration(lapsing: Lab, tmp
                     process.restart()  # they would come back with a back-off
             wait_for(lambda: "this replica leads" in blind.text(), "a leader")
             wait_for(lambda: "eurekube_blind_renewals 0.0" in page("/metrics"), "the end of it")
-            assert "by that alone any more" in blind.text()
+            assert "stopped renewing without the Kubernetes API" in blind.text()
             cluster.deployment(change.namespace, change.app, 4)
             change.awaited(4)
         assert callers.fewest == {change.app.upper(): 3}

@@ -37,11 +37,11 @@ def test_each_flag_is_in_the_programs_own_help(name: str) -> None:
     path = program(name)
     everywhere = KNOWN[name].pop("always")
     for command, flags in KNOWN[name].items():
-        told = help_of(path, *command.split(), "--help")
+        output = help_of(path, *command.split(), "--help")
         if name == "kubectl":
-            told += help_of(path, "options")
+            output += help_of(path, "options")
         for flag in (*flags, *everywhere):
-            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", told), f"{name} {command} has no {flag}"
+            assert re.search(rf"(?<![\w-]){flag}(?![\w-])", output), f"{name} {command} has no {flag}"
 
 
 def help_of(path: Path, *words: str) -> str:

@@ -191,7 +191,7 @@ def test_a_lone_server_has_no_peer(lab: Lab, http: requests.Session) -> None:
 
 
 def test_each_of_three_servers_has_the_other_two_as_peers(three_eurekas: Lab, http: requests.Session) -> None:
-    """Peers on one host are told apart by their ports, and none takes itself for a peer."""
+    """Peers on one host are distinguished by their ports, and none takes itself for a peer."""
     urls = set(three_eurekas.eureka_urls)
     assert [peers_of(http, url) for url in three_eurekas.eureka_urls] == [
         urls - {url} for url in three_eurekas.eureka_urls
@@ -431,7 +431,7 @@ def addresses_of_first_pods(lab: Lab, count: int) -> list[str]:
     return [pod["status"]["podIP"] for pod in pods_of(lab, "default")]
 
 
-def test_a_second_lab_stands_beside_the_first_and_an_error_leaves_its_logs(
+def test_two_labs_run_side_by_side_and_an_error_leaves_the_logs(
     lab: Lab,
     http: requests.Session,
     capsys: pytest.CaptureFixture[str],

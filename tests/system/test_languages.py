@@ -46,7 +46,7 @@ def test_an_example_registers_and_looks_up(name: str, tmp_path: Path, plain: Pee
     if name == "python":
         environment["PYTHONPATH"] += f":{project / 'sdks' / 'python'}"
     if name == "go":
-        # The language host would compile all of Pulumi anew, with options of its own.
+        # The language host would compile all of Pulumi again, with options of its own.
         described = yaml.safe_load((project / "Pulumi.yaml").read_text())
         described["runtime"] = {"name": "go", "options": {"binary": "./program"}}
         (project / "Pulumi.yaml").write_text(yaml.safe_dump(described))

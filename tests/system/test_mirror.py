@@ -260,7 +260,7 @@ def test_what_eureka_cannot_tell_or_forgot_stays(order: Scene) -> None:
     assert order.shows("order") == BOTH
 
 
-def test_nothing_of_a_persons_is_touched_and_nothing_of_ours_comes_back(
+def test_a_persons_status_stays_and_nothing_of_ours_comes_back(
     scene: Scene, eureka: Peers, cluster: Cluster
 ) -> None:
     """A Service stays as it is; one that opts in gets slices beside its own, which nobody registers."""

@@ -19,10 +19,11 @@ from lab.spring import SpringClientMissing
 pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(600)]
 
 ATTEMPTS = 2
-"""A server that shows what it no longer has fails calls, whoever asks it: docs/guides/zero-downtime.md."""
+"""A server that shows what it no longer has fails calls, no matter who asks it:
+docs/guides/zero-downtime.md."""
 
 LOAD_SECONDS = 3.0
-"""What a busy machine may take longer; the drain has more of it."""
+"""Extra time for a busy machine; the drain has more of it."""
 
 INSIDE = [(name, way) for name in ("review", "review-direct") for way in ("new", "open")]
 OUTSIDE = [("rating", "load balancer"), ("review", "load balancer")]
@@ -33,7 +34,7 @@ Report = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """Return the report of the first run in which Eureka told all that it knew."""
+    """Return the report of the first run in which Eureka reported all that it knew."""
     if reason := why_not():
         pytest.skip(reason)
     for _ in range(ATTEMPTS):
@@ -80,7 +81,7 @@ def test_no_call_fails_while_machines_are_rolled(report: Report, application: st
 
 
 @pytest.mark.parametrize(("application", "client"), INSIDE)
-def test_a_connection_that_is_kept_is_made_anew_no_more_often_than_machines_end(
+def test_a_kept_connection_is_renewed_no_more_often_than_machines_end(
     report: Report, application: str, client: str
 ) -> None:
     """A kept connection lasts as long as its machine; a new one never meets a machine that ended."""

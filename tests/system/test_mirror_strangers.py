@@ -162,7 +162,7 @@ def test_what_people_do_to_services_and_slices(stage: Stage, eureka: Peers) -> N
 
     selector = {"spec": {"selector": {"app": "pods"}}}
     stage.cluster.access.request("PATCH", SERVICES.path(SHOP, app), body=selector, content_type=MERGE_PATCH)
-    wait_for(lambda: "app=pods" in scene.condition("strangers", "ForeignEndpoints"), "what is told")
+    wait_for(lambda: "app=pods" in scene.condition("strangers", "ForeignEndpoints"), "what is reported")
 
     (server,) = stage.lab.eurekas
     server.pause()

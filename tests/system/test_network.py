@@ -88,6 +88,6 @@ def test_a_watch_of_a_server_that_is_gone_without_a_word_ends_soon(tmp_path: Pat
         command_inside(command), capture_output=True, text=True, timeout=2 * SILENCE_SECONDS, check=False
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert "watch /api/v1/services: the connection to http://10.9.0.2:8001 broke" in told["error"]
-    assert 10 < told["seconds"] < 45
+    document = json.loads(done.stdout)
+    assert "watch /api/v1/services: the connection to http://10.9.0.2:8001 broke" in document["error"]
+    assert 10 < document["seconds"] < 45

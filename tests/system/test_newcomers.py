@@ -82,7 +82,7 @@ class Newcomer:
         lines = [line for line in text.replace("\\\n", " ").splitlines() if line.strip()]
         return len(lines)
 
-    def told(self, text: str) -> str:
+    def with_lab_urls(self, text: str) -> str:
         """A text of the page with this lab's Eureka."""
         return text.replace("http://eureka:8761/eureka", self.url)
 
@@ -144,8 +144,8 @@ def test_a_newcomer_sees_the_demo(lab: Lab, wheel: Path, tmp_path: Path) -> None
     prepared, _, rest = script.partition("pip install ")
     assert rest == "'eurekube-provider[demo]'\neurekube demo\n"
     one.types(prepared + one.installed("eurekube"))
-    told = one.types(prepared.splitlines()[-1] + "\neurekube demo\n")
-    assert "demo passed: 13 checks" in told
+    reported = one.types(prepared.splitlines()[-1] + "\neurekube demo\n")
+    assert "demo passed: 13 checks" in reported
 
 
 def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: Path, tmp_path: Path) -> None:
@@ -161,7 +161,10 @@ def test_a_newcomer_with_pip(lab: Lab, cluster: Cluster, eureka: Peers, wheel: P
     activate = prepared.splitlines()[-1] + "\n"
     assert str(one.folder) in one.types(activate + "command -v eurekube")
     one.types(activate + resources + syncer)
-    check, forever = one.told(run).rsplit("\n", 2)[0] + "\n", one.told(run).rsplit("\n", 2)[1]
+    check, forever = (
+        one.with_lab_urls(run).rsplit("\n", 2)[0] + "\n",
+        one.with_lab_urls(run).rsplit("\n", 2)[1],
+    )
     one.types(activate + check)
     export = check.splitlines()[0] + "\n"
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
@@ -181,7 +184,7 @@ def test_a_newcomer_with_kubectl(
     assert one.commands <= MOST_COMMANDS
     (one.folder / "install.yaml").write_text(manifest())
     eureka_is, install, syncer, look = one.scripts
-    one.types(one.told(eureka_is) + install)
+    one.types(one.with_lab_urls(eureka_is) + install)
     one.types("python3 -m venv --without-pip eurekube\n" + one.installed("eurekube"))
     assert one.url in one.types(DEPLOYED)
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
@@ -226,7 +229,7 @@ def test_a_newcomer_with_pulumi(
     one.folder = one.folder / "shop-stack"
     assert install.startswith("pulumi install\n")
     one.types(f"{sys.executable} -m venv --without-pip venv\n" + one.installed("venv"))
-    one.types(install.removeprefix("pulumi install\n") + one.told(configure))
+    one.types(install.removeprefix("pulumi install\n") + one.with_lab_urls(configure))
     (program,) = one.programs
     first, *others = one.url.split(",")
     urls = '", "'.join([first, *others])
@@ -253,7 +256,7 @@ def test_a_newcomer_with_the_native_provider(
     assert "/newcomer/eurekube/bin" in one.types(activate + "command -v pulumi-resource-eurekube")
     urls = '", "'.join(one.url.split(","))
     one.types(program.replace("http://eureka:8761/eureka", urls))
-    one.types(activate + one.told(configure) + deploy)
+    one.types(activate + one.with_lab_urls(configure) + deploy)
     lives_and_ends(one, cluster, eureka, "eurekube", activate)
 
 
@@ -293,7 +296,7 @@ def test_a_newcomer_with_helm(lab: Lab, cluster: Cluster, eureka: Peers, wheel: 
     assert "oci://ghcr.io/eurekube/charts/eurekube" in install
     # The lab has the CRDs already, which are nobody's.
     ownership = f"{chart} --take-ownership"
-    one.types(one.told(install).replace("oci://ghcr.io/eurekube/charts/eurekube", ownership))
+    one.types(one.with_lab_urls(install).replace("oci://ghcr.io/eurekube/charts/eurekube", ownership))
     one.types("python3 -m venv --without-pip eurekube\n" + one.installed("eurekube"))
     ready = dict.fromkeys(cluster.ready_addresses("shop", "rating"), "UP")
     with one.running(in_place_of_the_pods(one)):
@@ -312,11 +315,11 @@ def test_helm_goes_on_with_what_kubectl_installed(
     """As docs/start/kubectl.md says: without the flag it is refused, and with it the same objects go on."""
     one = Newcomer("kubectl.md", empty(tmp_path), lab, wheel)
     (one.folder / "install.yaml").write_text(manifest())
-    one.types(one.told("".join(one.scripts[:2])))
+    one.types(one.with_lab_urls("".join(one.scripts[:2])))
     helm, chart = provide([program])[program], ROOT / "charts" / "eurekube"
     before = cluster.get(DEPLOYMENTS, "eurekube-operator", "eurekube-system") or {}
     install, *_ = (block.script() for block in blocks(START / "helm.md") if block.script())
-    command = one.told(install).replace("oci://ghcr.io/eurekube/charts/eurekube", str(chart))
+    command = one.with_lab_urls(install).replace("oci://ghcr.io/eurekube/charts/eurekube", str(chart))
     command = command.replace("helm install", f"{helm} install")
     with pytest.raises(AssertionError, match="exists and cannot be imported into the current release"):
         one.types(command)

@@ -204,7 +204,7 @@ def test_a_check_names_missing_rights_and_unreachable_servers(
     start_operator: StartOperator,
     tmp_path: Path,
 ) -> None:
-    """A ServiceAccount without Events: told with what does not work; the operator works all the same."""
+    """A ServiceAccount without Events: reported with what does not work; the operator works all the same."""
     metadata = {"name": "limited", "namespace": namespace}
     cluster.apply(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     local = (*WORK, *election("eurekube-leader"), *election(f"{namespace}-leader"))

@@ -213,7 +213,7 @@ def test_self_registered_pods(
     cluster: Cluster, eureka: Peers, namespace: str, start_operator: StartOperator
 ) -> None:
     """A pod whose Spring client registered itself is not registered a second time. Where the client comes
-    second, the pod stands there twice: it is told as soon as a list shows it, and both are left.
+    second, the pod stands there twice: it is reported as soon as a list shows it, and both are left.
     """
     known, new = f"{namespace}-known", f"{namespace}-new"
     (known_at,), (new_at,) = (running(cluster, namespace, app, 1) for app in (known, new))
@@ -269,7 +269,7 @@ def test_two_clusters_share_an_application(
 
 
 def test_same_cluster_name_is_refused(eureka: Peers, namespace: str, start_operator: StartOperator) -> None:
-    """An operator does not start under a cluster name that another cluster uses, unless told to."""
+    """An operator does not start under a cluster name that another cluster uses, unless asked to."""
     app = f"{namespace}-app"
     twin = Instance(
         application=app,
@@ -311,7 +311,7 @@ def test_two_operators_of_one_name_do_not_lead(
     assert f"--lease-namespace {namespace}" in again.text()
     joins = start_operator(LEASE_NAME=lease, LEASE_NAMESPACE=namespace)
     assert inside.stop() == 0
-    wait_for(lambda: "this replica leads" in joins.text(), "the one that was told where the Lease is")
+    wait_for(lambda: "this replica leads" in joins.text(), "the one that was given where the Lease is")
 
 
 def test_other_namespace_is_refused(
@@ -372,9 +372,13 @@ def test_renews_for_a_stack(eureka: Peers, namespace: str, start_operator: Start
     )
     Writer(eureka).register(lent)
     operator = start_operator("--operator-name", f"op-{namespace}")
-    wait_for(lambda: "renewing for a stack" in operator.text(), "the operator to renew it")
+    wait_for(lambda: "renewing a stack's registration" in operator.text(), "the operator to renew it")
     Writer(eureka).remove(lent)
-    wait_for(lambda: "was removed by somebody" in operator.text(), "the operator to drop it", 40.0)
+    wait_for(
+        lambda: "stopped renewing a stack's registration that somebody removed" in operator.text(),
+        "the operator to drop it",
+        40.0,
+    )
     time.sleep(3.0)
     assert eureka.read(*lent.key) is None
 

@@ -304,8 +304,8 @@ def test_helm_4_renders_the_same(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [3, 4])
 def test_helm_lint_is_content(version: int) -> None:
     """Strictly, with what must be said."""
-    told = helm("lint", "--strict", str(CHART), "--set", "eurekaUrls={http://e/eureka}", version=version)
-    assert "0 chart(s) failed" in told
+    output = helm("lint", "--strict", str(CHART), "--set", "eurekaUrls={http://e/eureka}", version=version)
+    assert "0 chart(s) failed" in output
 
 
 @pytest.mark.parametrize(
@@ -506,8 +506,8 @@ def test_the_packaged_chart_is_whole(tmp_path: Path) -> None:
     assert images == [
         {"name": "eurekube-operator", "image": f"ghcr.io/eurekube/eurekube-operator:{__version__}"}
     ]
-    told = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
-    assert [one["name"] for one in told] == [document["metadata"]["name"] for document in crd_documents()]
+    parsed = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
+    assert [one["name"] for one in parsed] == [document["metadata"]["name"] for document in crd_documents()]
 
 
 def test_schema_and_values_name_the_same() -> None:

@@ -47,12 +47,12 @@ def test_a_policy_stops_a_registration(
     good = {"drain_seconds": 1, "zone": "zone-a"}
 
     stack.wants(shell.one("other"))
-    told = stack.up(*judged, fails=True)
+    output = stack.up(*judged, fails=True)
     for each in ("set drainSeconds", "set zone", "the application 'other' is not in the list"):
-        assert each in told, told
+        assert each in output, output
     stack.wants(shell.many("rating", {"a": {"host_name": "192.0.2.1"}}, drain_seconds=1))
-    told = stack.up(*judged, fails=True)
-    assert "a: set zone" in told, told
+    output = stack.up(*judged, fails=True)
+    assert "a: set zone" in output, output
     assert (held(plain, "other"), held(plain, "rating")) == ({}, {})
     stack.wants(
         shell.one("billing", **good),

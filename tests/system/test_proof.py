@@ -25,13 +25,13 @@ DRAINED = [(one.scenario, one.strategy) for one in FORMS["short"].subjects if on
 """Those that serve for as long as the arithmetic says, deregistered or OUT_OF_SERVICE meanwhile."""
 
 LOAD_SECONDS = FORMS["short"].drain.margin_seconds
-"""What a busy machine may take longer."""
+"""Extra time for a busy machine."""
 
 
 ATTEMPTS = 3
 """A machine that gives the callers no processor time for seconds fails their calls, whatever they call.
 
-And a server that shows a pod which it no longer has fails them, whoever removed it:
+And a server that shows a pod which it no longer has fails them, no matter who removed it:
 `docs/guides/zero-downtime.md`.
 """
 
@@ -114,6 +114,6 @@ def test_pods_end_as_a_kubelet_ends_them(report: dict[str, Any]) -> None:
     """preStop counts towards the grace period, SIGTERM comes after it, and SIGKILL at its end."""
     cut_short, hooked, stubborn = (report["bystanders"][name] for name in ("cut-short", "hooked", "stubborn"))
     assert [one["was_killed"] for one in (cut_short, hooked, stubborn)] == [False, False, True]
-    assert GRACE_SECONDS <= cut_short["told_after_seconds"] <= GRACE_SECONDS + LOAD_SECONDS
-    assert HOOK_SECONDS <= hooked["told_after_seconds"] < GRACE_SECONDS
-    assert stubborn["told_after_seconds"] < GRACE_SECONDS <= stubborn["gone_after_seconds"]
+    assert GRACE_SECONDS <= cut_short["reported_after_seconds"] <= GRACE_SECONDS + LOAD_SECONDS
+    assert HOOK_SECONDS <= hooked["reported_after_seconds"] < GRACE_SECONDS
+    assert stubborn["reported_after_seconds"] < GRACE_SECONDS <= stubborn["gone_after_seconds"]

@@ -202,7 +202,7 @@ def test_a_pull_requests_preview_reaches_nobody(deployed: Bridge, lab: Lab, tmp_
     assert "Other resources" not in summary
 
 
-def test_the_state_is_small_and_without_secrets_and_a_renamed_stack_goes_on(
+def test_the_state_is_small_without_secrets_and_survives_a_rename(
     lab: Lab, cluster: Cluster, tmp_path: Path, peer: Peer
 ) -> None:
     """Neither the state nor the stack's file has credentials in clear; the provider is 100 characters."""
@@ -277,7 +277,7 @@ WRONG: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 @pytest.mark.timeout(600)  # five runs
-def test_wrong_configuration_is_told_in_seconds(
+def test_wrong_configuration_is_reported_in_seconds(
     lab: Lab, cluster: Cluster, tmp_path: Path, unique_name: str
 ) -> None:
     """One sentence with what is wrong, and no traceback. A namespace of others stays as it is."""

@@ -112,8 +112,8 @@ def test_a_command_that_is_killed(has_stack: bool, shell_commands: Stack, plain:
             wait_for(lambda: front.held > 0 or process.poll() is not None, "a request, or the end", 120)
             is_killed = front.held > 0
             process.kill()
-            told = process.stdout.read() if process.stdout and not is_killed else ""
-            assert is_killed or process.wait() == 0, told
+            output = process.stdout.read() if process.stdout and not is_killed else ""
+            assert is_killed or process.wait() == 0, output
         front.heal()
         if has_stack and is_killed:
             stack.pulumi("cancel", "--yes")
@@ -159,8 +159,8 @@ def test_outside_of_a_project(shell_commands: Stack, plain: Peer) -> None:
     stack = shell_commands
     (stack.project / "Pulumi.yaml").unlink()
     place = ("--application", "billing", "--host-name", "192.0.2.1", "--port", "8080", "--yes")
-    told = stack.pulumi("do", INSTANCE, "create", "billing", *place, fails=True)
-    assert "run it in a project, or set organization to a name of your own" in told
+    output = stack.pulumi("do", INSTANCE, "create", "billing", *place, fails=True)
+    assert "run it in a project, or set organization to a name of your own" in output
     assert held(plain, "billing") == {}
     stack.pulumi("do", INSTANCE, "create", "billing", *place, "--eurekube:organization", "alice")
     owner = held(plain, "billing")["billing"].owner

@@ -56,7 +56,7 @@ class Shop:
         wait_for(lambda: cluster.is_settled(namespace, self.app, 2), "two pods")
 
     def rolled(self, version: str) -> None:
-        """Its template is of this version."""
+        """Set the version in the Deployment's template."""
         labels = {"app": self.app}
         pod = {
             "readinessGates": [{"conditionType": GATE}],
@@ -126,18 +126,18 @@ def test_a_rollout_waits_until_callers_know_the_new_pods(shop: Shop, eureka: Pee
 
 
 def test_a_person_opens_what_a_paused_syncer_holds(shop: Shop, lab: Lab) -> None:
-    """The pods say why they wait, and go on when they are told to."""
+    """The pods say why they wait, and go on when they are asked to."""
     path = SYNCERS.path(shop.namespace, shop.app)
     shop.cluster.access.request("PATCH", path, body={"spec": {"paused": True}}, content_type=MERGE_PATCH)
     wait_for(lambda: shop.syncer_condition("Paused").get("status") == "True", "the pause")
     shop.rolled("2")
     wait_for(lambda: shop.reasons("2") == {"Paused"}, "both new pods to wait")
 
-    def is_told() -> bool:
+    def is_reported() -> bool:
         events = shop.cluster.items(EVENTS, shop.namespace)
         return any(one["reason"] == "GateWaits" and one["regarding"]["kind"] == "Pod" for one in events)
 
-    wait_for(is_told, "an Event")
+    wait_for(is_reported, "an Event")
     command = [sys.executable, "-m", "eurekube_provider.cli.main", "gate", "open", f"deployment/{shop.app}"]
     where = ["--namespace", shop.namespace, "--kubeconfig", str(lab.kubeconfig)]
     done = subprocess.run([*command, *where], capture_output=True, text=True, check=False)

@@ -70,8 +70,8 @@ def test_no_run_waits_for_an_eureka_that_is_away(workshop: Workshop, front: Prox
     assert UNREAD in stack.refresh()
     assert marked(stack) == {"billing", "row"}
     eurekube(stack, "drift", "--stack", stack.name, code=1)
-    told = stack.destroy(fails=True)
-    assert "--run-program" in told
+    output = stack.destroy(fails=True)
+    assert "--run-program" in output
     assert stack.state().keys() == {"billing", "row"}
     offline = Stack(stack.project, {**stack.environment, "EUREKUBE_OFFLINE": "1"})
     assert "EUREKUBE_OFFLINE says that nobody is asked" in offline.pulumi("preview", "--expect-no-changes")
@@ -110,18 +110,18 @@ def test_a_rotated_password_stops_no_preview_and_no_up(workshop: Workshop, secur
         stack.write_state(state)
 
     rotate()
-    told = stack.pulumi("preview")
-    assert UNREAD in told
-    assert "answered 401" in told
-    assert "error" not in told
+    output = stack.pulumi("preview")
+    assert UNREAD in output
+    assert "answered 401" in output
+    assert "error" not in output
     stack.wants(NATIVE.one("billing", zone="zone-b"))
     assert UNREAD in stack.up()
     assert held(secured, "billing")["billing"].metadata["zone"] == "zone-b"
     stack.up("--expect-no-changes")
     rotate()
-    told = stack.destroy(fails=True)
-    assert UNREAD in told
-    assert "--run-program" in told
+    output = stack.destroy(fails=True)
+    assert UNREAD in output
+    assert "--run-program" in output
     stack.destroy("--run-program")
     assert held(secured, "billing") == {}
 
@@ -148,9 +148,9 @@ def test_a_url_that_moved_stops_no_preview_and_no_up(
     front.refuse()
     stack.configure("url", secured.url)
     assert UNREAD in stack.pulumi("preview")
-    told = stack.up(fails=True)
+    output = stack.up(fails=True)
     assert set(held(secured, "billing")) == {"billing"}
-    assert f"pulumi config set eurekube:abandonedUrls {old}" in told
+    assert f"pulumi config set eurekube:abandonedUrls {old}" in output
     stack.configure("abandonedUrls", json.dumps([old]))
     stack.up()
     stack.up("--expect-no-changes")

@@ -46,8 +46,8 @@ STEPS = {
 
 IN_PLACE = {name: value for name, (value, single, _) in EACH.items() if single == "update"}
 IN_PLACE_OF_MANY = {name: value for name, (value, _, several) in EACH.items() if several == "update"}
-ANEW = {f"one-{name}": name for name, (_, single, _) in EACH.items() if single == "replace"}
-ANEW_OF_MANY = {f"many-{name}": name for name, (_, _, several) in EACH.items() if several == "replace"}
+REPLACED = {f"one-{name}": name for name, (_, single, _) in EACH.items() if single == "replace"}
+REPLACED_OF_MANY = {f"many-{name}": name for name, (_, _, several) in EACH.items() if several == "replace"}
 
 
 def every_property(shell: Shell, *, changed: bool) -> list[Wanted]:
@@ -57,9 +57,9 @@ def every_property(shell: Shell, *, changed: bool) -> list[Wanted]:
     """
     one, many = (IN_PLACE, IN_PLACE_OF_MANY) if changed else ({}, {})
     wanted = [shell.one("all", **one), shell.many("all-of-many", {"a": host(1)}, **many)]
-    for key, name in ANEW.items():
+    for key, name in REPLACED.items():
         wanted.append(shell.one(key.replace("_", "-"), **({name: EACH[name][0]} if changed else {})))
-    for key, name in ANEW_OF_MANY.items():
+    for key, name in REPLACED_OF_MANY.items():
         given = {name: EACH[name][0]} if changed else {}
         wanted.append(shell.many(key.replace("_", "-"), {"a": host(1)}, **given))
     return wanted
@@ -67,8 +67,8 @@ def every_property(shell: Shell, *, changed: bool) -> list[Wanted]:
 
 def their_steps() -> dict[str, list[str]]:
     """Return the expected steps of a change of each, there and back."""
-    anew = {key.replace("_", "-"): STEPS["replace"] for key in (*ANEW, *ANEW_OF_MANY)}
-    return {"all": STEPS["update"], "all-of-many": STEPS["update"], **anew}
+    again = {key.replace("_", "-"): STEPS["replace"] for key in (*REPLACED, *REPLACED_OF_MANY)}
+    return {"all": STEPS["update"], "all-of-many": STEPS["update"], **again}
 
 
 def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, plain: Peer) -> None:
@@ -118,9 +118,9 @@ def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, p
     for name in ("overridden", "enforced"):
         plain.set_status(before[name], Status.OUT_OF_SERVICE)
     if shell is DYNAMIC:
-        told = json.loads(eurekube(stack, "drift", "--stack", stack.name, code=2).stdout)
-        assert told["drifted"] is True
-        changes = {each["name"]: each for one in told["applications"] for each in one["changes"]}
+        document = json.loads(eurekube(stack, "drift", "--stack", stack.name, code=2).stdout)
+        assert document["drifted"] is True
+        changes = {each["name"]: each for one in document["applications"] for each in one["changes"]}
         assert changes["b"]["kind"] == "leaves"
         assert changes["a"]["details"] == {"host_name": ["192.0.2.1", "192.0.2.99"]}
 
@@ -176,8 +176,8 @@ def test_the_life_of_a_stack(shell: Shell, workshop: Workshop, plain_url: str, p
         before["drifted"].metadata,
     )
     assert healed["vanished"].incarnation != before["vanished"].incarnation
-    anew = {INCARNATION_KEY: healed["vanished"].incarnation}
-    assert healed["vanished"].metadata == {**before["vanished"].metadata, **anew}
+    again = {INCARNATION_KEY: healed["vanished"].incarnation}
+    assert healed["vanished"].metadata == {**before["vanished"].metadata, **again}
     assert hosts(plain, "row") == {"a": "192.0.2.1", "b": "192.0.2.2"}
     statuses = (healed["overridden"].status, healed["enforced"].status)
     assert statuses == (Status.OUT_OF_SERVICE, Status.UP)  # a person's is theirs, a program's counts
@@ -236,7 +236,7 @@ def test_a_removal_takes_only_its_own(shell: Shell, workshop: Workshop, plain_ur
             re.sub(r"(eurekube:|pulumi-python:)", r"shop:index:Group$\1", urn, count=1) for urn in urns
         ]
         stack.up(*(part for urn in moved_urns for part in ("--target", urn)))
-        # The same ids anew, before "the old ones" are removed.
+        # The same ids again, before "the old ones" are removed.
         stack.up(*(part for urn in moved_urns for part in ("--replace", urn)))
         assert {each["urn"] for each in stack.state().values()} == set(moved_urns)
     # So it is with those that had lapsed.
@@ -276,7 +276,7 @@ def test_servers_and_credentials_change(
 ) -> None:
     """Another spelling of a URL costs no caller anything; a move to another Eureka leaves nothing behind.
 
-    A server that is gone for good can be let go of. No credential is told by anything.
+    A server that is gone for good can be let go of. Nothing shows a credential.
     """
     stack = ShellStack(
         workshop,
@@ -313,15 +313,15 @@ def test_servers_and_credentials_change(
     stack.wants(*staying(100), *moving("default"))
     stack.up()
     stack.wants(*staying(100), *moving("eu"), *explicit("wrong-pa55word"))
-    told = stack.up(fails=True)
-    assert "answered 401" in told
+    output = stack.up(fails=True)
+    assert "answered 401" in output
     assert (set(held(plain, "moving")), set(held(plain, "van"))) == ({"moving"}, {"a"})
     stack.configure_secret("connections.eu.password", EUREKA_PASSWORD)
     spelt = plain_url.replace("127.0.0.1", "localhost")
     stack.configure("url", spelt)
     stack.wants(*staying(100), *moving("eu"), *explicit(EUREKA_PASSWORD))
     with Watch(plain, "inn", "mews", "den"):
-        told += stack.up("--diff")
+        output += stack.up("--diff")
         assert (held(plain, "moving"), held(plain, "van")) == ({}, {})
         assert hosts(secured, "van") == {"a": "192.0.2.1"}
         assert hosts(secured, "moving") == {"moving": "192.0.2.50"}
@@ -330,7 +330,7 @@ def test_servers_and_credentials_change(
         assert {states[name]["service_url"] for name in ("moving", "van")} == {secured.url}
 
         # The server that the state names is gone for good.
-        told += stack.state_text()
+        output += stack.state_text()
         stack.write_state(json.loads(json.dumps(stack.resources()).replace(spelt, NOBODY)))
         said = stack.up(fails=True)
         assert f"no connection to {NOBODY}" in said
@@ -338,7 +338,7 @@ def test_servers_and_credentials_change(
         stack.configure("abandonedUrls", NOBODY)
         # Another setting of a provider is no replacement of what it has registered.
         stack.wants(*staying(1), *moving("eu"), *explicit(EUREKA_PASSWORD, mode="rest"))
-        told += said + stack.up("--diff")
+        output += said + stack.up("--diff")
     if shell is NATIVE:
         assert stack.states()["there"]["incarnation"] == states["there"]["incarnation"]
         assert set(held(secured, "there")) == {"there"}
@@ -349,20 +349,20 @@ def test_servers_and_credentials_change(
         respelt = provider({"url": in_clear, "connections": {"old": known}})
         stack.wants(*staying(1), *moving("eu"), *respelt)
         with Watch(secured, "there"):
-            told += stack.preview().text + stack.up("--diff") + stack.state_text()
+            output += stack.preview().text + stack.up("--diff") + stack.state_text()
         assert stack.states()["there"]["service_url"] == aliased
-        assert f"{EUREKA_PASSWORD}@" not in told
+        assert f"{EUREKA_PASSWORD}@" not in output
         stack.wants(*staying(1), *moving("eu"), *respelt[:1])
-        told += stack.up()
+        output += stack.up()
         assert "there" not in stack.states()
         assert held(secured, "there") == {}
         stack.wants(*staying(1), *moving("eu"))
-    told += stack.state_text()
-    assert f"{EUREKA_PASSWORD}@" not in told
-    assert "wrong-pa55word" not in told
+    output += stack.state_text()
+    assert f"{EUREKA_PASSWORD}@" not in output
+    assert "wrong-pa55word" not in output
     # The right password is a common word: it is looked for as a text of its own.
     for quote in ('"', '\\"', "'"):
-        assert f"{quote}{EUREKA_PASSWORD}{quote}" not in told
+        assert f"{quote}{EUREKA_PASSWORD}{quote}" not in output
     # A connection goes together with what is registered there.
     stack.configure("connections.alias", None)
     stack.wants()

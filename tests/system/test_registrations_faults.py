@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed or told nothing, and what must stay secret; by either provider."""
+"""Runs that are interrupted, killed or without an answer, and what must stay secret; by either provider."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ def test_an_interrupted_drain_is_undone(
         assert time.monotonic() - began < 300
         assert held(plain, "hasty")["hasty"].status is Status.UP
 
-    # The engine of the dynamic provider is told twice as well, as fast as a person is.
+    # The engine of the dynamic provider asks twice as well, as fast as a person does.
     for signals in (1, 2) if shell is DYNAMIC else (1,):
         with running(stack, "destroy", *AT_ONCE) as process:
             wait_for(lambda: standing() == out, "all to be out of service", 120)
             for _ in range(signals):
                 os.killpg(process.pid, signal.SIGINT)
                 time.sleep(0.2 * (signals - 1))
-            told, _ = process.communicate(timeout=240)  # far sooner than a drain of ten minutes
+            output, _ = process.communicate(timeout=240)  # far sooner than a drain of ten minutes
             assert process.returncode != 0
-            assert shell is DYNAMIC or "in service again" in told
+            assert shell is DYNAMIC or "in service again" in output
             wait_for(lambda: standing() == back, "all to be back", 60)
 
     # Nobody is left to undo it: our mark says to the next run that it is ours to undo.
@@ -119,8 +119,8 @@ def test_a_plugin_that_was_killed_is_healed_by_the_next_run(
             wait_for(lambda: front.held > 0, "a request that is held", 120)
             assert kill_plugins(stack) > 0
             front.heal()
-            told, _ = process.communicate(timeout=240)
-        assert process.returncode != 0, told
+            output, _ = process.communicate(timeout=240)
+        assert process.returncode != 0, output
 
     def as_wanted(number: int) -> None:
         """Each is there once, as the program says, and as the state has it."""
@@ -188,8 +188,8 @@ def test_nothing_is_lost_while_no_server_answers(
     assert f"no connection to {url}" in stack.refresh(fails=True)
     assert stack.states() == state
     if shell is DYNAMIC:
-        told = eurekube(stack, "drift", "--stack", stack.name, code=1).stderr
-        assert re.match(rf"eurekube: .*no connection to {url}", told, re.DOTALL)
+        output = eurekube(stack, "drift", "--stack", stack.name, code=1).stderr
+        assert re.match(rf"eurekube: .*no connection to {url}", output, re.DOTALL)
 
     # A gateway that lost its route says 404, as an Eureka does of what it does not hold.
     front.answer(404)
@@ -198,9 +198,9 @@ def test_nothing_is_lost_while_no_server_answers(
     if shell is NATIVE:
         # A run without the program goes by the configuration of the last update, and says how to change that.
         stack.configure("abandonedUrls", url)
-        told = stack.destroy(fails=True)
-        assert "answers as no Eureka does" in told
-        assert "--run-program" in told
+        output = stack.destroy(fails=True)
+        assert "answers as no Eureka does" in output
+        assert "--run-program" in output
         assert stack.states() == state
         stack.destroy("--run-program")
         assert stack.states() == {}
@@ -235,7 +235,7 @@ def test_lookups_ask_nobody_in_a_preview_that_is_offline(tmp_path: Path) -> None
 def test_what_is_derived_from_a_secret_is_a_secret(
     shell: Shell, workshop: Workshop, plain_url: str, plain: Peer
 ) -> None:
-    """In state, preview, refresh and the comment on a pull request; what is not, is told as ever."""
+    """In state, preview, refresh and the comment on a pull request; what is not, is reported as ever."""
     stack = ShellStack(workshop, f"secrets-{shell.name}", {"url": plain_url})
 
     def hiding(wanted: Wanted, *paths: str) -> Wanted:
@@ -263,7 +263,7 @@ def test_what_is_derived_from_a_secret_is_a_secret(
         ]
 
     stack.wants(*program(1))
-    told = [stack.up("--diff"), stack.state_text()]
+    output = [stack.up("--diff"), stack.state_text()]
     (hidden,) = held(plain, "hidden-name").values()
     assert hidden.vip_address == "hidden-name"
     (single,) = held(plain, "hides").values()
@@ -281,15 +281,15 @@ def test_what_is_derived_from_a_secret_is_a_secret(
     for each in (*held(plain, "hides").values(), *held(plain, "hides-many").values()):
         stamp = (each.last_dirty_timestamp_ms or 0) + 1
         plain.register(replace(each, host_name="192.0.2.99", last_dirty_timestamp_ms=stamp))
-    told += [stack.refresh("--diff"), stack.state_text()]
+    output += [stack.refresh("--diff"), stack.state_text()]
     stack.wants(*program(2))
     preview = stack.preview()
     comment = stack.project / "preview.json"
     comment.write_text(preview.text)
     summary = eurekube(stack, "summary", str(comment)).stdout
     assert "open-host-2" in summary
-    told += [preview.text, summary, stack.up("--diff"), stack.state_text()]
-    for text in told:
+    output += [preview.text, summary, stack.up("--diff"), stack.state_text()]
+    for text in output:
         assert "hidden" not in text.lower(), text[max(0, text.lower().index("hidden") - 300) :][:600]
     changed: list[Instance] = [*held(plain, "hides").values()]
     assert [each.ip_address for each in changed] == ["hidden-host-2"]

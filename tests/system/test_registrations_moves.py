@@ -47,7 +47,7 @@ KEPT = (
     DYNAMIC.one("plain"),
     {**DYNAMIC.many("several", SEVERAL), "export": "instance_ids"},
 )
-"""What the stack of tests/states makes, whichever release exported it."""
+"""Resources of the stack of tests/states, whichever release exported it."""
 
 
 @needs_python_sdk
@@ -57,7 +57,7 @@ def test_a_state_goes_on_under_another_provider_and_another_release(
 ) -> None:
     """By an alias to the native provider, Eureka holds the same to the time of its last change; not back.
 
-    Without an alias the dynamic provider registers anew in the same place, and nothing is missed meanwhile.
+    Without an alias the dynamic provider registers again in the same place, and nothing is missed meanwhile.
     The state of an earlier release shows no change, none after a refresh, and its destroy leaves nothing.
     """
     stack = ShellStack(workshop, "kept", {"url": plain_url})

@@ -235,16 +235,16 @@ def test_each_verb_that_is_taken_away_is_named_by_a_check(
         timeout=120,
         check=True,
     )
-    told = {}
+    reported = {}
     for removal, (code, printed) in zip(deprived, json.loads(done.stdout), strict=True):
         warnings = [one for one in json.loads(printed) if one["verdict"] == "warning"]
         missing = [one for one in warnings if one["check"] == "permission"]
         assert all(one["detail"].startswith("not allowed; without it ") for one in missing)
-        told[removal] = code, [one["subject"] for one in missing]
+        reported[removal] = code, [one["subject"] for one in missing]
         # Without it nobody can say either whether other namespaces are served.
         is_list = removal is not None and removal.subject == "list eurekasyncers"
         assert [one["check"] for one in warnings if one not in missing] == ["namespace"] * is_list
-    assert told == {removal: (1, [removal.subject]) if removal else (0, []) for removal in deprived}
+    assert reported == {removal: (1, [removal.subject]) if removal else (0, []) for removal in deprived}
 
 
 def renewals(eureka: Peers, application: str) -> dict[str, float]:
@@ -255,7 +255,8 @@ def renewals(eureka: Peers, application: str) -> dict[str, float]:
 def test_a_namespace_that_is_lost_does_not_stop_the_others(
     cluster: Cluster, account: Account, eureka: Peers, start: Callable[[], Operator]
 ) -> None:
-    """Its Role is gone, as when it was deleted: it is told, kept and renewed, and in the end cleaned up."""
+    """Its Role is gone, as when it was deleted: it is reported, kept and renewed, and in the end cleaned
+    up."""
     lost, served = f"{LOST}-app", f"{SERVED}-own"
     first = start()
     for namespace, app in ((LOST, lost), (SERVED, served)):
@@ -268,7 +269,7 @@ def test_a_namespace_that_is_lost_does_not_stop_the_others(
     before = renewals(eureka, lost)
 
     second = start()
-    assert "namespace is not served" in second.text()
+    assert "not serving a namespace" in second.text()
     cluster.scale(SERVED, served, 3)
     pods = ready(cluster, SERVED, served, 3)
     wait_for(lambda: addresses(eureka, served) == dict.fromkeys(pods, "UP"), "three served", PATIENCE_SECONDS)

@@ -118,7 +118,7 @@ def peak_mib(operator: Operator) -> float:
 
 
 @pytest.mark.parametrize("fault", ["drip", "bloat", "vanish"])
-def test_an_operator_starts_and_works_beside_a_server_that_is_not_as_it_should_be(
+def test_an_operator_starts_and_works_beside_a_faulty_server(
     servers: Peering, cluster: Cluster, namespace: str, start_operator: StartOperator, fault: str
 ) -> None:
     """The healthy ones are used at once, the other one is named, and nothing grows without bound."""
@@ -176,25 +176,25 @@ def registration(application: str, host: str) -> dict[str, Any]:
     return {"name": name, "application": application, "hostName": host, "port": 8080}
 
 
-def test_a_stack_that_replaces_a_registration_leaves_it_behind_a_split_as_well(
+def test_a_stack_that_replaces_a_registration_removes_it_in_a_split(
     servers: Peering, lab: Lab, namespace: str
 ) -> None:
     """Its run registers at one server, and removes at all."""
     app = f"{namespace}-order"
-    code, told, _ = apply(servers, lab, namespace, registration(app, "192.0.2.1"))
-    assert code == 0, told
+    code, reported, _ = apply(servers, lab, namespace, registration(app, "192.0.2.1"))
+    assert code == 0, reported
     wait_until(lambda: up(servers, FAR, app) == {"192.0.2.1"}, "it at the far server", SECONDS)
     servers.split(FAR)
     with Callers(servers, app) as callers:
-        code, told, _ = apply(servers, lab, namespace, registration(app, "192.0.2.2"))
-        assert code == 0, told
+        code, reported, _ = apply(servers, lab, namespace, registration(app, "192.0.2.2"))
+        assert code == 0, reported
         wait_until(lambda: up(servers, FAR, app) == {"192.0.2.2"}, "the other one", SECONDS)
     assert callers.looks > 10
     assert callers.found_none == 0
 
 
 @pytest.mark.parametrize("fault", ["drip", "bloat"])
-def test_a_stack_and_commands_end_beside_a_server_that_is_not_as_it_should_be(
+def test_a_stack_and_commands_end_beside_a_faulty_server(
     servers: Peering, lab: Lab, namespace: str, fault: str
 ) -> None:
     """They ask the others, and say what could not be asked, and why."""
@@ -202,17 +202,17 @@ def test_a_stack_and_commands_end_beside_a_server_that_is_not_as_it_should_be(
     disturb: Callable[[], None] = getattr(servers.fronts[0], fault)
     disturb()
     why = "had not ended after" if fault == "drip" else "MiB, and so much is not read"
-    code, told, seconds = apply(servers, lab, namespace, registration(app, "192.0.2.1"))
-    print(f"{fault}: apply ended with {code} after {seconds:.1f} s\n{told}")
+    code, reported, seconds = apply(servers, lab, namespace, registration(app, "192.0.2.1"))
+    print(f"{fault}: apply ended with {code} after {seconds:.1f} s\n{reported}")
     assert up(servers, 1, app) == {"192.0.2.1"}
     assert seconds < 200
     environment = {"EUREKA_URL": ",".join(servers.urls), "KUBECONFIG": str(lab.kubeconfig)}
     for command, expected in ((["instances", app], 0), (["drain", app, "--no-wait"], 1)):
-        code, told, seconds = run(command, environment)
-        print(f"{fault}: {command} ended with {code} after {seconds:.1f} s\n{told}")
-        assert code == expected, told
-        assert why in told
-        assert servers.urls[0] in told
+        code, reported, seconds = run(command, environment)
+        print(f"{fault}: {command} ended with {code} after {seconds:.1f} s\n{reported}")
+        assert code == expected, reported
+        assert why in reported
+        assert servers.urls[0] in reported
         assert seconds < 120
 
 

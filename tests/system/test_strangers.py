@@ -92,12 +92,14 @@ def test_who_joins_machines_says_so(
     cluster.syncer(namespace, app)
     cluster.syncer(namespace, own, application=f"{own}-api")
 
-    def told(name: str) -> str:
+    def condition_message(name: str) -> str:
         return condition(cluster, namespace, name, "NameNotReserved").get("message", "")
 
-    wait_for(lambda: f"vm-1:{app}:8080" in told(app), "NameNotReserved of the joined", 60.0)
+    wait_for(lambda: f"vm-1:{app}:8080" in condition_message(app), "NameNotReserved of the joined", 60.0)
     wait_for(
-        lambda: "is not the name of its Services" in told(own), "NameNotReserved of the other name", 60.0
+        lambda: "is not the name of its Services" in condition_message(own),
+        "NameNotReserved of the other name",
+        60.0,
     )
     for name, wanted, count in ((app, app, 2), (own, f"{own}-api", 1)):
         assert len(instances(eureka, wanted)) == count
@@ -159,10 +161,14 @@ def test_pods_that_register_another_port_or_loopback(
     start_operator()
     cluster.syncer(namespace, app)
 
-    def told() -> str:
+    def condition_message() -> str:
         return condition(cluster, namespace, app, "SelfRegistered").get("message", "")
 
-    wait_for(lambda: f"{address}:9090" in told() and "127.0.0.1:8080" in told(), "SelfRegistered", 60.0)
+    wait_for(
+        lambda: f"{address}:9090" in condition_message() and "127.0.0.1:8080" in condition_message(),
+        "SelfRegistered",
+        60.0,
+    )
     places = {(address, 9090), ("127.0.0.1", 8080), (address, 8080), (second["status"]["podIP"], 8080)}
     wait_for(
         lambda: {(one.ip_address, one.port.number) for one in instances(eureka, app)} == places, "the pods"
@@ -198,14 +204,14 @@ def test_what_a_killed_pod_registered_itself(
     wait_for(lambda: not cluster.items(PODS, namespace, app=app), "no pod")
     start_operator()
 
-    def told() -> dict[str, str]:
+    def condition_message() -> dict[str, str]:
         return condition(cluster, namespace, app, "DeadSelfRegistered")
 
-    wait_for(lambda: told().get("status") == "True", "DeadSelfRegistered", 60.0)
-    assert f"own at {address} of pod {pod['metadata']['name']}" in told()["message"]
+    wait_for(lambda: condition_message().get("status") == "True", "DeadSelfRegistered", 60.0)
+    assert f"own at {address} of pod {pod['metadata']['name']}" in condition_message()["message"]
     assert "DeadSelfRegistered" in said_by(lab, capsys, "doctor", namespace)
     assert "DeadSelfRegistered" in said_by(lab, capsys, "status", namespace)
     patched(cluster, namespace, app, {"removeDeadSelfRegistered": True})
     wait_for(lambda: addresses(eureka, app) == {"192.0.2.30": "UP"}, "only the machine's", 150.0)
-    wait_for(lambda: told().get("status") == "False", "no DeadSelfRegistered", 60.0)
+    wait_for(lambda: condition_message().get("status") == "False", "no DeadSelfRegistered", 60.0)
     assert addresses(eureka, app) == {"192.0.2.30": "UP"}

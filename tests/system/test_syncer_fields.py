@@ -112,7 +112,7 @@ class Shop:
         )
 
     def endpoint(self, number: int, pod: str | None = None, **conditions: bool) -> Object:
-        """An endpoint, ready unless told otherwise; of a pod where one is named."""
+        """An endpoint, ready by default; of a pod where one is named."""
         result: Object = {"addresses": [self.address(number)], "conditions": {"ready": True, **conditions}}
         if pod:
             result["targetRef"] = {"kind": "Pod", "name": pod, "namespace": self.namespace}
@@ -531,12 +531,12 @@ def test_pods_that_end_too_early(shop: Shop) -> None:
     shop.wait_condition("Synced", "True", "Synced")
     wait_for(lambda: ("DrainTooShort", message) in shop.events(), "a warning", 60.0)
 
-    (mended,) = shortfalls(cluster.pods(namespace, app)[0]["spec"], 120)
-    assert mended.remedy in message
+    (fixed,) = shortfalls(cluster.pods(namespace, app)[0]["spec"], 120)
+    assert fixed.remedy in message
     cluster.access.request(
         "PATCH",
         DEPLOYMENTS.path(namespace, app),
-        body={"spec": {"template": {"spec": mended.pod_spec}}},
+        body={"spec": {"template": {"spec": fixed.pod_spec}}},
         content_type=STRATEGIC_MERGE_PATCH,
     )
     shop.wait_condition("DrainTooShort", "False", "Resolved")

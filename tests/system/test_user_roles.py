@@ -135,7 +135,7 @@ def test_a_team_ships_a_syncer_in_its_own_chart(
 
 
 def test_the_rules_are_those_of_the_component() -> None:
-    """The component makes them from the same constant, and none where it is told so."""
+    """The component makes them from the same constant, and none where that is asked."""
     with_roles, without = component_objects(
         {"eureka_urls": ["http://eureka/eureka"], "user_roles": each} for each in (True, False)
     )

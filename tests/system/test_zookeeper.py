@@ -1,4 +1,4 @@
-"""An operator with a connection to a real ZooKeeper: what callers find there, and whoever else writes."""
+"""An operator with a connection to a real ZooKeeper: what callers find there, and other writers."""
 
 from __future__ import annotations
 
@@ -121,15 +121,15 @@ def test_the_commands_tell_of_it(
     addresses = running(cluster, namespace, "rating", 2)
     cluster.syncer(namespace, "rating")
     wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
-    worlds = ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
-    code, text = command(capsys, "status", "-n", namespace, *worlds)
+    inventory = ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
+    code, text = command(capsys, "status", "-n", namespace, *inventory)
     assert (code, "1 synced" in text, "2/2         2/2" in text) == (0, True, True), text
-    code, text = command(capsys, "plan", "-n", namespace, *worlds)
+    code, text = command(capsys, "plan", "-n", namespace, *inventory)
     assert code == 0, text
-    code, text = command(capsys, "explain", "rating", "-n", namespace, *worlds)
+    code, text = command(capsys, "explain", "rating", "-n", namespace, *inventory)
     assert code == 0, text
     assert "stays until somebody removes it: ZooKeeper forgets nothing" in " ".join(text.split())
-    code, text = command(capsys, "doctor", "-n", namespace, *worlds)
+    code, text = command(capsys, "doctor", "-n", namespace, *inventory)
     assert code in (0, 1), text
     assert "keepalive --zookeeper" not in text
     code, text = command(capsys, "drain", "rating", "--eureka-url", url)
@@ -140,12 +140,14 @@ def test_the_commands_tell_of_it(
     operator.stop(signal.SIGKILL)
     assert there(servers) == up(*addresses)
     servers.client.delete(marker_path(servers.connection.root, "zk"))
-    code, text = command(capsys, "doctor", "-n", namespace, *worlds)
+    code, text = command(capsys, "doctor", "-n", namespace, *inventory)
     assert "keepalive --zookeeper" not in text  # pods have all of it
     cluster.scale(namespace, "rating", 0)
     wait_until(lambda: cluster.ready_addresses(namespace, "rating") == [], "the pods to go", 60.0)
     wait_until(
-        lambda: "keepalive --zookeeper" in command(capsys, "doctor", "-n", namespace, *worlds)[1], "it", 60.0
+        lambda: "keepalive --zookeeper" in command(capsys, "doctor", "-n", namespace, *inventory)[1],
+        "it",
+        60.0,
     )
     code, text = command(capsys, "keepalive", "--zookeeper", "--eureka-url", url, "--cluster-name", "zk")
     assert all(one in text for one in addresses), text
@@ -262,7 +264,7 @@ def test_a_deletion_that_cannot_wait_is_finished_once_it_answers(
         own.servers[0].pause()
         cluster.delete(SYNCERS, "rating", namespace)
         wait_until(lambda: cluster.get(SYNCERS, "rating", namespace) is None, "the syncer to go", 60.0)
-        assert "syncer released" in operator.text()
+        assert "released a deleted syncer" in operator.text()
         events = cluster.items(EVENTS, namespace)
         assert any(
             "they are removed as soon as the registry answers" in one.get("note", "") for one in events

@@ -91,7 +91,7 @@ class FakeEureka:
 class FakeServers:
     """Servers by URL, for :func:`~eurekube_provider.registrations.servers.SharedPeers.of`.
 
-    :ivar made: what was made of each connection.
+    :ivar made: the objects that were made of each connection.
     :ivar users: with which user each URL was asked last; None for none.
     """
 

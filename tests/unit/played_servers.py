@@ -20,8 +20,8 @@ from eurekube_provider.eureka.protocol.codec import instance_to_json
 class PlayedServers:
     """Both servers.
 
-    :ivar instances: what Eureka holds.
-    :ivar objects: what Kubernetes has, by the plural of its kind.
+    :ivar instances: the instances in Eureka.
+    :ivar objects: the objects in Kubernetes, by the plural of their kind.
     :ivar unknown: plurals of kinds that Kubernetes does not have: 404, or 403 where they are refused.
     :ivar refused: plurals that are answered with 403, and ``refused_namespaces`` where all syncers are.
     :ivar asked: method and path of every request.

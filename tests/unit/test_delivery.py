@@ -135,14 +135,14 @@ def test_the_operators_package_has_the_same_files_and_no_pulumi(
     )
     assert everything == operator
     _, made = operator_package
-    told = email.message_from_bytes(made.read(f"eurekube_operator-{__version__}.dist-info/METADATA"))
+    message = email.message_from_bytes(made.read(f"eurekube_operator-{__version__}.dist-info/METADATA"))
     extras = project()["project"]["optional-dependencies"]
-    required = told.get_all("Requires-Dist") or []
+    required = message.get_all("Requires-Dist") or []
     wanted = names(project()["dependency-groups"]["operator"]) | names(extras["cli"])
     assert {each.lower() for each in names(required)} == {each.lower() for each in wanted}
     assert len(required) == len(set(required))
-    assert (told["Name"], told["Version"]) == ("eurekube-operator", __version__)
-    assert told.get_all("Provides-Extra") is None
+    assert (message["Name"], message["Version"]) == ("eurekube-operator", __version__)
+    assert message.get_all("Provides-Extra") is None
     commands = made.read(f"eurekube_operator-{__version__}.dist-info/entry_points.txt").decode()
     assert "eurekube = eurekube_provider.cli.main:main" in commands
     assert "pulumi" not in commands
@@ -159,9 +159,9 @@ def test_the_operators_package_can_be_installed(
     assert PathDistribution(described).metadata["Name"] == "eurekube-operator"
     with operator_package[1] as archive:
         (record,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/RECORD"))
-        told = {path: digest for path, digest, _ in csv.reader(record.splitlines())}
-        assert told.keys() == set(archive.namelist())
-        for path, digest in told.items():
+        reported = {path: digest for path, digest, _ in csv.reader(record.splitlines())}
+        assert reported.keys() == set(archive.namelist())
+        for path, digest in reported.items():
             found = base64.urlsafe_b64encode(hashlib.sha256(archive.read(path)).digest()).decode().rstrip("=")
             assert digest in ("", f"sha256={found}")
 
@@ -220,9 +220,9 @@ BOT = {
 
 def test_a_bot_proposes_updates_of_whatever_is_pinned() -> None:
     """For each folder that has pins of a kind; a folder that is named has some."""
-    told = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
+    document = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     found: dict[str, set[str]] = {}
-    for one in told:
+    for one in document:
         for pattern in one.get("directories") or [one["directory"]]:
             folders = ROOT.glob(pattern.strip("/")) if pattern != "/" else [ROOT]
             found.setdefault(one["package-ecosystem"], set()).update(

@@ -33,7 +33,7 @@ def test_a_property_of_an_instance_touches_at_most_four_sources() -> None:
 
 
 def test_what_a_command_writes_is_there_and_so_is_the_command() -> None:
-    """It is told beside the sources, also where the edits leave it to the command."""
+    """It is reported beside the sources, also where the edits leave it to the command."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for change in changes():
         assert change.written.keys() <= change.files.keys()

@@ -54,7 +54,7 @@ def _collected(files: Sequence[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("harm", harms(), ids=lambda harm: harm.name)
-def test_a_mend_that_is_taken_back_fits_the_code_of_today(harm: Harm) -> None:
+def test_a_fix_that_is_taken_back_fits_the_code_of_today(harm: Harm) -> None:
     """Else nobody could find the harm again."""
     code: dict[str, str] = {}
     for change in harm.changes:

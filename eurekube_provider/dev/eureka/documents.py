@@ -72,7 +72,7 @@ class ServerResponse:
     """One answer.
 
     :param text: JSON or XML, the words of a refusal, or nothing.
-    :param media_type: what the text is said to be.
+    :param media_type: the media type that is declared for the text.
     """
 
     status_code: int
@@ -199,7 +199,7 @@ def application(leases: Iterable[Lease]) -> Document:
 def applications(listed: Iterable[Lease], counted: Iterable[Lease], version: int) -> Document:
     """Return ``/apps`` or its delta.
 
-    :param counted: what the hash code counts by status: all that is registered.
+    :param counted: the instances that the hash code counts by status: all that are registered.
     """
     by_app: dict[str, dict[str, Document]] = {}
     for lease in listed:

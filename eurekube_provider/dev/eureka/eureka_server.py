@@ -47,7 +47,7 @@ class EurekaServer:
     """One server, from its start to its end; a restart is another object.
 
     :ivar url: its service URL.
-    :ivar started_ms: what ``/status`` says of its start.
+    :ivar started_ms: the start time in ``/status``.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class EurekaServer:
     def open(self, copied: Sequence[Info] = ()) -> None:
         """Begin to serve.
 
-        :param copied: what a neighbour lists, for a server that copies it at its start.
+        :param copied: the instances of a neighbour, for a server that copies them at its start.
         """
         for info in copied:
             self.registry.register(info.copy(), replicated=True)
@@ -340,7 +340,7 @@ def methods_of(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _format(request: ServerRequest) -> str:
-    """Return what a list is written in: JSON for whoever names it anywhere in ``Accept``."""
+    """Return what a list is written in: JSON for a client that names it anywhere in ``Accept``."""
     return "JSON" if "json" in request.header("Accept") else "XML"
 
 

@@ -50,7 +50,7 @@ class _BadRequest(Exception):
 class EurekaListener(HttpListener):
     """Listens for one server.
 
-    :ivar service_url: the URL that clients are told.
+    :ivar service_url: the URL that clients use.
     :ivar answer: answers a request to a resource that exists, or to the front page, whose path is empty;
         raises :class:`NoAnswer` where the server is down.
     """
@@ -97,7 +97,7 @@ class _EurekaHandler(BaseHTTPRequestHandler):
         except OSError:
             raise  # the client is gone
         except Exception:  # noqa: BLE001 - the next request must be answered all the same
-            _log.exception("a request could not be answered", extra={"path": self.path})
+            _log.exception("failed to answer a request", extra={"path": self.path})
             self._fail(500)
 
     def _serve(self, path: tuple[str, ...], query: dict[str, str], data: bytes) -> None:

@@ -88,9 +88,9 @@ class Rate:
 class InstanceRegistry:
     """The registry of one server.
 
-    :ivar replicate: told of each change that is to be forwarded: the action, application, id, and what goes
+    :ivar replicate: gets each change that is to be forwarded: the action, application, id, and what goes
         with it.
-    :ivar invalidate: told of each change that lists show: application, VIP and secure VIP address.
+    :ivar invalidate: gets each change that lists show: application, VIP and secure VIP address.
     :ivar expected: how many clients the server thinks send renewals.
     """
 
@@ -189,7 +189,7 @@ class InstanceRegistry:
         status = self._status(lease.holder, lease, replicated=replicated)
         if status == UNKNOWN:
             return False
-        lease.holder.status = status  # neither lists nor deltas are told of it
+        lease.holder.status = status  # neither lists nor deltas are notified of it
         self.renewals.current += 1
         lease.renew(self.clock.now_ms)
         if not replicated:

@@ -62,9 +62,9 @@ class Link:
     """The way from one server to another.
 
     :ivar late_ms: for how long a batch is under way.
-    :ivar is_overtaken: whether the next batch is so long under way that later ones overtake it: a server
+    :ivar is_overtaken: True if the next batch is so long under way that later ones overtake it: a server
         sends several at once.
-    :ivar is_repeated: whether the next batch with a status is carried out, but answered too late: after 200
+    :ivar is_repeated: True if the next batch with a status is carried out, but answered too late: after 200
         ms by default the server takes it for not delivered, and sends it again.
     """
 

@@ -43,7 +43,7 @@ class CacheKey(NamedTuple):
 class Caches:
     """Both caches of one server.
 
-    :ivar read_only: the keys that the server will keep, and render anew every half minute, for ever.
+    :ivar read_only: the keys that the server will keep, and render again every half minute, for ever.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Caches:
         self.copy()
 
     def forget(self, key: CacheKey) -> None:
-        """Have the first cache render this anew."""
+        """Have the first cache render this again."""
         self._read_write.pop(key, None)
 
     def _written(self, key: CacheKey) -> str:

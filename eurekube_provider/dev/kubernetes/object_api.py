@@ -56,7 +56,7 @@ class _Target(NamedTuple):
 
 
 class ObjectApi:
-    """All kinds of a store, and what may be asked of them. Whoever has a token may do everything.
+    """All kinds of a store, and what may be asked of them. Anyone who has a token may do everything.
 
     :ivar tokens: those that were issued.
     """

@@ -84,7 +84,7 @@ class ObjectStore:
         :param since: the version from which on; 0 for all objects first.
         :raises ApiRefusal: 410, the version is too old.
         """
-        end, told_at = time.monotonic() + seconds, time.monotonic()
+        end, reported_at = time.monotonic() + seconds, time.monotonic()
         with self.changed:
             first = [] if since else [one for _, one in self.of(storage) if selects(one)]
             since = since or self.version
@@ -92,7 +92,7 @@ class ObjectStore:
         while not self._is_closed:
             with self.changed:
                 if since >= self.version:
-                    self.changed.wait(max(0.0, min(end, told_at + BOOKMARK_SECONDS) - time.monotonic()))
+                    self.changed.wait(max(0.0, min(end, reported_at + BOOKMARK_SECONDS) - time.monotonic()))
                 count = self.version - since
                 if count > len(self._changes):
                     raise ApiRefusal(410, "Expired", f"too old resource version: {since}")
@@ -104,8 +104,8 @@ class ObjectStore:
                     yield ("MODIFIED" if was else "ADDED"), after
                 elif was and before is not None:
                     yield "DELETED", before
-            if time.monotonic() >= min(end, told_at + BOOKMARK_SECONDS):
-                told_at = time.monotonic()
+            if time.monotonic() >= min(end, reported_at + BOOKMARK_SECONDS):
+                reported_at = time.monotonic()
                 yield "BOOKMARK", {"metadata": {"resourceVersion": str(since)}}
             if time.monotonic() >= end:
                 return

@@ -91,7 +91,8 @@ def _optional(instance: Instance) -> dict[str, str]:
 
 
 def instance_from_json(document: Json, application: str = "") -> Instance:
-    """Read one ``InstanceInfo``. What cannot be read of it has its default, and is told in ``unreadable``.
+    """Read one ``InstanceInfo``. What cannot be read of it has its default, and is reported in
+    ``unreadable``.
 
     :param application: of the list in which it stands, for one that names none.
     """
@@ -104,8 +105,8 @@ def instance_from_json(document: Json, application: str = "") -> Instance:
         odd.append(f"no request can name the application {name!r}")
     if path_problem(instance_id):
         odd.append(f"no request can name the id {instance_id!r}")
-    if told := ambiguity(ip_address):
-        odd.append(f"ipAddr {ip_address!r} {told}")
+    if problem := ambiguity(ip_address):
+        odd.append(f"ipAddr {ip_address!r} {problem}")
     port = _port_from_json(document.get("port"), Port(7001, enabled=True), odd)
     secure_port = _port_from_json(document.get("securePort"), Port(7002, enabled=False), odd)
     lease = _lease_from_json(document.get("leaseInfo"), odd)
@@ -163,10 +164,10 @@ def _is_amazon(center: Json) -> bool:
 
 
 def is_unchanged(instance: Instance, document: Json) -> bool:
-    """Return whether an ``InstanceInfo`` is what the same server told of it before, for less than to read it
-    again.
+    """Return whether an ``InstanceInfo`` is what the same server reported it before, for less than to read
+    it again.
 
-    A server stamps each change with its clock; several of one millisecond are told apart by what mostly
+    A server stamps each change with its clock; several of one millisecond are distinguished by what mostly
     changes. A status it may also set without a stamp, when a renewal finds that another one was enforced.
 
     :param document: of the same application and id.
@@ -219,9 +220,9 @@ def _listed_instance(entry: Any, application: str, number: int) -> Instance:
     """Read an entry of a list; one without an id gets one by its place, so that each is one of its own."""
     if isinstance(entry, dict) and instance_id_of(entry):
         return instance_from_json(entry, application)
-    told = "it has no id" if isinstance(entry, dict) else "it is no instance"
+    problem = "it has no id" if isinstance(entry, dict) else "it is no instance"
     read = instance_from_json(entry if isinstance(entry, dict) else {}, application)
-    return replace(read, instance_id=f"(number {number}, without an id)", unreadable=told)
+    return replace(read, instance_id=f"(number {number}, without an id)", unreadable=problem)
 
 
 def _unknown(document: Json) -> Json:

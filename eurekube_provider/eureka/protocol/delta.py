@@ -37,7 +37,7 @@ class Delta:
 
     :param version: counts the deltas that a server has made since it was started.
     :param counts: how many instances the server held of each status, e.g. ``DOWN_1_UP_7_``.
-    :param changes: what stands under each key that was changed; None where nothing does any more.
+    :param changes: the instance under each changed key; None where there is none any more.
     :param lapsed: those of the latter that nobody deregistered: they were not renewed at this server.
     """
 
@@ -56,8 +56,8 @@ class Delta:
 class DeltaItem:
     """A delta's entry on one instance.
 
-    :ivar stands: whether it is registered.
-    :ivar has_lapsed: whether it is not, and nobody deregistered it.
+    :ivar stands: True if it is registered.
+    :ivar has_lapsed: True if it is not, and nobody deregistered it.
     """
 
     key: Key
@@ -90,8 +90,8 @@ def counts_of(instances: Iterable[Instance]) -> str:
 def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HELD) -> Delta:
     """Read ``/apps/delta``.
 
-    :param held: what the same server said before. As a delta repeats the changes of three minutes, most of
-        them are known: such an instance is not made anew, it is the one that is held.
+    :param held: the same server's delta before. As a delta repeats the changes of three minutes, most of them
+        are known: such an instance is not made again, it is the one that is held.
     :raises ValueError: it is no JSON.
     """
     applications = json.loads(text)["applications"]
@@ -106,9 +106,9 @@ def delta_from_text(text: bytes | str, held: Mapping[Key, Instance] = NOTHING_HE
 def delta_of(applications: Mapping[str, Any], every: Iterable[DeltaItem | None]) -> Delta:
     """Make a delta.
 
-    :param applications: what stands beside the instances.
-    :param every: what it tells of each, in its order: the last word counts. What an item tells that nobody
-        can read, the counts say: where they do not fit, whoever applies the delta reads the list.
+    :param applications: the fields beside the instances.
+    :param every: the changes of each, in its order: the last one counts. What an item tells that nobody can
+        read, the counts say: where they do not fit, the reader of the delta reads the list.
     """
     changes: dict[Key, Instance | None] = {}
     lapsed: set[Key] = set()

@@ -32,7 +32,7 @@ _decode = json.JSONDecoder().raw_decode
 class _InstanceText:
     """The text of one instance.
 
-    :ivar rest: what follows it, up to the next instance.
+    :ivar rest: the text after it, up to the next instance.
     """
 
     item: DeltaItem | None
@@ -52,7 +52,7 @@ class DeltaReader:
     def read(self, text: bytes | str, held: Mapping[Key, Instance]) -> Delta:
         """Read the next one, see :func:`delta_from_text`.
 
-        :param held: what the deltas so far made of the list; the same instances.
+        :param held: the list with the deltas so far; the same instances.
         :raises ValueError: as there.
         """
         parts = (text.encode() if isinstance(text, str) else text).split(_INSTANCE)

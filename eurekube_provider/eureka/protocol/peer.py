@@ -102,7 +102,7 @@ class Peer:
     def restore(self, instance: Instance) -> None:
         """Register ``instance`` where it was forgotten, together with the status that was set over its own.
 
-        A plain :meth:`register` never carries an override, since it would create one anew that a person may
+        A plain :meth:`register` never carries an override, since it would create one again that a person may
         have cleared meanwhile.
         """
         self._post("restore", instance, overridden=instance.overridden_status)
@@ -124,7 +124,7 @@ class Peer:
     def deregister(self, application: str, instance_id: str) -> bool:
         """Remove the instance.
 
-        :returns: False where the server did not hold it (404), and then told none of its peers.
+        :returns: False where the server did not hold it (404), and then informed none of its peers.
         """
         what = f"deregister {application} {instance_id}"
         return self._is_there("DELETE", _path(application, instance_id), what, writes=True)
@@ -166,7 +166,7 @@ class Peer:
         """List the registry, up to 30 s old: it suggests, and proves nothing.
 
         What must be fresh is read by instance. A server never forgets which lists it was asked for, by path,
-        regions and Accept, and makes each of them anew every 30 s; so this is the one that every client asks
+        regions and Accept, and makes each of them again every 30 s; so this is the one that every client asks
         for, and there is no other.
         """
         return self.list_unless(b"")[1] or []
@@ -183,7 +183,7 @@ class Peer:
         return found, None if read is None else read()
 
     def list_unread(self, fingerprint: bytes) -> tuple[bytes, Callable[[], list[Instance]] | None]:
-        """List all instances as :meth:`list_unless` does, but have the answer understood by whoever calls
+        """List all instances as :meth:`list_unless` does, but have the answer understood by the caller
         what is returned with its fingerprint.
         """
         what = "list the registry"
@@ -244,7 +244,7 @@ class Peer:
     def _status(self, headers: dict[str, str]) -> ServerStatus:
         headers = {"Accept": "application/xml", **headers}
         what = "read the server's status"
-        # Whoever lets /apps through alone lets us work.
+        # Anyone who lets /apps through alone lets us work.
         response = self._request("GET", "/status", what, headers=headers, judges=False)
         assert response is not None  # noqa: S101 - only missing=True gives None
         try:
@@ -345,9 +345,9 @@ class Peer:
     ) -> transport.EurekaResponse | None:
         """Send one request.
 
-        :param missing: whether the answer may be 404.
-        :param judges: whether a server that refuses this cannot be used.
-        :param optional: whether the answer may be any other refusal, by which the server is not judged.
+        :param missing: True if the answer may be 404.
+        :param judges: True if a server that refuses this cannot be used.
+        :param optional: True if the answer may be any other refusal, by which the server is not judged.
         :returns: None where it was that.
         """
         send = partial(
@@ -423,7 +423,7 @@ class Peer:
 
 
 def _renewal(instance: Instance) -> dict[str, str]:
-    """The query of a renewal: a server that holds older contents answers 404 and gets them anew."""
+    """The query of a renewal: a server that holds older contents answers 404 and gets them again."""
     query = {"status": instance.status.value}
     if instance.last_dirty_timestamp_ms is not None:
         query["lastDirtyTimestamp"] = str(instance.last_dirty_timestamp_ms)

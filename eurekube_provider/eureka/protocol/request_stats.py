@@ -21,9 +21,9 @@ MOST_SILENCES = 64
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Whether a server can be used.
+    """True if a server can be used.
 
-    :param is_up: whether it answered the last request, neither with a 5xx nor with 401 or 403.
+    :param is_up: True if it answered the last request, neither with a 5xx nor with 401 or 403.
     :param since: Unix time of the first request with this result.
     :param error: why it cannot be used; empty while it can.
     """

@@ -245,17 +245,17 @@ class Transport:
         answer = self._send(method, target, data, {**(headers or {}), **shown}, timeout_seconds)
         if answer.status_code not in _REFUSED:
             return answer
-        others = self._credentials_anew()
+        others = self._reloaded_credentials()
         if others in (None, shown):
             return answer
         again = self._send(method, target, data, {**(headers or {}), **others}, timeout_seconds)
         if again.status_code in _REFUSED:  # the file may be ahead of the server
             return answer
         self._authorization = others
-        _log.info("credentials were read anew", extra={"url": self._url})
+        _log.info("reloaded the credentials", extra={"url": self._url})
         return again
 
-    def _credentials_anew(self) -> dict[str, str] | None:
+    def _reloaded_credentials(self) -> dict[str, str] | None:
         """Read the credentials from their file, where somebody may have renewed them; None without one."""
         file = self._connection.secret_file
         if file is None:
@@ -263,7 +263,7 @@ class Transport:
         try:
             secret = read_secret(str(file), "credentials")
         except ConfigurationError as error:
-            _log.warning("credentials could not be read anew", extra={"error": str(error)})
+            _log.warning("failed to reload the credentials", extra={"error": str(error)})
             return None
         kind = "password" if self._connection.token is None else "token"
         return _authorization(replace(self._connection, **{kind: secret}))  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 """The figures of the servers' front pages, read only while somebody looks.
 
-A front page lists the whole registry, so that it is not read without need; and never by whoever asks, who
+A front page lists the whole registry, so that it is not read without need; and never by the caller, who
 gets what is known and finds the news with the next request.
 """
 

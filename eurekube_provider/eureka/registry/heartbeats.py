@@ -54,7 +54,7 @@ class LeaseEntry:
 
     :ivar due: the tick at which that is next.
     :ivar period: as many ticks lie between two renewals.
-    :ivar is_refused: whether the last plain renewal was answered with a refusal.
+    :ivar is_refused: True if the last plain renewal was answered with a refusal.
     """
 
     __slots__ = ("due", "in_flight", "instance", "is_refused", "item", "period", "turn")
@@ -260,7 +260,7 @@ class HeartbeatSender:
     def _gathered(self, missing: list[Instance]) -> list[Instance]:
         """Return what to tell of now: nothing while more is about to be asked for.
 
-        A server that lost its memory misses thousands, a few of each application in each batch. Told of
+        A server that lost its memory misses thousands, a few of each application in each batch. With news of
         batch by batch, they would be registered again in many small steps.
         """
         with self._table.lock:
@@ -289,10 +289,12 @@ class HeartbeatSender:
                 listener.newer(stored)
         except RegistryError as error:
             _log.warning(
-                "what a renewal found waits for the next one to find it again", extra={"error": str(error)}
+                "failed to repair instances that a renewal found missing or changed, retrying"
+                " after the next renewal",
+                extra={"error": str(error)},
             )
         except Exception:  # noqa: BLE001 - the sender must go on
-            _log.exception("what a renewal found was not looked after")
+            _log.exception("failed to repair instances that a renewal found missing or changed")
 
     def _goes_well(self) -> bool:
         """The server answers: all may go on; whether it had not. The table's lock is held."""
@@ -323,7 +325,7 @@ class HeartbeatSender:
             return
         self._named.append(now)
         _log.warning(
-            "Eureka refuses to renew an instance, which will lapse there",
+            "Eureka server refused to renew an instance, which lapses there",
             extra={
                 "application": entry.instance.application,
                 "instance": entry.instance.instance_id,
@@ -347,6 +349,4 @@ class HeartbeatSender:
                 self._retry_seconds = min(max(self._retry_seconds * 2, windows.FIRST_RETRY), windows.RETRY)
             table.settled.notify_all()
         if is_news:
-            _log.warning(
-                "renewals fail and are tried again", extra={"count": len(entries), "error": str(error)}
-            )
+            _log.warning("renewals failed, retrying", extra={"count": len(entries), "error": str(error)})

@@ -32,7 +32,7 @@ class KnownInstances(Notes):
         """Take what was written for known, and renew it.
 
         Of two syncers that want the same at once, each may find the place empty: the one whose registration
-        was written over is told, and says so.
+        was written over is reported, and says so.
         """
         known = self.table.registered(instance)
         self._renewals.add(instance, just_registered=True)
@@ -51,8 +51,8 @@ class KnownInstances(Notes):
         """Take what an uncached read found under another owner for known.
 
         What another syncer of this operator holds is renewed for that one, and goes on to be. That one is
-        told unless it was known: a server that was frozen while it handed the instance over told nobody of
-        that, and the others show it as it was.
+        reported unless it was known: a server that was frozen while it handed the instance over informed
+        nobody of that, and the others show it as it was.
         """
         known, is_ours = self.table.get(instance.key), self._ownership.is_ours(instance)
         is_given = is_ours and known is not None and self._ownership.is_syncers(known)

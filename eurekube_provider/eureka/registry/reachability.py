@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 
 from eurekube_provider.core.errors import ConfigurationError, RegistryError, RegistryUnreachable
-from eurekube_provider.core.registry import Condition, Failing, Refused, Unread, Well
+from eurekube_provider.core.registry import Condition, Failing, Healthy, Refused, Unread
 from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.runtime.clock import utc_time
@@ -132,7 +132,7 @@ class Reachability:
             return Failing(failure, self._failing_since)
         if silence >= windows.SILENT:
             return Failing(self._not_answered(silence), time.time() - silence, lasts=is_silent)
-        return Well(failure)
+        return Healthy(failure)
 
     def _not_answered(self, seconds: float) -> RegistryUnreachable:
         urls = ", ".join(peer.url for peer in self._peers.peers)

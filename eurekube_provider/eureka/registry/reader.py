@@ -29,7 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 class Reader:
-    """Reads one Eureka on a thread of its own, and has the table, stacks and whoever is in doubt learn of it.
+    """Reads one Eureka on a thread of its own, and has the table, stacks and those in doubt learn of
+    it.
 
     :param was_read: called after each reading that was learnt from, on the thread that reads, with the number
         of instances that were listed.
@@ -59,7 +60,7 @@ class Reader:
         self._is_followed = False
         self._listed: list[Instance] = []
         self._changed_lately_until = -windows.FOLLOWED
-        self._has_told_of_cluster = False
+        self._has_reported_of_cluster = False
         self._reading = threading.Lock()
         self._stopped = threading.Event()
         self._went_round_at = time.monotonic()
@@ -86,7 +87,7 @@ class Reader:
     def take_over(self, *, follows_another: bool = True) -> None:
         """Read what there is, to begin to renew; a failure is found again by the next reading.
 
-        :param follows_another: whether another replica may have led a moment ago.
+        :param follows_another: True if another replica may have led a moment ago.
         """
         if follows_another:
             self._reachability.lag()
@@ -110,7 +111,7 @@ class Reader:
     def interval_seconds(self) -> float:
         """Between two readings that went well.
 
-        Servers make their answers anew each half minute, and an answer that is the same costs little.
+        Servers make their answers again each half minute, and an answer that is the same costs little.
         """
         has_changed_lately = self._is_followed and time.monotonic() < self._changed_lately_until
         longest = windows.FOLLOWED_INTERVAL if has_changed_lately else self._resync_seconds
@@ -136,12 +137,12 @@ class Reader:
             except RegistryError as error:
                 self._failed(error)
             except Exception:  # noqa: BLE001 - the thread must read again
-                _log.exception("Eureka could not be read")
+                _log.exception("failed to read Eureka")
             self._went_round_at = time.monotonic()
             try:
                 self._rest(min(self.pause_seconds, self._resync_seconds))
             except Exception:  # noqa: BLE001 - as above
-                _log.exception("Eureka's servers could not be asked")
+                _log.exception("failed to check the Eureka servers")
                 self._stopped.wait(windows.RESTART_CHECK)
 
     def _rest(self, seconds: float) -> None:
@@ -171,7 +172,7 @@ class Reader:
         with self._reading:
             asked_at = time.monotonic()
             # Also finds out which server does not answer, before one of them is asked for a list.
-            told = self._restarts.notice(windows.SHORT_GRACE if takes_over else None)
+            answered = self._restarts.notice(windows.SHORT_GRACE if takes_over else None)
             are_several = len(self._peers.peers) > 1
             if takes_over:
                 self._reads_everywhere = are_several
@@ -188,7 +189,7 @@ class Reader:
                     in_doubt=in_doubt,
                     wants_proofs=self._wants_proofs and not takes_over,
                 )
-            if not told:  # who has answered only since may have been started since, and have forgotten all
+            if not answered:  # one that answers only since then may have been restarted, and hold nothing
                 self._restarts.notice()
             if takes_over:
                 self._table.doubt()
@@ -272,7 +273,7 @@ class Reader:
         self._stacks.take(listed)
         is_first = self._reachability.read()
         if is_first:
-            _log.info("Eureka was read", extra={"instances": len(listed)})
+            _log.info("read Eureka for the first time", extra={"instances": len(listed)})
         elif was_away:
             _log.warning("Eureka answers again")
         if is_first or was_away:
@@ -281,7 +282,7 @@ class Reader:
 
     def _failed(self, error: RegistryError) -> None:
         if str(self._reachability.failure) != str(error):
-            _log.warning("Eureka cannot be read", extra={"error": str(error)})
+            _log.warning("failed to read Eureka, retrying", extra={"error": str(error)})
         if self._reachability.failed(error):
             self._condition_changed()
 
@@ -296,10 +297,10 @@ class Reader:
     def _tell_of_another_cluster(self, news: Iterable[Instance]) -> None:
         """Say once that another cluster uses our name, which had nothing registered when this one started."""
         theirs = next(filter(self._ownership.is_of_another_cluster, news), None)
-        if theirs is not None and not self._has_told_of_cluster:
-            self._has_told_of_cluster = True
+        if theirs is not None and not self._has_reported_of_cluster:
+            self._has_reported_of_cluster = True
             _log.error(
-                "another cluster uses this cluster's name: what it registers is left as it is",
+                "another cluster uses this cluster's name: its instances are left unchanged",
                 extra={
                     "application": theirs.application,
                     "instance": theirs.instance_id,

@@ -4,7 +4,7 @@ Ten thousand instances are eight megabytes of JSON, which take longer to be read
 idle operator does. So the list is read once and followed by the deltas that a server tells, as every Java
 client does; a list only suggests, as ever.
 
-List and delta are two answers of a cache, each made anew every half minute, and nobody says when. A delta
+List and delta are two answers of a cache, each made again every half minute, and nobody says when. A delta
 that is older than the list would bring back what the list has not got any more. So a delta counts only where
 it is known to be newer, since another one was answered after the list had been read; or where the one that is
 read right after the list says nothing else. Until then lists are read as before. From then on what is held is
@@ -46,7 +46,7 @@ class _DeltaCursor:
 
     :ivar started_ms: when the server was started.
     :ivar fingerprint: of the last delta, which is ``delta``.
-    :ivar fits: whether what is held is the registry as of that delta; else only the next one is known to be
+    :ivar fits: True if what is held is the registry as of that delta; else only the next one is known to be
         newer than the list.
     :ivar listed_at: when the list was read; ``read_at`` list or delta; ``moved_at`` when the delta became
         another one, or was read first.
@@ -81,12 +81,12 @@ FEWEST_THAT_OUTWEIGH = 1000
 class RegistryFetcher:
     """The registry as its servers list it. For one thread.
 
-    An instance that is listed again as it was stays the same object, so that whoever holds it from an earlier
-    list holds it once.
+    An instance that is listed again as it was stays the same object, so that anyone who holds it from an
+    earlier list holds it once.
 
-    :param removals_seen: told of what a server says to have been deregistered, each time that it says so; of
+    :param removals_seen: gets what a server says to have been deregistered, each time that it says so; of
         several servers not of what one evicted: others may have its renewals.
-    :param evictions_seen: told of what one of several servers says to have evicted.
+    :param evictions_seen: gets what one of several servers says to have evicted.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class RegistryFetcher:
         """Return whether a list says the same in fewer words: a delta repeats each change for three minutes.
 
         Under churn that is many times the registry, which the server renders and we read, the interpreter
-        doing nothing else meanwhile. Who leaves is proved by deltas: whoever wants that goes on with them.
+        doing nothing else meanwhile. Who leaves is proved by deltas: anyone who wants that goes on with them.
         """
         return len(delta.changes) > max(FEWEST_THAT_OUTWEIGH, len(self._held)) and not self._wants_proofs
 

@@ -37,7 +37,7 @@ REST_THREADS, MOST_REST_THREADS = 8, 32
 
 
 class Renewals:
-    """Renews what it is given until it is told to stop.
+    """Renews what it is given until it is asked to stop.
 
     :param interval_seconds: the longest time between two renewals of one instance.
     """
@@ -110,7 +110,7 @@ class Renewals:
     def remove(self, key: Key) -> Instance | None:
         """Renew it no more; when this returns, no renewal of it is in flight.
 
-        :returns: what was renewed.
+        :returns: the renewed instances.
         """
         with self._table.lock:
             entry = self._table.entries.pop(key, None)
@@ -215,10 +215,10 @@ class Renewals:
             self._stopped.wait(windows.RENEWAL_TICK - elapsed_seconds() % windows.RENEWAL_TICK)
 
     def _take_due(self, now: int) -> dict[Key, None]:
-        """Take what is due, after a sleep of the machine all of it, and spread it anew; the lock is held."""
+        """Take what is due, after a sleep of the machine all of it, and spread it again; the lock is held."""
         if now - self._tick > self._interval / windows.RENEWAL_TICK:
             _log.warning(
-                "time jumped: what was missed is renewed at once",
+                "clock jumped, renewing overdue instances now",
                 extra={"seconds": round((now - self._tick) * windows.RENEWAL_TICK)},
             )
         self._tick = now
@@ -255,7 +255,7 @@ class Renewals:
         if late > self._interval and not self._is_late:
             self._is_late = True
             _log.warning(
-                "renewals fall behind: Eureka answers too slowly for so many, and instances may lapse",
+                "renewals fall behind: Eureka answers too slowly, instances may lapse",
                 extra={
                     "seconds": round(late),
                     "waiting": max(len(sender.pending) for sender in senders),
@@ -265,13 +265,13 @@ class Renewals:
             )
         elif self._is_late and late < self._interval / 2:
             self._is_late = False
-            _log.warning("renewals are in time again")
+            _log.warning("renewals are on time again")
 
     def _uses_batches(self) -> bool:
         try:
             return self._peers.uses_batches(len(self))
         except Exception:  # noqa: BLE001 - whatever a server said, renewals must go on
-            _log.exception("not known whether batches can be used, renewing one by one")
+            _log.exception("failed to check for batch support, renewing instances one by one")
             return False
 
     def _senders_for(self, *, in_batches: bool) -> list[HeartbeatSender]:

@@ -1,18 +1,19 @@
-"""Instances in doubt: the servers are asked for them, it is judged what became of them, and that is mended.
+"""Instances in doubt: the servers are asked for them, it is judged what became of them, and that is fixed.
 
-What was removed is looked for again on every server: one may have missed it, or been given it anew. A server
+What was removed is looked for again on every server: one may have missed it, or been given it again. A server
 forwards a renewal up to a second after it came. Where a removal overtakes it, its receiver does not know the
 instance any more, and the sender registers it there. Nobody renews that, so that it lapses in the end; but
 until then callers would find it. So does a server that was frozen or cut off meanwhile: it still holds what
 was removed elsewhere, and tells the others of it when it is back. So once it has been asked, they are all
-asked anew.
+asked again.
 
 What was registered again meanwhile stays. But the removal may still be on its way: in a server that was
 frozen when it was sent, or from one server to the others. Neither knows of the registration that came after
 it. So it is renewed soon, to find out whether it is still there.
 
 A registration, or a status, may be late as well: sent to a server that was frozen, and carried out when the
-instance had been removed, or was wanted otherwise. What is found so is not removed here: its owner is told.
+instance had been removed, or was wanted otherwise. What is found so is not removed here: its owner is
+informed.
 
 Source: PeerEurekaNode.heartbeat and AcceptorExecutor of Netflix/eureka.
 """
@@ -35,7 +36,7 @@ from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key
 from eurekube_provider.core.text import path_problem
 from eurekube_provider.eureka import rules, windows
-from eurekube_provider.eureka.batches import bring_level, read_many
+from eurekube_provider.eureka.batches import copy_to, read_many
 from eurekube_provider.eureka.peers import MOST_TRIES, Peers
 from eurekube_provider.eureka.protocol import batch
 from eurekube_provider.eureka.protocol.peer import Peer
@@ -67,7 +68,7 @@ CHUNK = 2 * READS_AT_ONCE
 
 
 class Repair:
-    """Mends what became of instances that are in doubt.
+    """Fixes what became of instances that are in doubt.
 
     A :class:`~eurekube_provider.eureka.registry.heartbeats.HeartbeatListener`. One loop looks at each server,
     on a thread of that server's own, since one that hangs takes its time.
@@ -112,17 +113,17 @@ class Repair:
         was_away = False
         while not self._stopped.wait(windows.SWEEP_TICK):
             if not self._peers.may_write():
-                continue  # whoever leads looks, and removes
+                continue  # the leader looks, and removes
             try:
                 was_away = self.look(peer, was_away=was_away)
             except RegistryError:
-                # Whoever writes or renews there says so; what is due stays due.
+                # Anyone who writes or renews there says so; what is due stays due.
                 was_away = True
                 self._stopped.wait(windows.RETRY)
             except LeadershipLost:
                 self._stopped.wait(windows.RETRY)
             except Exception:  # noqa: BLE001 - the thread must look again
-                _log.exception("removals could not be checked")
+                _log.exception("failed to verify removals")
 
     # What was removed, or may come late.
 
@@ -130,7 +131,7 @@ class Repair:
         """Look at one server for what is due.
 
         :param was_away: it did not answer the last time: what it missed is looked for elsewhere as well.
-        :returns: what to give for ``was_away`` the next time; nothing is asked where nothing is due.
+        :returns: the value of ``was_away`` for the next time; nothing is asked where nothing is due.
         """
         due = self._table.due(peer.url)
         if not due:
@@ -138,7 +139,8 @@ class Repair:
         removed = self._judge_looks(peer, due)
         if removed:
             _log.warning(
-                "removed from an Eureka server what it still held", extra={"url": peer.url, "count": removed}
+                "removed instances that a Eureka server had kept after their removal",
+                extra={"url": peer.url, "count": removed},
             )
         self._renewals.renew_soon(look.instance.key for look in due)  # the removal may have hit them
         are_several = self._restarts.servers_behind > 1 and len(self._peers.peers) == 1
@@ -148,7 +150,7 @@ class Repair:
         return False
 
     def _judge_looks(self, peer: Peer, due: Sequence[Look]) -> int:
-        """Remove what is left, and mend what came late; returns how many were removed."""
+        """Remove what is left, and fix what came late; returns how many were removed."""
         held = self._read_at(peer, [look.instance.key for look in due])
         self._peers.answered(peer)
         removed = 0
@@ -208,7 +210,7 @@ class Repair:
         (found,) = self._table.marked([found])
         record, now = self._table.record(found.key), self._table.clock()
         if rules.is_just_set(record, found, now) or (
-            rules.may_be_told_again(record, found, now) and self._is_told_again(found.key)
+            rules.may_be_sent_again(record, found, now) and self._is_sent_again(found.key)
         ):
             found = rules.as_ours(found)
         if rules.judge_late(self._table.record(found.key), found) is Verdict.LATE:
@@ -220,11 +222,11 @@ class Repair:
         self._table.found(found)
         self._table.tell([found.owner])
 
-    def _is_told_again(self, key: Key) -> bool:
+    def _is_sent_again(self, key: Key) -> bool:
         """Return whether an OUT_OF_SERVICE stands at some servers only, and was not set just now."""
         for _ in range(2):
             held, failures = self._peers.read_everywhere(*key)
-            if not rules.is_told_again(Servers(held, are_all=not failures)):
+            if not rules.is_sent_again(Servers(held, are_all=not failures)):
                 return False
             if self._stopped.wait(windows.ANOTHERS_STATUS):
                 return False
@@ -233,8 +235,8 @@ class Repair:
     def _bring_status(self, found: Instance) -> None:
         """Tell a server again that holds another status than we wrote last, see :func:`.rules.overtaken`.
 
-        It is told what stands elsewhere, with the same timestamp: what is written meanwhile prevails. Where
-        it stands nowhere, the owner is told.
+        It is sent what stands elsewhere, with the same timestamp: what is written meanwhile prevails.
+        Where it stands nowhere, the owner is informed.
         """
         ours = self._renewals.get(found.key)
         if ours is None or found.status is ours.status:
@@ -244,7 +246,7 @@ class Repair:
         if rules.is_overtaken_everywhere(held, ours):
             self._tell_owner(found)
         for peer in self._peers.peers:
-            # Else it was written anew or removed meanwhile, or is about to be.
+            # Else it was written again or removed meanwhile, or is about to be.
             if peer.url in urls and self._renewals.get(found.key) is ours:
                 fields = {"url": peer.url, "instance": ours.instance_id}
                 try:
@@ -254,12 +256,12 @@ class Repair:
                 except RegistryError as error:
                     # The loop, which asks, goes on: it has dead instances to remove.
                     _log.warning(
-                        "an Eureka server holds another status of an instance, and refuses to be told",
+                        "Eureka server holds another status of an instance and refuses the update",
                         extra={**fields, "error": str(error)},
                     )
                     continue
                 _log.warning(
-                    "an Eureka server was told the status of an instance again",
+                    "sent an instance's status to a Eureka server again",
                     extra={**fields, "status": ours.status.value},
                 )
 
@@ -283,14 +285,14 @@ class Repair:
                 self._table.forgot(instance)
             self._vanished(instance.key)
         if ours:
-            _log.warning("instances of ours are missing in Eureka", extra={"count": len(ours)})
+            _log.warning("instances of this operator are missing in Eureka", extra={"count": len(ours)})
         self._table.tell(instance.owner for instance in ours)
         for instance in lost:
             if rules.is_of_stack(instance):
                 self._stacks.lost(instance)
 
     def newer(self, stored: Instance) -> None:
-        """Take what somebody else wrote for known, and tell whoever owned it."""
+        """Take what somebody else wrote for known, and tell its former owner."""
         known = self._table.get(stored.key)
         self._table.found(stored)
         if self._ownership.is_ours(stored) and (known is None or known.owner == stored.owner):
@@ -331,17 +333,19 @@ class Repair:
                 continue
             found.update({key: instance for key, instance in held.items() if instance is not None})
         if found and self._peers.may_write():
-            # Else it is told with the next renewals: they go on, and find the same.
+            # Else it is reported with the next renewals: they go on, and find the same.
             for chunk in batch.chunks(found.values()):
                 # Of thousands, some may have been removed since they were read.
-                bring_level(peer, [one for one in chunk if one.key in self._renewals])
-            _log.warning("an Eureka server was brought level", extra={"url": peer.url, "count": len(found)})
+                copy_to(peer, [one for one in chunk if one.key in self._renewals])
+            _log.warning(
+                "copied missing instances to a Eureka server", extra={"url": peer.url, "count": len(found)}
+            )
         return [instance for instance in instances if instance.key not in found]
 
     # What a list shows otherwise than it is known, or no more.
 
     def settle(self, keys: Iterable[Key]) -> None:
-        """Read instances of which a list contradicts what we knew, and tell whoever owns them."""
+        """Read instances of which a list contradicts what we knew, and tell their owners."""
         for key in keys:
             before = self._table.get(key)
             try:
@@ -362,7 +366,7 @@ class Repair:
             if instance.key not in self._renewals or self._ownership.is_ours(instance):
                 continue
             _log.info(
-                "renewing no more what somebody else has taken over",
+                "stopped renewing an instance that another owner has taken over",
                 extra={"instance": instance.instance_id, "owner": instance.owner or ""},
             )
             ours = self._renewals.remove(instance.key)
@@ -437,6 +441,6 @@ class Repair:
 
 def _not_removed(peer: Peer, key: Key, error: RegistryRejected) -> None:
     _log.warning(
-        "not checked whether the instance is gone: the Eureka server refuses to say or to remove it",
+        "failed to verify a removal: the Eureka server refuses to show or to remove the instance",
         extra={"url": peer.url, "application": key[0], "instance": key[1], "error": str(error)},
     )

@@ -127,7 +127,7 @@ class RestartDetection:
     def servers(self, held: Mapping[str, Instance | None], *, are_all: bool) -> Servers:
         """Put what servers answered of one key together with what is known of these servers.
 
-        :param are_all: whether none of them failed to answer.
+        :param are_all: True if none of them failed to answer.
         """
         return Servers(
             held,
@@ -146,7 +146,7 @@ class RestartDetection:
         :param grace_seconds: as for :meth:`~eurekube_provider.eureka.peers.Peers.each`.
         :returns: the URLs at which it was said.
         """
-        told: set[str] = set()
+        answered: set[str] = set()
         statuses, _ = self._peers.each(
             lambda peer: peer.status_and_close() if ends_connections else peer.status(),
             asks_avoided=True,
@@ -157,7 +157,7 @@ class RestartDetection:
             seconds = running_seconds(status, time.time()) if status is not None else None
             if status is None or status.started_timestamp_ms is None or seconds is None:
                 continue
-            told.add(peer.url)
+            answered.add(peer.url)
             with self._lock:
                 now = time.monotonic()
                 self._runs_since[peer.url] = now - seconds
@@ -165,9 +165,9 @@ class RestartDetection:
                 is_restart = starts.take(status.started_timestamp_ms, seconds, now)
             if is_restart:
                 self._seen_at = time.monotonic()
-                _log.warning("an Eureka server was restarted", extra={"url": peer.url})
+                _log.warning("Eureka server was restarted", extra={"url": peer.url})
                 self._restarted(peer)
-        return frozenset(told)
+        return frozenset(answered)
 
     def detect_behind_balancer(self) -> None:
         """Find out whether there are several servers behind a URL: a balancer of connections, as a Service of
@@ -181,9 +181,9 @@ class RestartDetection:
     def notice_all(self) -> frozenset[str]:
         """Do :meth:`notice` so often that a balancer has sent us to each server, unless one was restarted."""
         servers = self.servers_behind
-        told: frozenset[str] = frozenset()
+        answered: frozenset[str] = frozenset()
         for _ in range(servers + 1 if servers > 1 else 1):
             if self.lost_memory:
                 break
-            told = self.notice()
-        return told
+            answered = self.notice()
+        return answered

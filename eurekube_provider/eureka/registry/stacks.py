@@ -92,7 +92,7 @@ class Stacks:
             try:
                 self._judge_all(chunk)
             except RegistryError:
-                return  # looked at again soon: whoever reads the list says so
+                return  # looked at again soon: anyone who reads the list says so
             with self._lock:
                 for instance in chunk:
                     if self._suggested.get(instance.key) is instance:
@@ -110,7 +110,7 @@ class Stacks:
                 self._judge(one, reads, are_all=not reads.failures and one.key not in refused)
                 continue
             _log.warning(
-                "a stack's registration is not renewed: Eureka refuses to say whether it stands",
+                "not renewing a stack's registration: Eureka refuses to show it",
                 extra={**_log_fields(one), "error": str(refused[one.key])},
             )
             self._table.drop(one)
@@ -118,22 +118,22 @@ class Stacks:
     def _judge(self, listed: Instance, reads: UncachedReads, *, are_all: bool) -> None:
         """Renew it if it stands.
 
-        :param are_all: whether each server said something of it.
+        :param are_all: True if each server said something of it.
         """
         servers, now = self._restarts.servers(reads.of(listed.key), are_all=are_all), time.time()
         record, found = self._table.record(listed.key), servers.found
         verdict = rules.judge_listed_for_stack(record, servers, self._ownership, now, self._servers_share)
         if verdict is Verdict.OURS and found is not None:
             self._table.drop_no_more(found.key)
-            _log.info("renewing for a stack", extra={**_log_fields(found), "owner": found.owner})
+            _log.info("renewing a stack's registration", extra={**_log_fields(found), "owner": found.owner})
             self._renewals.add(found, just_registered=False)
         elif verdict is Verdict.REMOVED:
             ours = found if found is not None and self._ownership.is_renewed_for_stack(found) else None
             dropped = record.dropped
-            if ours and (dropped is None or rules.is_registered_anew(dropped, ours, servers.held)):
+            if ours and (dropped is None or rules.is_registered_again(dropped, ours, servers.held)):
                 _log.warning(
-                    "a stack's registration stands on some servers only and is not renewed: it was removed"
-                    " from the others; if it shall stand, run its stack with a refresh",
+                    "not renewing a stack's registration that was removed from some Eureka"
+                    " servers: to keep it, run its stack with a refresh",
                     extra={**_log_fields(ours), "lacking": ", ".join(rules.removed_at(servers, now))},
                 )
             self._table.drop(ours or listed)
@@ -143,28 +143,29 @@ class Stacks:
         self._renewals.remove(instance.key)
         self._table.gone(instance.key)
         try:
-            told = self._restarts.notice_all()
+            answered = self._restarts.notice_all()
             reads = self._read([instance.key], ends_with_restart=True)
-            verdict, servers = self._judge_missing(instance, reads, told)
+            verdict, servers = self._judge_missing(instance, reads, answered)
             if verdict is Verdict.LOST:
                 self._restoring.add(instance.key)
                 self._writer.restore(servers.found or instance)
                 self._restoring.discard(instance.key)
                 _log.warning(
-                    "restored a stack's registration that a server had lost", extra=_log_fields(instance)
+                    "restored a stack's registration that a Eureka server had lost",
+                    extra=_log_fields(instance),
                 )
             elif verdict is Verdict.UNREAD:
                 self._renewals.add(instance, just_registered=True)  # the next renewal finds it missing again
             else:
                 _log.warning(
-                    "a stack's registration was removed by somebody and is renewed no more",
+                    "stopped renewing a stack's registration that somebody removed",
                     extra=_log_fields(instance),
                 )
                 lacking = frozenset(url for url, held in servers.held.items() if held is None)
                 self._table.drop(newest((instance, servers.found)) or instance, lacking)
         except RegistryError as error:
             _log.warning(
-                "a stack's registration could not be looked at",
+                "failed to read a stack's registration, retrying",
                 extra={**_log_fields(instance), "error": str(error)},
             )
             self._renewals.add(instance, just_registered=False)
@@ -173,11 +174,11 @@ class Stacks:
             self._renewals.add(instance, just_registered=True)
 
     def _judge_missing(
-        self, instance: Instance, reads: UncachedReads, told: Set[str]
+        self, instance: Instance, reads: UncachedReads, answered: Set[str]
     ) -> tuple[Verdict, Servers]:
         """Judge what became of it, and return what the servers say.
 
-        :param told: the servers that said just before the reads since when they run.
+        :param answered: the servers that said just before the reads since when they run.
         """
         key, are_all = instance.key, not reads.failures
         servers = self._restarts.servers(reads.of(key), are_all=are_all)
@@ -193,7 +194,13 @@ class Stacks:
             removed_from &= said & servers.with_memory
         is_restoring = key in self._restoring
         verdict = rules.judge_missing_of_stack(
-            servers, lately, removed_from, told, time.time(), self._servers_share, is_restoring=is_restoring
+            servers,
+            lately,
+            removed_from,
+            answered,
+            time.time(),
+            self._servers_share,
+            is_restoring=is_restoring,
         )
         return verdict, servers
 
@@ -207,7 +214,7 @@ class Stacks:
             try:
                 reads = read_everywhere(self._peers, [one.key])
             except RegistryRejected:
-                continue  # whoever registered it, under whatever id
+                continue  # no matter who registered it, under whatever id
             if all(held is not None for held in reads.of(one.key).values()):
                 return True
         return False

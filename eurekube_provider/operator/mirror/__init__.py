@@ -1,4 +1,4 @@
 """Mirrors: applications registered in Eureka, shown in the cluster as Services and EndpointSlices.
 
-Loaded only where the operator is told to (``--mirrors``): without it none of this takes memory.
+Loaded only where the operator is asked to (``--mirrors``): without it none of this takes memory.
 """

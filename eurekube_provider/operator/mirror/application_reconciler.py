@@ -34,7 +34,7 @@ from eurekube_provider.operator.mirror.concurrent_writes import Write
 from eurekube_provider.operator.mirror.host_names import HostNames
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MirrorWriter
-from eurekube_provider.operator.mirror.service_keeper import MirrorRound, ServiceKeeper
+from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
 
 _log = logging.getLogger(__name__)
 
@@ -54,11 +54,11 @@ class ApplicationReconciler:
         objects: MirrorObjects,
         writer: MirrorWriter,
         names: HostNames,
-        keeper: ServiceKeeper,
+        manager: ServiceWriter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster, self._objects, self._writer = cluster, objects, writer
-        self._names, self._keeper, self._clock = names, keeper, clock
+        self._names, self._services, self._clock = names, manager, clock
         self._held: dict[tuple[MirrorKey, str], Mapping[str, float]] = {}
         self.released: set[MirrorKey] = set()
         """Mirrors whose release was obeyed, and of which not all that waited has gone yet."""
@@ -70,7 +70,7 @@ class ApplicationReconciler:
         """Decide what the Service of an application shall show.
 
         :param now: the part of the round in which what is found is noted.
-        :returns: what is to be written, if anything may be: once, before the next round, on any thread.
+        :returns: the writes, if any are allowed: once, before the next round, on any thread.
         """
         place = (now.key, name)
         situation = self._situation(now, application, name, instances)
@@ -107,9 +107,9 @@ class ApplicationReconciler:
             instances,
             service,
             now.slices.get(name, []),
-            self._keeper.service(now.key[0], name),
+            self._services.service(now.key[0], name),
             "" if service is not None else self._objects.mirror_of(now.key[0], name),
-            self._keeper.strangers(now.key[0], name),
+            self._services.strangers(now.key[0], name),
             now.read_from,
             is_known=place in self._held,
             is_silent=now.is_frozen,
@@ -143,7 +143,7 @@ class ApplicationReconciler:
 
     def _leave(self, now: MirrorRound, name: str) -> None:
         """Take our slices from a person's Service."""
-        self._keeper.disown(now.item, name)
+        self._services.disown(now.item, name)
         self.take_away(now.key, name, None, now.slices.get(name, ()))
 
     def _write(self, now: MirrorRound, situation: MirrorSituation, decision: MirrorDecision) -> None:
@@ -157,7 +157,7 @@ class ApplicationReconciler:
                 reference = owner_reference(situation.service, is_controller=False)
                 room = SlicePlan(decision.slices(situation, reference).creations)
             self._writer.carry_out(room)
-            service = self._keeper.have_service(
+            service = self._services.have_service(
                 now, situation.service, decision.service, is_replaced=decision.is_replaced
             )
             if service is None:
@@ -169,7 +169,7 @@ class ApplicationReconciler:
         if plan:
             self._writer.carry_out(plan)
             _log.info(
-                "mirror was brought in line",
+                "updated a mirror",
                 extra={"mirror": "/".join(now.key), "service": name, "writes": len(plan)},
             )
         place = (now.key, name)
@@ -177,7 +177,7 @@ class ApplicationReconciler:
             self._held[place] = verdict.held
         now.expired += [f"{situation.application} {instance_id}" for instance_id in verdict.expired]
         now.uses_names |= bool(situation.hosts)
-        shown = decision.told(situation)
+        shown = decision.service_status(situation)
         now.shown.append(shown)
         # What a write changed is seen in the next round, unless somebody undoes it before.
         if decision.is_final and service is situation.service and not plan and not room:
@@ -192,7 +192,7 @@ class ApplicationReconciler:
             return now.source.find_unlisted(asked)
         except RegistryError as error:
             _log.warning(
-                "nobody says what became of instances",
+                "failed to look up instances that Eureka's list lacks",
                 extra={"mirror": "/".join(now.key), "application": application, "error": str(error)},
             )
             return UnlistedInstances()
@@ -206,7 +206,7 @@ class ApplicationReconciler:
         for table in (self._held, self._done):
             table.pop((key, name), None)
 
-    def count_anew(self, key: MirrorKey) -> None:
+    def count_again(self, key: MirrorKey) -> None:
         """Eureka does not answer: how long what vanished is kept counts from when it answers again.
 
         Who was to register again has had no time for it: a server that comes back may have lost its memory.
@@ -223,7 +223,7 @@ class ApplicationReconciler:
                 table.pop(place, None)
 
     def forget_all(self) -> None:
-        """Forget how long something was held: that counts anew for each replica that leads."""
+        """Forget how long something was held: that counts again for each replica that leads."""
         self._held.clear()
         self._done.clear()
         self.released.clear()

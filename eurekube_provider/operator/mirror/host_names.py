@@ -68,7 +68,7 @@ class HostNames:
     :param changed: called, on a thread of its own, when an answer is not what it was.
     :param ttl_seconds: after how long a name is looked up again.
     :param threads: how many lookups are under way at once.
-    :param are_needed: whether a name that is not resolved is logged.
+    :param are_needed: True if a name that is not resolved is logged.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class HostNames:
             if is_news or is_first_failure:
                 self.version += 1
         if is_first_failure and self._are_needed:
-            _log.warning("name of an instance not resolved", extra={"host": name, "error": error})
+            _log.warning("failed to resolve an instance's host name", extra={"host": name, "error": error})
         if is_news or is_first_failure:
             self._changed()
 

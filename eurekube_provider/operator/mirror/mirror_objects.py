@@ -102,7 +102,7 @@ class MirrorObjects:
         return found
 
     def mirror_of(self, namespace: str, service: str) -> str:
-        """Whose a mirrored Service is; empty for one that is none."""
+        """Return the mirror of a mirrored Service; empty for one that is none."""
         item = self.services.get(namespace, service)
         return _mirror_key(item)[1] if item is not None else ""
 

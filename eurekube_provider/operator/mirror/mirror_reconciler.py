@@ -24,7 +24,7 @@ from eurekube_provider.core.mirror_conditions import (
     MirrorReport,
     gathered,
 )
-from eurekube_provider.core.mirror_endpoints import host_name_problem, is_echo
+from eurekube_provider.core.mirror_endpoints import host_name_problem, is_own_instance
 from eurekube_provider.core.mirror_names import assigned_names
 from eurekube_provider.core.mirror_slices import shown_endpoints
 from eurekube_provider.core.mirror_source import MirrorSource
@@ -39,7 +39,7 @@ from eurekube_provider.operator.mirror.concurrent_writes import WRITERS, Write, 
 from eurekube_provider.operator.mirror.host_names import TTL_SECONDS, HostNames
 from eurekube_provider.operator.mirror.mirror_objects import MirrorKey, MirrorObjects
 from eurekube_provider.operator.mirror.mirror_writer import MIRROR_FINALIZER, MirrorWriter
-from eurekube_provider.operator.mirror.service_keeper import MirrorRound, ServiceKeeper
+from eurekube_provider.operator.mirror.service_writer import MirrorRound, ServiceWriter
 
 _log = logging.getLogger(__name__)
 
@@ -74,11 +74,11 @@ class MirrorReconciler:
     """Reconciles mirrors, one at a time each; any number of threads may share it.
 
     :param sources: where instances come from, by the name that ``spec.eureka`` may give.
-    :param policy: what may be mirrored now.
+    :param policy: the addresses that may be mirrored now.
     :param service: a Service as the operator watches it, by namespace and name.
     :param others_slices: the EndpointSlices of a Service that no mirror wrote, by namespace and name.
-    :param called_names: what the host names of instances resolve to that are shown by their addresses; None
-        for not to compare the two.
+    :param called_names: the addresses of instances' host names, where these are shown by address; None for
+        not to compare the two.
     :param writers: how many writes of a mirror may be under way at once.
     """
 
@@ -99,15 +99,15 @@ class MirrorReconciler:
         self._cluster, self._objects, self._writer = cluster, objects, writer
         self._sources, self._policy, self._writers = sources, policy, writers
         self._called_names = called_names
-        self._keeper = ServiceKeeper(objects, writer, service, others_slices)
-        self.applications = ApplicationReconciler(cluster, objects, writer, names, self._keeper, clock)
+        self._services = ServiceWriter(objects, writer, service, others_slices)
+        self.applications = ApplicationReconciler(cluster, objects, writer, names, self._services, clock)
         self._refused: dict[MirrorKey, set[str]] = {}
         """The applications of which the last write was refused: they come last in the next round."""
         self._listed_before: dict[MirrorKey, Mapping[str, list[Instance]]] = {}
         """What was listed in the last round: the applications that changed since come first."""
 
     def forget_all(self) -> None:
-        """Forget how long something was held: that counts anew for each replica that leads."""
+        """Forget how long something was held: that counts again for each replica that leads."""
         self._listed_before.clear()
         self.applications.forget_all()
 
@@ -163,7 +163,7 @@ class MirrorReconciler:
 
         if isinstance(condition, Unread | Failing):
             self._leave_who_opted_out(item, mirror, slices)
-            self.applications.count_anew(key)
+            self.applications.count_again(key)
             if isinstance(condition, Failing) and not mirror.is_paused:
                 self._show(round_(is_frozen=True))
             return self._cut_off(key, condition, figures.read_at)
@@ -178,7 +178,7 @@ class MirrorReconciler:
         self.applications.released.discard(key)
         shown = {one.service for one in now.shown}
         written = [service for name, service in now.services.items() if name in shown]
-        carry_out(self._keeper.last_reads(written, now.read_at), self._writers)
+        carry_out(self._services.last_reads(written, now.read_at), self._writers)
         held = [one for one in now.shown if one.held]
         sentences = [f"{one.held - one.braked} of {one.application}" for one in held if one.held > one.braked]
         if sentences:
@@ -203,17 +203,17 @@ class MirrorReconciler:
         for name in sorted(slices):
             if (
                 not mirror.is_paused
-                and self._keeper.is_persons(key[0], name)
-                and not self._keeper.has_opted_in(key, name)
+                and self._services.is_persons(key[0], name)
+                and not self._services.has_opted_in(key, name)
             ):
-                self._keeper.disown(item, name)
+                self._services.disown(item, name)
                 self.applications.take_away(key, name, None, slices.pop(name))
 
     def _cut_off(self, key: MirrorKey, condition: Unread | Failing, read_at: float | None) -> MirrorResult:
         """Keep everything while Eureka does not answer, and say how old it is."""
         services, slices = self._objects.services_of(key), self._objects.slices_of(key)
         if isinstance(condition, Failing):
-            carry_out(self._keeper.last_reads(services.values(), read_at, is_exact=True), self._writers)
+            carry_out(self._services.last_reads(services.values(), read_at, is_exact=True), self._writers)
         report = self._existing(services, slices, None, read_at)
         why = failure_of(condition) or "no answer yet"
         sentence = f"Eureka cannot be read, so everything stays as it is ({why})"
@@ -248,12 +248,12 @@ class MirrorReconciler:
             meant |= {
                 application
                 for application, instances in listed.items()
-                if any(not is_echo(mirror, one, self._cluster) for one in instances)
+                if any(not is_own_instance(mirror, one, self._cluster) for one in instances)
             }
         if mirror.form is MirrorForm.ATTACHED:
             names: Mapping[str, str] = {mirror.application: mirror.attach_to}
         else:
-            # A Service whose application is meant no more goes over to the one that gets its name: made anew
+            # A Service whose application is meant no more goes over to the one that gets its name: made again
             # it would have another address.
             keep = {name: application for name, application in existing.items() if application in meant}
             assigned = assigned_names(mirror.service_name, meant, keep)
@@ -312,13 +312,13 @@ class MirrorReconciler:
         shown = {one.application for one in now.shown}
         for name in sorted({*now.services, *now.slices} - set(names.values())):
             application = existing.get(name, "")
-            if name not in now.services and self._keeper.has_opted_in(now.key, name):
+            if name not in now.services and self._services.has_opted_in(now.key, name):
                 application = application_of(now.slices[name][0])  # it was attached there until now
             if name in now.services and not application and mirror.pattern:
-                continue  # somebody took the annotation off: whose it is cannot be told
+                continue  # somebody took the annotation off: whose it is cannot be determined
             if application in meant and application not in shown:
                 continue  # it has no other name yet, so that it is called by this one
-            self._keeper.disown(now.item, name)
+            self._services.disown(now.item, name)
             self.applications.take_away(now.key, name, now.services.get(name), now.slices.get(name, ()))
 
     def _differing(self, now: MirrorRound, listed: Mapping[str, list[Instance]]) -> Iterator[Problem]:
@@ -327,7 +327,7 @@ class MirrorReconciler:
         if names is not None:
             for application in sorted({one.application for one in now.shown}):
                 for instance in listed.get(application, ()):
-                    if instance.ip_address != instance.host_name and not is_echo(
+                    if instance.ip_address != instance.host_name and not is_own_instance(
                         now.mirror, instance, self._cluster
                     ):
                         problem = host_name_problem(instance, now.policy, names.resolved)
@@ -348,7 +348,7 @@ class MirrorReconciler:
         waiting = new[room:]
         if mirror.allows_all:
             sentence = (
-                "spec.allow keeps no application away, so that whoever registers in Eureka makes Services"
+                "spec.allow keeps no application away, so that anyone who registers in Eureka makes Services"
                 f" here: what stands is kept, and no new one is made; {len(waiting)} wait"
             )
         else:
@@ -387,7 +387,10 @@ class MirrorReconciler:
                     if error.status_code != 403:
                         raise
                     # Of a namespace that is deleted our rights may go first; the owner references remain.
-                    _log.info("left to its owner reference", extra={"mirror": "/".join(key), "service": name})
+                    _log.info(
+                        "left an object to Kubernetes' garbage collection",
+                        extra={"mirror": "/".join(key), "service": name},
+                    )
             try:
                 self._writer.disown_all(item)
             except KubernetesError as error:
@@ -420,12 +423,12 @@ def _change(before: list[Instance] | None, after: list[Instance] | None) -> int:
 def _existing_applications(now: MirrorRound) -> dict[str, str]:
     """The application that each Service shows; one whose annotation is gone tells it by its slices.
 
-    Where nothing tells it, the Service is left out: whoever gets the name has it.
+    Where nothing tells it, the Service is left out: anyone who gets the name has it.
     """
     found: dict[str, str] = {}
     for name, service in now.services.items():
-        told = (application_of(item) for item in (service, *now.slices.get(name, ())))
-        if application := next(filter(None, told), ""):
+        applications = (application_of(item) for item in (service, *now.slices.get(name, ())))
+        if application := next(filter(None, applications), ""):
             found[name] = application
     return found
 

@@ -117,7 +117,7 @@ class MirrorWriter:
             one for one in service["metadata"].get("ownerReferences") or () if one.get("uid") != mirror_uid
         ]
         self._patched(service, {"metadata": {"ownerReferences": references}})
-        _log.info("Service was left to who took it over", extra={"service": "/".join(key_of(service))})
+        _log.info("left a Service to its new owner", extra={"service": "/".join(key_of(service))})
 
     def disown_all(self, mirror: Object) -> None:
         """Take the owner reference to a mirror off every Service that it serves no more.
@@ -136,14 +136,14 @@ class MirrorWriter:
 
     def take_off_release(self, mirror: Object) -> None:
         """Take the annotation off that was obeyed: it shall not release the next hold as well."""
-        _log.warning("a person released the brake", extra={"mirror": "/".join(key_of(mirror))})
+        _log.warning("released the brake on a person's request", extra={"mirror": "/".join(key_of(mirror))})
         if self._is_dry:
             return
         body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
         try:
             self._access.request("PATCH", MIRRORS.path(*key_of(mirror)), body=body, content_type=MERGE_PATCH)
         except KubernetesError as error:
-            _log.warning("the annotation was not taken off", extra={"error": str(error)})
+            _log.warning("failed to remove the annotation", extra={"error": str(error)})
 
     def delete_service(self, service: Object) -> None:
         """Delete a Service that is ours, if it still is as it was read."""
@@ -199,7 +199,7 @@ class MirrorWriter:
     def _send(self, resource: str, verb: str, path: str, body: dict[str, Any], item: Object) -> Object:
         """Send a write.
 
-        :param item: what is written to, as far as it is known.
+        :param item: the object that is written to, as far as it is known.
         """
         self._note(resource, verb, item)
         if self._is_dry:

@@ -1,4 +1,4 @@
-"""The mirrors of one operator: which is reconciled when, while this replica leads, and what is told."""
+"""The mirrors of one operator: which is reconciled when, while this replica leads, and what is reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ REST_SECONDS = 30.0
 """For as long such a mirror waits where no reading comes before."""
 
 LONGEST_CONFLICT_SECONDS = 8.0
-"""A conflict after which a mirror waits so long is told: no watch mends it, as where a slice of somebody
+"""A conflict after which a mirror waits so long is reported: no watch fixes it, as where a slice of somebody
 else's has the name of ours."""
 
 LONGEST_RECONCILE_SECONDS = 600.0
@@ -59,8 +59,8 @@ class Mirrors:
     """All mirrors. One worker for each Eureka, so that one that hangs holds up none of the others' mirrors.
 
     :param sources: where instances come from, by the name of their connection; none is started yet.
-    :param told: told of each reconcile: of which mirror, what it came to, and what was written.
-    :param is_dry: nothing is written, and ``told`` is what would be.
+    :param on_reconciled: gets each reconcile: of which mirror, what it came to, and what was written.
+    :param is_dry: nothing is written, and ``on_reconciled`` gets what would be.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Mirrors:
         events: EventRecorder,
         watched: Sources,
         sources: Mapping[str, MirrorSource],
-        told: Callable[[MirrorKey, MirrorReport | None, list[str]], None] = lambda *_: None,
+        on_reconciled: Callable[[MirrorKey, MirrorReport | None, list[str]], None] = lambda *_: None,
         *,
         is_dry: bool = False,
     ) -> None:
         self._sources, self._watched = sources, watched
-        self._told = told
+        self._on_reconciled = on_reconciled
         self._events = events
         self._queue: WorkQueue[MirrorKey] = WorkQueue()
         self.objects = MirrorObjects(access, settings.watch_namespaces, self._queue.add)
@@ -103,7 +103,7 @@ class Mirrors:
             watched.services.get,
             others_slices=watched.slices_of_service,
             called_names=self._called_names,
-            writers=1 if is_dry else WRITERS,  # what would be written is told in the order of the names
+            writers=1 if is_dry else WRITERS,  # what would be written is reported in the order of the names
         )
         self._lock = threading.Lock()
         self._reports: dict[MirrorKey, MirrorReport] = {}
@@ -246,12 +246,12 @@ class Mirrors:
                 if self._addresses.refresh():
                     self._all_changed()
             except LeadershipLost:
-                self._queue.add_after(key, UNSYNCED_SECONDS)  # by then the queue is paused, or all is anew
+                self._queue.add_after(key, UNSYNCED_SECONDS)  # by then the queue is paused, or all is again
             except KubernetesError as error:
                 self._failed(key, error)
             except Exception:  # noqa: BLE001 - one mirror must not stop the others
                 self._queue.retry(key)
-                _log.exception("mirror not brought in line, tried again", extra={"mirror": "/".join(key)})
+                _log.exception("reconcile of a mirror failed, retrying", extra={"mirror": "/".join(key)})
             finally:
                 self._busy_since.pop(thread, None)
                 self._queue.done(key)
@@ -266,7 +266,7 @@ class Mirrors:
         if key not in self._rests_until:
             self._rests_until[key] = now + REST_SECONDS
             _log.warning(
-                "somebody changes what a mirror writes: it waits for the next reading",
+                "another writer changes a mirror's objects: waiting for the next list of Eureka",
                 extra={"mirror": "/".join(key)},
             )
         left = self._rests_until[key] - now
@@ -300,9 +300,9 @@ class Mirrors:
     def _failed(self, key: MirrorKey, error: KubernetesError) -> None:
         delay = self._queue.retry(key)
         if error.status_code == 409 and delay < LONGEST_CONFLICT_SECONDS:
-            return  # our copy was old, which the watch mends
+            return  # our copy was old, which the watch fixes
         _log.warning(
-            "mirror not brought in line, tried again",
+            "reconcile of a mirror failed, retrying",
             extra={"mirror": "/".join(key), "error": str(error), "retry_seconds": round(delay, 1)},
         )
         with self._lock:
@@ -311,10 +311,10 @@ class Mirrors:
         self._tell(key, MirrorResult(replace(before, failure=failure)))
 
     def _tell(self, key: MirrorKey, result: MirrorResult) -> None:
-        """Have people told what a reconcile came to."""
+        """Report to people what a reconcile came to."""
         written = self._writer.sent(key)
         self._rounds[key] += bool(written)
-        self._told(key, result.report, written)
+        self._on_reconciled(key, result.report, written)
         if result.again_seconds is not None:
             self._queue.add_after(key, result.again_seconds)
         item = self.objects.mirrors.get(*key)
@@ -353,7 +353,7 @@ class Mirrors:
             return
         except KubernetesError as error:
             if error.status_code != 404:
-                _log.warning("status not written", extra={"mirror": "/".join(key), "error": str(error)})
+                _log.warning("failed to write a status", extra={"mirror": "/".join(key), "error": str(error)})
                 self._queue.add_after(key, 5.0)
             return
         with self._lock:

@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.2
 _OUTCOMES = {str(outcome).lower(): outcome for outcome in TriggerOutcome}
 _LONGEST_TAIL = 2000
 _EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt))\b[^\n]*\s*\Z", re.MULTILINE)
-"""What the last line of a traceback begins with."""
+"""Beginning of the last line of a traceback."""
 
 
 def worker(
@@ -93,9 +93,11 @@ def _end(process: subprocess.Popen[str]) -> None:
 def _result(output: str, errors: str, code: int) -> TriggerResult:
     answer = _last_result(output)
     if answer is None:
-        # Whoever may read a status may not read what a program prints: it knows the stack's secrets.
+        # Anyone who may read a status may not read what a program prints: it knows the stack's secrets.
         said = redacted(errors or output, os.environ)[-_LONGEST_TAIL:]
-        _log.error("the worker gave no answer", extra={"code": code, "said": said.strip() or "nothing"})
+        _log.error(
+            "stack run's worker gave no result", extra={"code": code, "said": said.strip() or "nothing"}
+        )
         found = _EXCEPTION.search(errors)
         kind = f" ({found[1].rpartition('.')[2]})" if found else ""
         return TriggerResult.failed(

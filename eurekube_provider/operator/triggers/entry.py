@@ -27,10 +27,10 @@ Selected = Callable[[Selector], tuple[list[Object], list[Object]]]
 """The Services that a selector means, and their EndpointSlices."""
 
 Due = tuple[str, Addresses, Endpoints]
-"""What to run for: its digest, and the addresses and endpoints behind that."""
+"""Target state of a run: its digest, and the addresses and endpoints behind that."""
 
 SeenTerminating = Callable[[str, str], bool]
-"""Whether a pod (or address) of a namespace was seen terminating."""
+"""Tells whether a pod (or address) of a namespace was seen terminating."""
 
 
 class UnknownTarget(ConfigurationError):
@@ -44,7 +44,7 @@ class TriggerEntry:
     :ivar item: the object, with the status that was written last.
     :ivar refresh: None while it cannot work as it is.
     :ivar compared_touch: the last touch after which what is wanted was compared with what was served.
-    :ivar is_unwritten: whether its status is to be written.
+    :ivar is_unwritten: True if its status is to be written.
     :ivar not_before: nothing is done before, since the Kubernetes API refused something.
     :ivar ran_for: the endpoints that the last run was for; None where this process did not begin it.
     :ivar held_since: since when what is wanted looks like a broken source; None where it does not.
@@ -125,7 +125,7 @@ class TriggerEntry:
         """Compare what is wanted with what was served, if it is time.
 
         :param earliest: when a run of its target may begin; None while it cannot.
-        :returns: what to run for, when it is time for that, too.
+        :returns: the endpoints to run for, when it is time for that, too.
         """
         debounced, due = self.schedule.debounced_at(self.pace), self._due_at(earliest)
         if self.refresh is None or debounced is None or debounced > now:

@@ -36,7 +36,7 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
             refusal = _refusal(found, run.action)
             if refusal:
                 return TriggerResult.failed(f"{called} {refusal}")
-            # A failed run is asked for anew: of the same request the operator would only repeat the answer.
+            # A failed run is asked for again: of the same request the operator would only repeat the answer.
             value = _unanswered(found, run.key, called) or f"eurekube-{run.key}-{run.attempt}"
             annotation = {"metadata": {"annotations": {REQUEST_ANNOTATION: value}}}
             access.request("PATCH", path, body=annotation, content_type=MERGE_PATCH)
@@ -59,8 +59,8 @@ def requester(stack: PulumiStack, access: KubeAccess, poll_seconds: float = POLL
                 if status.get("observedReconcileRequest") == value:
                     trouble = "it has seen the request, and goes on by itself"
             if time.monotonic() >= deadline:
-                told = f"{called} has not ended a run within {run.timeout_seconds:g} s"
-                return TriggerResult(TriggerOutcome.PENDING, f"{told}, and is waited for: {trouble}")
+                message = f"{called} has not ended a run within {run.timeout_seconds:g} s"
+                return TriggerResult(TriggerOutcome.PENDING, f"{message}, and is waited for: {trouble}")
 
     return request
 
@@ -95,10 +95,10 @@ def _result(status: Mapping[str, Any], value: str, called: str) -> TriggerResult
     """Return the result of the request; None as long as nothing has."""
     last = status.get("lastUpdate") or {}
     if last.get("reconcileRequest") == value:
-        told = f"{called} ran: {last.get('type') or 'update'} {last.get('state')}"
+        message = f"{called} ran: {last.get('type') or 'update'} {last.get('state')}"
         if last.get("state") == "succeeded":
-            return TriggerResult(TriggerOutcome.SUCCEEDED, told)
-        return TriggerResult.failed(f"{told}: {last.get('message') or 'it says no reason'}")
+            return TriggerResult(TriggerOutcome.SUCCEEDED, message)
+        return TriggerResult.failed(f"{message}: {last.get('message') or 'it says no reason'}")
     conditions: list[Mapping[str, Any]] = status.get("conditions") or []
     stalled = next((one for one in conditions if one.get("type") == "Stalled"), {})
     if status.get("observedReconcileRequest") == value and stalled.get("status") == "True":

@@ -45,12 +45,12 @@ class RefreshObjects:
 
     def take_off_release(self, key: Key) -> None:
         """Take off the annotation: it was obeyed, and shall not release the next hold as well."""
-        _log.warning("a person released the brake", extra={"refresh": "/".join(key)})
+        _log.warning("released the brake on a person's request", extra={"refresh": "/".join(key)})
         try:
             body = {"metadata": {"annotations": {RELEASE_ANNOTATION: None}}}
             self._access.request("PATCH", REFRESHES.path(*key), body=body, content_type=MERGE_PATCH)
         except (KubernetesError, LeadershipLost) as error:
-            _log.warning("the annotation was not taken off", extra={"error": str(error)})
+            _log.warning("failed to remove the annotation", extra={"error": str(error)})
 
     def _unless_gone(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:
         try:
@@ -64,9 +64,9 @@ class RefreshObjects:
 def _is_written(status: Mapping[str, Any], patch: Mapping[str, Any]) -> bool:
     """Return whether a status holds already what a merge patch would write."""
 
-    def told(value: Any) -> Any:
+    def without_nulls(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: told(one) for key, one in value.items() if one is not None}
+            return {key: without_nulls(one) for key, one in value.items() if one is not None}
         return value
 
-    return all(told(status.get(key)) == told(value) for key, value in patch.items())
+    return all(without_nulls(status.get(key)) == without_nulls(value) for key, value in patch.items())

@@ -47,7 +47,7 @@ class RunRequest:
     :ivar uid: the StackRefresh's; its name may be another one's by the end of the run.
     :ivar term: the term of leadership in which it was made.
     :ivar wanted: the digest of what it is for.
-    :ivar is_again: whether it repeats a run that did not go well.
+    :ivar is_again: True if it repeats a run that did not go well.
     """
 
     key: tuple[str, str]
@@ -170,7 +170,7 @@ class Runs:
             where = "".join(traceback.format_tb(error.__traceback__)[-3:])
             kind = type(error).__name__
             about = {"refresh": "/".join(request.key), "error": kind, "where": where}
-            _log.error("stack run broke off", extra=about)
+            _log.error("stack run failed with an exception", extra=about)
             result = TriggerResult.failed(f"the run broke off ({kind}); the operator's log says where")
         with self._lock:
             self._ended.append(FinishedRun(request, result, time.monotonic() - began))

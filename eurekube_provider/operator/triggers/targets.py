@@ -1,7 +1,7 @@
 """Targets that a StackRefresh may name: the targets of the operator's configuration file.
 
-Whoever may write a StackRefresh must not be able to choose a URL, a directory or a stack: those stand here,
-with the namespaces that may use them.
+Anyone who may write a StackRefresh must not be able to choose a URL, a directory or a stack: those stand
+here, with the namespaces that may use them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Payload(StrEnum):
     """Everything, the addresses included."""
 
     REPOSITORY_DISPATCH = "repository-dispatch"
-    """What GitHub's endpoint ``/repos/OWNER/NAME/dispatches`` takes, with numbers for the addresses."""
+    """Body for GitHub's endpoint ``/repos/OWNER/NAME/dispatches``, with numbers for the addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Automation:
     """A stack that a worker process runs, beside a Pulumi CLI.
 
     :ivar work_dir: the directory of its project.
-    :ivar identity: what tells the stack from others, by whatever name and from wherever it is run.
+    :ivar identity: the stack's identity, by whatever name and from wherever it is run.
     """
 
     stack: str
@@ -103,7 +103,7 @@ class Concurrency:
     """Limits on concurrent runs of a target.
 
     :ivar group: of all targets with the same one, those that name one stack, one runs at a time.
-    :ivar is_heavy: whether a run is a process that wants a processor, and no wait for somebody else's.
+    :ivar is_heavy: True if a run is a process that wants a processor, and no wait for somebody else's.
     """
 
     group: str
@@ -199,7 +199,7 @@ KEYS_OF_KIND = {
             "eurekube|repository-dispatch",
             choice(*Payload),
             str(Payload.EUREKUBE),
-            "what it is told",
+            "the form of its input",
         ),
     ),
     _AUTOMATION: (
@@ -215,7 +215,7 @@ SECRET_KEYS = ("secret", "authorization")
 def targets_from(written: Any, place: str) -> dict[str, Target]:
     """The targets of a configuration file, by name.
 
-    :param written: what stands at the file's key ``targets``.
+    :param written: the value of the file's key ``targets``.
     :param place: the file and that key, for complaints.
     :raises ConfigurationError: a target that cannot be used.
     """
@@ -253,7 +253,7 @@ def _way(kind: str, values: Mapping[str, Any], given: Mapping[str, SourcedText],
     }
     if not secrets:
         raise ConfigurationError(
-            f"{where}: whoever is called must be able to tell that it was us: add a secret-file,"
+            f"{where}: the receiver must be able to tell that it was us: add a secret-file,"
             " an authorization-file, or both"
         )
     if not secrets.get("authorization", "").isascii():
@@ -282,6 +282,8 @@ def _automation(stack: str, work_dir: str) -> Automation:
         with suppress(OSError, ValueError, yaml.YAMLError):  # the CLI says what is wrong with it
             project = yaml.safe_load(path.read_text())
             break
-    told = project if isinstance(project, Mapping) else {}
+    settings = project if isinstance(project, Mapping) else {}
     backend = os.environ.get("PULUMI_BACKEND_URL", "")
-    return Automation(stack, work_dir, stack_identity(stack, told, backend, str(Path(work_dir).resolve())))
+    return Automation(
+        stack, work_dir, stack_identity(stack, settings, backend, str(Path(work_dir).resolve()))
+    )

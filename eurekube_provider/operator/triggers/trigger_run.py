@@ -30,7 +30,7 @@ class TriggerOutcome(StrEnum):
     """Somebody else works on the stack; nothing was done."""
 
     PENDING = "Pending"
-    """What was asked for has not ended, and is not asked for again: the next try waits on for it."""
+    """The requested run has not ended, and is not requested again: the next try waits on for it."""
 
     @property
     def is_good(self) -> bool:
@@ -43,7 +43,7 @@ class TriggerRun:
     """One run of a target, as the target is asked for it.
 
     :ivar key: equal for every try of the same thing, also by another replica.
-    :ivar attempt: which try, from 1 on.
+    :ivar attempt: the number of the try, from 1 on.
     :ivar timeout_seconds: from now.
     :ivar cancelled: set when the operator ends: give up soon, nobody waits for the result.
     """

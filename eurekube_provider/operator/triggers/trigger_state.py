@@ -45,8 +45,8 @@ _NOT_RUN = Problem(RefreshReason.PENDING, "it has not run yet")
 class TriggerState:
     """The status of a StackRefresh.
 
-    :ivar is_ready: whether the StackRefresh can work and its last run went well; None before the first one.
-    :ivar is_synced: whether the stack was run for the addresses of now.
+    :ivar is_ready: True if the StackRefresh can work and its last run went well; None before the first one.
+    :ivar is_synced: True if the stack was run for the addresses of now.
     :ivar last_run: as in the status; None before the first one.
     :ivar served: see :class:`~eurekube_provider.core.schedule.Schedule`.
     :ivar runs: how many went well.
@@ -111,7 +111,7 @@ class TriggerState:
 
     @property
     def target(self) -> str:
-        """Whose run the last one was; empty before the first one."""
+        """Return the target of the last run; empty before the first one."""
         return str((self.last_run or {}).get("target") or "")
 
     @property
@@ -198,7 +198,7 @@ class TriggerState:
     ) -> TriggerState:
         """The run has ended.
 
-        :param served: what it was for.
+        :param served: the digest that it was for.
         :param retry_seconds: when it is tried again, if it failed.
         """
         good = result.outcome.is_good

@@ -40,7 +40,7 @@ RETRY_SECONDS = 5.0
 """When something that the Kubernetes API refused is tried again."""
 
 ROUND_SECONDS = 0.05
-"""What changes within this time is reconciled together."""
+"""Changes within this time are reconciled together."""
 
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_ROUND_SECONDS = 300.0
@@ -54,7 +54,7 @@ _EVENTS = {
     TriggerOutcome.PENDING: RefreshEvent.RUN_PENDING,
     TriggerOutcome.LOCKED: RefreshEvent.STACK_LOCKED,
 }
-"""What an Event says of a run that ended."""
+"""Texts of the Event about a run that ended."""
 
 
 class Triggers:
@@ -116,7 +116,7 @@ class Triggers:
         self._wake()
 
     def stand_by(self) -> None:
-        """Begin nothing: another replica leads. What runs goes on; nobody is told of its end."""
+        """Begin nothing: another replica leads. What runs goes on; nobody is notified of its end."""
         with self._condition:
             self._leads = False
         self._wake()
@@ -240,7 +240,7 @@ class Triggers:
         return self._free_at(entry) if may_begin else None
 
     def _free_at(self, entry: TriggerEntry) -> float:
-        """When an entry's target has rested for its shortest interval, whoever had it run."""
+        """When an entry's target has rested for its shortest interval, no matter who had it run."""
         target = self._settings.targets.get(entry.refresh.target) if entry.refresh else None
         if target is None:
             return -math.inf
@@ -253,14 +253,17 @@ class Triggers:
             do()
             return
         except LeadershipLost as error:
-            _log.info("stack refresh left as it is", extra={"refresh": "/".join(key), "error": str(error)})
+            _log.info(
+                "check of a StackRefresh ended: this replica does not lead any more",
+                extra={"refresh": "/".join(key), "error": str(error)},
+            )
         except KubernetesError as error:
             _log.warning(
-                "stack refresh not looked at, tried again",
+                "check of a StackRefresh failed, retrying",
                 extra={"refresh": "/".join(key), "error": str(error), "retry_seconds": RETRY_SECONDS},
             )
         except Exception:  # noqa: BLE001
-            _log.exception("stack refresh not looked at, tried again", extra={"refresh": "/".join(key)})
+            _log.exception("check of a StackRefresh failed, retrying", extra={"refresh": "/".join(key)})
         at = time.monotonic() + RETRY_SECONDS
         entry = self._entries.get(key)
         if entry is None:
@@ -355,8 +358,8 @@ class Triggers:
         """Tell of the end of a run; what another replica has taken over meanwhile, that one tells."""
         request, result, good = ended.request, ended.result, ended.result.outcome.is_good
         about = {"refresh": "/".join(request.key), "target": request.target, "outcome": str(result.outcome)}
-        told = {**about, "seconds": round(ended.seconds, 1)} | ({} if good else {"error": result.message})
-        _log.log(logging.INFO if good else logging.WARNING, "stack run ended", extra=told)
+        fields = {**about, "seconds": round(ended.seconds, 1)} | ({} if good else {"error": result.message})
+        _log.log(logging.INFO if good else logging.WARNING, "stack run ended", extra=fields)
         entry = self._entries.get(request.key)
         if entry is None or (entry.uid, self._entries_term) != (request.uid, request.term):
             return

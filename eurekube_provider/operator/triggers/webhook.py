@@ -33,7 +33,7 @@ IDEMPOTENCY_HEADER = "Idempotency-Key"
 """Equal for every try of one call, also by another replica of the operator; and so is the body."""
 
 EVENT_TYPE = "eurekube-refresh"
-"""What a workflow listens to: ``on: repository_dispatch: types: [eurekube-refresh]``."""
+"""Type of event for a workflow: ``on: repository_dispatch: types: [eurekube-refresh]``."""
 
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 1.0, 60.0
 LONGEST_CALL_SECONDS = 10.0
@@ -89,7 +89,7 @@ def _call(
 ) -> tuple[str | None, bool]:
     """Make one call, which ends in its time whatever the server does.
 
-    :returns: what went wrong, None if nothing did, and whether the same call can never do.
+    :returns: the error, None for none, and whether the same call can never succeed.
     """
     adapter, found = _Adapter(), queue.SimpleQueue[tuple[str | None, bool]]()
 
@@ -131,7 +131,7 @@ class _Adapter(requests.adapters.HTTPAdapter):
         return pool
 
     def cut(self) -> None:
-        """Let whoever reads or writes see the end."""
+        """Let readers and writers see the end."""
         for connection in self._made:
             sock = connection.sock
             if sock is not None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from eurekube_provider.comparison.comparing import comparisons_beside
-from eurekube_provider.comparison.keeper import Keeper, KeeperKind, keeper_of
+from eurekube_provider.comparison.managers import Manager, ManagerKind, manager_of
 from eurekube_provider.comparison.pairs import pairs_of
 from eurekube_provider.operator.web.running_operator import RunningOperator
 
@@ -23,32 +23,32 @@ def application_view(operator: RunningOperator, application: str) -> dict[str, A
     :param application: in any case.
     """
     name = application.upper()
-    kept_by = partial(keeper_of, cluster=operator.cluster.name)
+    kept_by = partial(manager_of, cluster=operator.cluster.name)
     keys = sorted(operator.sources.syncers_of(name))
     known = {eureka: registry.known(application=name) for eureka, registry in operator.registries.items()}
     kept = [(one, kept_by(one)) for instances in known.values() for one in instances]
     syncers = []
     for key in keys:
-        keeper = Keeper(KeeperKind.SYNCER, "/".join(key))
+        manager = Manager(ManagerKind.SYNCER, "/".join(key))
         pairs = pairs_of(
             operator.sources.slices_of(key),
-            [one for one, whose in kept if whose == keeper],
-            {one.ip_address: (one, str(whose)) for one, whose in kept if whose != keeper},
+            [one for one, whose in kept if whose == manager],
+            {one.ip_address: (one, str(whose)) for one, whose in kept if whose != manager},
         )
         shown = [one.to_dict() for one in pairs[:MOST_PAIRS]]
-        syncers.append({"syncer": keeper.name, "pairs": shown, "more": len(pairs) - len(shown)})
-    own = {(eureka, Keeper(KeeperKind.SYNCER, "/".join(key))) for eureka in known for key in keys}
+        syncers.append({"syncer": manager.name, "pairs": shown, "more": len(pairs) - len(shown)})
+    own = {(eureka, Manager(ManagerKind.SYNCER, "/".join(key))) for eureka in known for key in keys}
     others = sorted(comparisons_beside(known, kept_by, own), key=lambda one: one.order)
     beside = [
         {
-            "keeper": str(one.keeper),
+            "keeper": str(one.manager),
             "eureka": one.eureka_name,
             "up": one.eureka.up if one.eureka else None,
             "total": one.eureka.total if one.eureka else None,
             "instances": [
                 {"instanceId": each.instance_id, "status": str(each.status), "address": each.ip_address}
                 for each in known[one.eureka_name]
-                if kept_by(each) == one.keeper
+                if kept_by(each) == one.manager
             ][:MOST_INSTANCES],
         }
         for one in others

@@ -1,7 +1,7 @@
 """A small HTTP server for people, probes and scrapers: reads only, and never in the operator's way.
 
 Each response is made by one function from path and query; this module knows nothing of what it shows. A
-connection carries one request and is ended after :data:`LONGEST_SECONDS`, so that whoever opens many and
+connection carries one request and is ended after :data:`LONGEST_SECONDS`, so that anyone who opens many and
 says nothing keeps nobody else out for long: beyond :data:`MOST_CONNECTIONS` the oldest one makes room.
 """
 
@@ -105,7 +105,7 @@ class WebServer(HttpListener):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its signature
         """A client that went away is no error of ours."""
-        _log.debug("a connection broke off", exc_info=True)
+        _log.debug("connection ended early", exc_info=True)
 
 
 def parse_address(text: str) -> Address | None:
@@ -156,7 +156,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         try:
             response = self._handler(Request(parts.path, query, self.headers.get("Accept", "")))
         except Exception:  # noqa: BLE001 - the next request must be answered all the same
-            _log.exception("a page could not be made", extra={"path": parts.path})
+            _log.exception("failed to make a page", extra={"path": parts.path})
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
             return
         if response is None:

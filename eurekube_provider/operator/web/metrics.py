@@ -111,7 +111,7 @@ _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
         " 403. Label url: 1 series a server.",
     },
     ("counter", ("resource", "reason")): {
-        "eurekube_watch_restarts_total": "Watches of the Kubernetes API that began anew, by reason: ended"
+        "eurekube_watch_restarts_total": "Watches of the Kubernetes API that began again, by reason: ended"
         " (by the server, as asked), expired or failed. Labels resource and reason: at most 12 series.",
     },
     ("counter", ("refresh", "outcome")): {
@@ -148,7 +148,7 @@ _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
         "eurekube_build_info": "Always 1. Label version: 1 series.",
     },
 }
-"""What each metric tells, and how many series there can be; by kind and labels, then by name."""
+"""Meaning of each metric, and how many series there can be; by kind and labels, then by name."""
 
 METRICS = {
     name: MetricDefinition(name, kind, text, labels)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from eurekube_provider.comparison.comparing import Comparison, Count, count_of
-from eurekube_provider.comparison.keeper import Keeper, KeeperKind
+from eurekube_provider.comparison.findings import headline, status_findings
+from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState, reported_state_of
-from eurekube_provider.comparison.troubles import headline, troubles_of
 from eurekube_provider.core.objects import Object, is_ready
 from eurekube_provider.core.registry import Figures, Refused, Registry
 from eurekube_provider.core.syncer import Mode, connection_of
@@ -20,10 +20,10 @@ from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import key_of
 from eurekube_provider.operator.triggers.refresh_rows import rows
 from eurekube_provider.operator.web.application_view import application_view
-from eurekube_provider.operator.web.operator_troubles import (
-    operator_troubles,
-    refresh_troubles,
-    troubles_at,
+from eurekube_provider.operator.web.operator_findings import (
+    operator_findings,
+    refresh_findings,
+    server_findings,
 )
 from eurekube_provider.operator.web.page_request import EVERYTHING, PAGE_SIZE, PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MOST_STACK_REGISTRATIONS = MOST_STACK_REFRESHES = MOST_MIRRORS = 50
 
 Document = dict[str, Any]
-"""What becomes JSON; ``docs/reference/web.md`` lists its keys, to which a test holds it."""
+"""Data of the JSON document; ``docs/reference/web.md`` lists its keys, to which a test holds it."""
 
 
 def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Document:
@@ -60,12 +60,12 @@ def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Doc
         for one in mirrors
         if not wanted.syncer and (not wanted.application or one.concerns(wanted.application.upper()))
     ]
-    troubles = [
-        *operator_troubles(problems, missing, unread),
-        *(trouble for one in eurekas for trouble in troubles_at(one)),
-        *refresh_troubles(refreshes),
+    findings = [
+        *operator_findings(problems, missing, unread),
+        *(finding for one in eurekas for finding in server_findings(one)),
+        *refresh_findings(refreshes),
     ]
-    found = troubles_of(sorted(every.values(), key=lambda one: one.order), troubles, mirrors)
+    found = status_findings(sorted(every.values(), key=lambda one: one.order), findings, mirrors)
     pages = max(1, -(-len(listed) // PAGE_SIZE))
     page = min(wanted.page, pages) if wanted.page else None
     shown = listed if page is None else listed[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
@@ -77,7 +77,7 @@ def overview(operator: RunningOperator, wanted: PageRequest = EVERYTHING) -> Doc
         "filter": wanted.to_dict(),
         "headline": headline(list(every.values()), mirrors),
         "worst": str(found[0].severity) if found else None,
-        "troubles": [trouble.to_dict() for trouble in found],
+        "troubles": [finding.to_dict() for finding in found],
         "operator": {
             "name": settings.operator_name,
             "cluster": operator.cluster.name,
@@ -155,11 +155,11 @@ def _comparison(operator: RunningOperator, item: Object) -> Comparison:
     """One syncer, as `eurekube status` compares it: by our last reconcile, or by its status."""
     key = key_of(item)
     last = operator.controller.history.last.get(key)
-    report = last.report if last else _reported(item)
+    report = last.report if last else _report_from_status(item)
     spec = item.get("spec") or {}
     return Comparison(
         report.application or str((spec.get("selector") or {}).get("app", "")).upper(),
-        Keeper(KeeperKind.SYNCER, "/".join(key)),
+        Manager(ManagerKind.SYNCER, "/".join(key)),
         report.state,
         connection_of(item),
         report.problem,
@@ -174,7 +174,7 @@ def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Do
     """One row: our last reconcile, or what the object's status says where there was none (yet)."""
     key, spec = key_of(item), item.get("spec") or {}
     last = operator.controller.history.last.get(key)
-    report = last.report if last else _reported(item)
+    report = last.report if last else _report_from_status(item)
     return {
         "namespace": key[0],
         "name": key[1],
@@ -194,7 +194,7 @@ def _syncer(operator: RunningOperator, item: Object, compared: Comparison) -> Do
     }
 
 
-def _reported(item: Object) -> Report:
+def _report_from_status(item: Object) -> Report:
     """Return another replica's report in a syncer's status."""
     status, reported = item.get("status") or {}, reported_state_of(item)
     return Report(

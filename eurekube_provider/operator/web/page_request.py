@@ -33,7 +33,7 @@ class PageRequest:
     def of(cls, query: Mapping[str, str], *, is_paged: bool) -> PageRequest:
         """Read it from a URL's parameters; what makes no sense there asks for everything.
 
-        :param is_paged: whether the first page is meant where none is named.
+        :param is_paged: True if the first page is meant where none is named.
         """
         state = query.get("state", "").strip()
         number = query.get("page", "").strip()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eurekube_provider.operator.mirror.mirrors import Mirrors
 
 IsLeader = Callable[[], bool | None]
-"""Whether this replica leads; None where there is no election."""
+"""Return whether this replica leads; None where there is no election."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RunningOperator:
         ]
 
     def watch_restarts(self) -> dict[tuple[str, str], int]:
-        """How often watches began anew, by kind and reason."""
+        """How often watches began again, by kind and reason."""
         refreshes = self.triggers.reflectors.restarts if self.triggers else {}
         return self.sources.watch_restarts | {("refreshes", why): count for why, count in refreshes.items()}
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from eurekube_provider.comparison.discrepancy import MOST_OF_A_GROUP
+from eurekube_provider.comparison.findings import MOST_SUBJECTS, Severity
 from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.troubles import MOST_SUBJECTS, Severity
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.operator.web.overview import Document
 from eurekube_provider.operator.web.timeline import timeline
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 REFRESH_SECONDS = 10
 MOST_SYNCERS_WITH_DIFFERENCES = 20
 
-MOST_TROUBLES = 6
-"""How many troubles are shown, the worst; the others are counted."""
+MOST_FINDINGS = 6
+"""How many findings are shown, the worst; the others are counted."""
 
 _FOLDER = Path(__file__).parent / "templates"
 _STYLE = (_FOLDER / "style.css").read_text(encoding="utf-8")
@@ -105,7 +105,7 @@ def without_data(sentence: str) -> str:
 def html(data: Document, *, refreshes: bool = True) -> str:
     """The whole page.
 
-    :param refreshes: whether the browser asks again by itself, every :data:`REFRESH_SECONDS`.
+    :param refreshes: True if the browser asks again by itself, every :data:`REFRESH_SECONDS`.
     """
     now = datetime.fromisoformat(data["now"])
 
@@ -131,16 +131,16 @@ def html(data: Document, *, refreshes: bool = True) -> str:
         shown = [_by_an_example(one, dict(map(_sentence, data["syncers"]))) for one in shown]
     return _page().render(
         **data,
-        boxes=shown[:MOST_TROUBLES],
-        other_troubles=len(every) - len(shown[:MOST_TROUBLES]),
+        boxes=shown[:MOST_FINDINGS],
+        other_troubles=len(every) - len(shown[:MOST_FINDINGS]),
         sentence="",
         refreshes=refreshes,
         ahead=ahead,
         url=url,
         groups={_name(row): _grouped(row["differences"]) for row in data["syncers"]},
-        told_once=_told_once(
+        reported_once=_reported_once(
             [*map(_sentence, data["syncers"]), *map(_sentence_of_mirror, data["mirrors"])],
-            {one["message"] for one in shown[:MOST_TROUBLES]},
+            {one["message"] for one in shown[:MOST_FINDINGS]},
         ),
         entries=timeline(data["changes"]),
     )
@@ -150,18 +150,18 @@ def _name(row: Document) -> str:
     return f"{row['namespace']}/{row['name']}"
 
 
-def _by_an_example(trouble: Document, told: dict[str, str]) -> Document:
-    """The trouble with a syncer that is shown as its example, where the page does not show all of them."""
-    own = [one for one in trouble["subjects"] if one in told]
-    if not own or not trouble["message"].startswith("e.g. "):
-        return trouble
-    rest = [one for one in trouble["subjects"] if one not in told]
-    return {**trouble, "subjects": [*own, *rest], "message": f"e.g. {own[0]}: {told[own[0]]}"}
+def _by_an_example(finding: Document, messages: dict[str, str]) -> Document:
+    """The finding with a syncer that is shown as its example, where the page does not show all of them."""
+    own = [one for one in finding["subjects"] if one in messages]
+    if not own or not finding["message"].startswith("e.g. "):
+        return finding
+    rest = [one for one in finding["subjects"] if one not in messages]
+    return {**finding, "subjects": [*own, *rest], "message": f"e.g. {own[0]}: {messages[own[0]]}"}
 
 
-def _is_of_objects(trouble: Document) -> bool:
-    """Return whether a trouble is of syncers, mirrors or StackRefreshes, and of no server."""
-    subjects = trouble["subjects"]
+def _is_of_objects(finding: Document) -> bool:
+    """Return whether a finding is of syncers, mirrors or StackRefreshes, and of no server."""
+    subjects = finding["subjects"]
     return bool(subjects) and all("/" in one and "://" not in one for one in subjects)
 
 
@@ -183,7 +183,7 @@ def _sentence_of_mirror(row: Document) -> tuple[str, str]:
     return f"EurekaMirror {_name(row)}", str(row["why"]).partition(": ")[2]
 
 
-def _told_once(sentences: Iterable[tuple[str, str]], boxes: set[str]) -> set[str]:
+def _reported_once(sentences: Iterable[tuple[str, str]], boxes: set[str]) -> set[str]:
     """Return those whose sentence stands above theirs already: their rows show the reason alone.
 
     :param sentences: by the name of a syncer or mirror.

@@ -29,7 +29,7 @@ def operator_crds(
     """The CRDs of a component.
 
     :param parent: the component's; None for the stack.
-    :param keep: whether they outlive the component. One that is kept must be taken over again by the next
+    :param keep: True if they outlive the component. One that is kept must be taken over again by the next
         stack, which only a patch does.
     """
     stack = get_root_resource()
@@ -65,7 +65,7 @@ def _aliases(
     """Return the aliases by which this resource is a former one.
 
     The program's first component claims it. If it was another's, a kept one loses nothing: its patch goes on
-    below the first, or is forgotten without a change, and the other patches the CRD anew. An owned one would
+    below the first, or is forgotten without a change, and the other patches the CRD again. An owned one would
     be removed, and every syncer with it. So all claim it, the first one first, and the engine refuses what is
     not clear.
 

@@ -25,7 +25,7 @@ _FILES = {
     "client_certificate": "client-certificate",
     "client_key": "client-key",
 }
-"""What is kept in a Secret, and the key by which the operator's file names it."""
+"""Values that are kept in a Secret, each with the key by which the operator's file names it."""
 
 
 @dataclass(kw_only=True, slots=True)

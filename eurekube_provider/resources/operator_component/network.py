@@ -1,6 +1,6 @@
 """The operator's NetworkPolicy: who may call its pods, and whom they may call.
 
-A policy knows addresses and labels, no names, so that whom the pods may call is told by the port.
+A policy knows addresses and labels, no names, so that whom the pods may call follows from the port.
 """
 
 from __future__ import annotations

@@ -96,9 +96,9 @@ class EurekubeOperatorArgs(PodArgs):
     :ivar connections: further Eurekas by name, which syncers and registrations name as their ``connection``:
         the operator registers and renews there as well.
     :ivar namespace: where the operator lives.
-    :ivar create_namespace: whether ``namespace`` is made with the operator, and removed with all that is in
+    :ivar create_namespace: True if ``namespace`` is made with the operator, and removed with all that is in
         it. False for one that is there already, and stays. From True to False, what was made stays as well.
-    :ivar operator_name: whom registrations name as their renewer, and part of the name of the Lease.
+    :ivar operator_name: the name that registrations give as their renewer, and part of the name of the Lease.
     :ivar cluster_name: part of every instance id; default the first 8 characters of kube-system's UID.
     :ivar watch_namespaces: the namespaces to look at, and to have rights in; empty for all.
     :ivar reserve: in a shared cluster, ``NAMESPACE=NAME``: only syncers of these namespaces may publish under
@@ -106,9 +106,9 @@ class EurekubeOperatorArgs(PodArgs):
     :ivar publish: ``NAMESPACE=NAME``: syncers of these namespaces may publish under a name that is not their
         Service's.
     :ivar cross_namespace: ``FROM=TO``: syncers of a namespace may select Services of another one.
-    :ivar strict_names: whether each name that is not the Service's own is refused, unless ``publish`` allows
+    :ivar strict_names: True if each name that is not the Service's own is refused, unless ``publish`` allows
         it.
-    :ivar user_roles: whether people with the role ``view``, ``edit`` or ``admin`` in a namespace may read
+    :ivar user_roles: True if people with the role ``view``, ``edit`` or ``admin`` in a namespace may read
         EurekaSyncers, EurekaMirrors and StackRefreshes there, and write them with ``edit`` or ``admin``.
     :ivar image: the operator's image; one that names no tag or digest itself gets ``tag``.
     :ivar tag: of the image; default this package's version.
@@ -117,7 +117,7 @@ class EurekubeOperatorArgs(PodArgs):
     :ivar gate_namespaces: the namespaces whose pods may declare the readiness gate
         ``eurekube.io/callers-know``; ``*`` for all that are watched. The operator may write the status of
         their pods then.
-    :ivar mirrors: whether EurekaMirrors are served: applications registered in Eureka become Services. The
+    :ivar mirrors: True if EurekaMirrors are served: applications registered in Eureka become Services. The
         operator may write Services and EndpointSlices then.
     :ivar mirror_cidrs: with ``mirrors``, the networks whose addresses may be mirrored, at least one.
     :ivar cluster_cidrs: networks of this cluster's own pods and Services, which are never mirrored, beside
@@ -125,10 +125,11 @@ class EurekubeOperatorArgs(PodArgs):
     :ivar resources: requests and limits of the container.
     :ivar environment: further variables, e.g. ``LOG_LEVEL``; not those that follow from other arguments.
         Values are texts, numbers too.
-    :ivar targets: what StackRefreshes may have run, by name, with the keys that docs/guides/triggers.md has.
-    :ivar target_secrets: what targets name as ``/etc/eurekube-targets/NAME``, by that name; kept in a Secret,
-        and read when the operator starts.
-    :ivar network_policy: whether a NetworkPolicy lets the pods be called at their web port only, and call
+    :ivar targets: the targets that StackRefreshes may run, by name, with the keys that
+        docs/guides/triggers.md has.
+    :ivar target_secrets: the contents of ``/etc/eurekube-targets/NAME``, by that name; kept in a Secret, and
+        read when the operator starts.
+    :ivar network_policy: True if a NetworkPolicy lets the pods be called at their web port only, and call
         only DNS, the Kubernetes API (443, 6443) and the ports of ``eureka_urls``.
     :ivar web_namespaces: with ``network_policy``, the namespaces that may call the web port, e.g. that of
         Prometheus; empty for all.
@@ -136,13 +137,13 @@ class EurekubeOperatorArgs(PodArgs):
         another Eureka, an API server at another port.
     :ivar egress_cidrs: with ``network_policy``, the networks in which these ports may be called; empty for
         any. Those of Eureka and of the Kubernetes API belong to them. DNS may be called anywhere.
-    :ivar service_monitor: whether a ServiceMonitor has the Prometheus Operator scrape the pods.
-    :ivar prometheus_rule: whether a PrometheusRule brings the alerts.
+    :ivar service_monitor: True if a ServiceMonitor has the Prometheus Operator scrape the pods.
+    :ivar prometheus_rule: True if a PrometheusRule brings the alerts.
     :ivar monitoring_labels: of ServiceMonitor and PrometheusRule, where Prometheus selects by labels, e.g.
         ``release``.
-    :ivar keep_crds: whether the CRD, and with it every syncer of the cluster, outlives this component.
+    :ivar keep_crds: True if the CRD, and with it every syncer of the cluster, outlives this component.
         Decide once: from False to True, Pulumi removes the CRD that it owned, and every syncer with it.
-    :ivar force_destroy: whether the operator may be destroyed while it still serves EurekaSyncers or
+    :ivar force_destroy: True if the operator may be destroyed while it still serves EurekaSyncers or
         EurekaMirrors that this stack does not own. It counts from the ``up`` on that brought it into the
         state.
     """

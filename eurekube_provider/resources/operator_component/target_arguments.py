@@ -34,8 +34,8 @@ class TargetArgs:
     """Arguments of a StackRefresh's target; docs/guides/triggers.md says what each kind needs.
 
     :ivar kind: ``pulumiStack``, ``webhook`` or ``automation``.
-    :ivar namespaces: whose StackRefreshes may name it; ``*`` is any.
-    :ivar actions: what may be asked of it: ``Refresh``, ``Up``, ``Preview``; default all of them.
+    :ivar namespaces: the namespaces whose StackRefreshes may name it; ``*`` is any.
+    :ivar actions: the actions that may be asked of it: ``Refresh``, ``Up``, ``Preview``; default all of them.
     :ivar timeout_seconds: a run that takes longer is given up; default 600.
     :ivar shortest_debounce_seconds: a StackRefresh must not ask for less; default 1.
     :ivar shortest_interval_seconds: a StackRefresh must not ask for less; default 10.
@@ -45,7 +45,8 @@ class TargetArgs:
     :ivar secret_file: of kind ``webhook``, the file with the key of the signature; one of ``target_secrets``
         is ``/etc/eurekube-targets/NAME``.
     :ivar authorization_file: of kind ``webhook``, the file with the value of the header Authorization.
-    :ivar form: of kind ``webhook``, what it is told: ``eurekube``, the default, or ``repository-dispatch``.
+    :ivar form: of kind ``webhook``, the form of its input: ``eurekube``, the default, or
+        ``repository-dispatch``.
     :ivar work_dir: of kind ``automation``, the directory of the project.
     """
 
@@ -72,7 +73,7 @@ Targets = Mapping[str, TargetArgs | TargetArgsDict]
 
 
 Content = Mapping[str, Any]
-"""What stands in the file: ``targets``, ``connections``; empty for no file."""
+"""Content of the file: ``targets``, ``connections``; empty for no file."""
 
 
 def targets_file(content: Content) -> str:
@@ -173,7 +174,7 @@ def _check_what_the_operator_needs(where: str, target: Mapping[str, Any]) -> Non
             )
         if not target.get("secret-file") and not target.get("authorization-file"):
             raise ConfigurationError(
-                f"{where}: whoever is called must be able to tell that it was us: add a secret_file, an"
+                f"{where}: the receiver must be able to tell that it was us: add a secret_file, an"
                 " authorization_file, or both"
             )
 

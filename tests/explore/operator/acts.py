@@ -139,14 +139,14 @@ def the_api_is_behind(explored: Explored) -> None:
 
 
 def watches_break(explored: Explored) -> None:
-    """Each watch ends, and what happened meanwhile is told by lists only."""
+    """Each watch ends, and what happened meanwhile is reported by lists only."""
     explored.world.kube.drop_watches()
     explored.world.kube.expire()
     explored.world.disturb()
 
 
 def the_operator_ends_in_peace(explored: Explored) -> None:
-    """It is told to end, and starts again."""
+    """It is asked to end, and starts again."""
     explored.end_in_peace()
 
 
@@ -167,7 +167,7 @@ def _next_name(explored: Explored) -> str:
 
 
 def the_operator_is_killed_and_the_api_behind(explored: Explored) -> None:
-    """It dies, and who comes after it is told what was."""
+    """It dies, and who comes after it learns what was."""
     the_api_is_behind(explored)
     explored.kill_all()
 

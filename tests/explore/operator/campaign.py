@@ -18,7 +18,7 @@ from tests.explore.operator.acts import (
     servers_lose_each_other,
 )
 from tests.explore.operator.edits import EDITS, MIXED, Edit, together
-from tests.explore.operator.explorer import Explored, Faults, Setup, replay, told
+from tests.explore.operator.explorer import Explored, Faults, Setup, describe_failure, replay
 from tests.explore.operator.world import Fault, Happening, owned
 from tests.explore.part import WHOLE, Part, guarded, shrunk, without_one
 
@@ -70,10 +70,10 @@ def sequences(seed: int, end: float, edits: tuple[Edit, ...] = EDITS, part: Part
     draw, failed = part.draw(seed), set()
 
     def outcome(edit: Edit, faults: Faults, setup: Setup) -> str:
-        told = guarded(lambda: tried(edit, faults, setup), lambda: replay(edit, faults, setup))
-        if told:
+        failure = guarded(lambda: tried(edit, faults, setup), lambda: replay(edit, faults, setup))
+        if failure:
             failed.add(edit)
-        return told
+        return failure
 
     with owned():
         places: dict[tuple[Edit, Setup], list[int]] = {}
@@ -142,7 +142,7 @@ def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
     (edit, faults, setup), outcome = shrunk(
         (edit, faults, setup), outcome, lambda less: Explored(*less, seed=seed).run(), _shorter
     )
-    return told(edit, faults, outcome, setup)
+    return describe_failure(edit, faults, outcome, setup)
 
 
 def _shorter(sequence: tuple[Edit, Faults, Setup]) -> Iterator[tuple[Edit, Faults, Setup]]:

@@ -22,11 +22,11 @@ class Edit:
 
     :param steps: each with the seconds that pass before it.
     :param spec: of the syncer that is there before.
-    :param begin: what there is before, besides or instead of three pods and their syncer.
-    :param is_braked: whether something leaves that was not seen terminating, and may stay for a minute.
+    :param begin: the objects that exist before, besides or instead of three pods and their syncer.
+    :param is_braked: True if something leaves that was not seen terminating, and may stay for a minute.
     :param keeps: pods that serve throughout, though the cluster does not say so for a while.
-    :param names_another: whether there is a second Eureka, called ``other``.
-    :param unobserved: whether the watches tell of the end only, not of what lies between.
+    :param names_another: True if there is a second Eureka, called ``other``.
+    :param unobserved: True if the watches tell of the end only, not of what lies between.
     :param parts: by their names, and from when on, the edits that it consists of where it is several at once.
     """
 
@@ -338,7 +338,7 @@ MIXED = tuple(
     and one.begin is NOTHING
     and not (one.spec or one.keeps or one.unobserved or one.names_another)
 )
-"""What may happen beside others."""
+"""Edits that may happen beside others."""
 
 
 def together(*parts: tuple[str, float]) -> Edit:

@@ -34,7 +34,7 @@ RESTART_MS = 2_000
 class Outcome:
     """The result of one sequence.
 
-    :ivar places: what was asked before the calm, by number; empty for what is not worth a fault.
+    :ivar places: the requests before the calm, by number; empty for those that are not worth a fault.
     """
 
     trace: list[str]
@@ -52,9 +52,9 @@ class Setup:
     """The setting of an edit.
 
     :param replicas: of the operator; of several, one leads.
-    :param mode: whether changes and renewals travel in batches.
+    :param mode: True if changes and renewals travel in batches.
     :param chance: of so many times that a thread takes a lock, others go on before once; 0 for never.
-    :param is_balanced: whether one URL is known, behind which a balancer asks the servers in turn.
+    :param is_balanced: True if one URL is known, behind which a balancer asks the servers in turn.
     """
 
     servers: int = 1
@@ -140,7 +140,7 @@ class Explored:
         for process, stop in self._stops.items():
             if not process.is_dead and not stop.is_set():
                 stop.set()
-                self.witness.led_anew()
+                self.witness.led_again()
                 self._killed(process)
 
     def name_cluster(self, name: str, *, beside_ms: int = 0) -> None:
@@ -161,12 +161,12 @@ class Explored:
         for process, stop in those:
             if not process.is_dead and not stop.is_set():
                 self.world.disturb()
-                self.witness.led_anew()
+                self.witness.led_again()
                 stop.set()
 
     def kill_all(self) -> None:
         """Kill the running replicas."""
-        self.witness.led_anew()
+        self.witness.led_again()
         for process, stop in self._stops.items():
             if not process.is_dead and not stop.is_set():
                 self.world.kill_later(process)
@@ -219,10 +219,12 @@ class Explored:
         self._start()
 
 
-def told(edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER, replayed: str = "") -> str:
+def describe_failure(
+    edit: Edit, faults: Faults, outcome: Outcome, setup: Setup = ONE_SERVER, replayed: str = ""
+) -> str:
     """A failing sequence for a person.
 
-    :param replayed: what runs it again, where that is not :func:`replay`.
+    :param replayed: the command that runs it again, where that is not :func:`replay`.
     """
     replayed = replayed or replay(edit, faults, setup)
     lines = [f"{edit.name}: {'; '.join(outcome.violations)}", f"replay: {replayed}"]

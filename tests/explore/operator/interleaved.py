@@ -17,7 +17,7 @@ WRITER = "mirror-writes"
 """The name of the threads that may run beside a loop."""
 
 DELAYS_SECONDS = (0.0, 0.0, 0.001, 0.002, 0.005, 0.05)
-"""What a request takes longer while others are under way: from nothing to longer than all of another's."""
+"""Extra time of a request while others are under way: from none to longer than all of another's."""
 
 LONGEST_SECONDS = 3600.0
 

@@ -267,7 +267,7 @@ class Kept:
             if url in self.world.cluster.down or self.world.now_ms < self._excused.get(url, 0):
                 continue
             if url != self.world.cluster.urls[0] and what != "time that passed":
-                continue  # it is told a little later
+                continue  # it is informed a little later
             for place in self._steady:
                 info = server.registry.get(*place)
                 if info is None or info.status != "UP":
@@ -275,10 +275,10 @@ class Kept:
 
     @property
     def _may_come_back(self) -> bool:
-        """Return whether a removal cannot be told from a server's loss of memory."""
+        """Return whether a removal cannot be determined from a server's loss of memory."""
         nobody_knows = len(self.keepers) > 1  # what the one before saw of the removal
-        is_told = len(self.world.cluster.urls) > 1 and not nobody_knows and not self.was_silent
-        return (self.was_restarted and not is_told) or (self.was_frozen and nobody_knows)
+        is_reported = len(self.world.cluster.urls) > 1 and not nobody_knows and not self.was_silent
+        return (self.was_restarted and not is_reported) or (self.was_frozen and nobody_knows)
 
     def _compare(self) -> None:
         wanted = statuses_of(self.edit, self.edit.end)
@@ -289,7 +289,7 @@ class Kept:
                 for lease in server.registry.all()
                 if str(metadata(lease.holder).get(OWNER, "")).startswith(PREFIX)
             }
-            # What a frozen server was not told of lapses there, once it does not preserve itself.
+            # What a frozen server was not notified of lapses there, once it does not preserve itself.
             lapsed = {
                 (lease.holder.app, lease.holder.id)
                 for lease in server.registry.all()
@@ -368,10 +368,10 @@ def sequences(seed: int, end: float, names: Sequence[str] = NAMES, part: Part = 
     draw, failed = part.draw(seed), set()
 
     def outcome(name: str, faults: Faults, servers: int) -> str:
-        told = guarded(lambda: tried(name, faults, servers), lambda: replay(name, faults, servers))
-        if told:
+        failure = guarded(lambda: tried(name, faults, servers), lambda: replay(name, faults, servers))
+        if failure:
             failed.add(name)
-        return told
+        return failure
 
     with kept(), contextlib.redirect_stderr(io.StringIO()):  # what the providers say
         places: dict[tuple[str, int], list[int]] = {}

@@ -38,10 +38,10 @@ _KINDS = {
 BOOKMARK_SECONDS = 60.0
 
 _IDENTITY = ("uid", "resourceVersion")
-"""What a request may name so that it changes no other object, and none that changed meanwhile."""
+"""Metadata by which a request changes no other object, and none that changed meanwhile."""
 
 _GIVEN = ("uid", "generation", "deletionTimestamp")
-"""What of an object's metadata is the API server's."""
+"""Metadata that the API server sets."""
 
 
 class Refused(Exception):
@@ -103,7 +103,7 @@ class Kube:
     :ivar behind: the version at which its cache stands still, which lists and watches are answered from; None
         where it does not.
     :ivar changed: called after each change of an object.
-    :ivar refused: what is in the names of objects that nobody may make or change; empty for none.
+    :ivar refused: a part of the names of objects that nobody may make or change; empty for none.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -178,7 +178,8 @@ class Kube:
             self._wake(watch)
 
     def is_expired(self, version: int) -> bool:
-        """Return whether a client that has seen all up to there must list: what came next is told no more.
+        """Return whether a client that has seen all up to there must list: what came next is reported no
+        more.
 
         A cache that stands still tells of nothing later, and says so of what it has forgotten before.
         """
@@ -256,9 +257,9 @@ class Kube:
                     gone = Refused(410, "too old resource version", "Expired").body
                     yield json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n"
                     return
-                told = self._since(since, place, name)
+                changes = self._since(since, place, name)
                 since = max(since, self._visible())
-                for change in told:
+                for change in changes:
                     yield change.encoded()
                 now = self.scheduler.clock.now_ms
                 if now >= end_ms:
@@ -279,7 +280,7 @@ class Kube:
 
     def _since(self, version: int, place: Path, name: str) -> list[Change]:
         """Return the changes since a version, oldest first."""
-        told = []
+        changes = []
         for change in reversed(self.changes):
             if change.version <= version:
                 break
@@ -288,8 +289,8 @@ class Kube:
                 and change.kind == place.kind
                 and _fits(change.item, place.namespace, name)
             ):
-                told.append(change)
-        return told[::-1]
+                changes.append(change)
+        return changes[::-1]
 
     def _list(self, place: Path, query: Mapping[str, str]) -> Object:
         label, _, value = query.get("labelSelector", "").partition("=")

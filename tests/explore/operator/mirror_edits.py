@@ -26,7 +26,7 @@ class MirrorEdit:
     """A change to a mirror.
 
     :ivar steps: each with the seconds before it.
-    :ivar begin: what is there before the operator starts.
+    :ivar begin: the objects that exist before the operator starts.
     :ivar loses: applications of which a person asks for what takes endpoints away.
     :ivar applications: those of which machines run from the start.
     :ivar refused: those which the mirror cannot show in the end, though they are meant.
@@ -59,7 +59,7 @@ def _replaced_by_a_person(explored: MirrorsExplored) -> None:
     explored.person_service()
 
 
-def _deleted_and_made_anew(explored: MirrorsExplored) -> None:
+def _recreated(explored: MirrorsExplored) -> None:
     explored.delete("eurekamirrors", MIRROR)
     if explored.world.kube.get("eurekamirrors", SHOP, MIRROR) is None:
         explored.mirror()
@@ -72,9 +72,7 @@ ONE_APPLICATION = (
     MirrorEdit("a machine dies", ((0.0, lambda all_: all_.stop(1, deregisters=False)),)),
     MirrorEdit("a machine is DOWN", ((0.0, lambda all_: all_.machine(1, status="DOWN")),)),
     MirrorEdit("it is deleted", ((0.0, lambda all_: all_.delete("eurekamirrors", MIRROR)),), loses=(APP,)),
-    MirrorEdit(
-        "it is deleted and made anew", ((0.0, _deleted_and_made_anew), (8.0, _in_place)), loses=(APP,)
-    ),
+    MirrorEdit("it is deleted and made again", ((0.0, _recreated), (8.0, _in_place)), loses=(APP,)),
     MirrorEdit("another name", ((0.0, lambda all_: all_.mirror(serviceName="reviews")),)),
     MirrorEdit("another port", ((0.0, lambda all_: all_.mirror(port=81)),)),
     MirrorEdit("another form", ((0.0, lambda all_: all_.mirror(headless=True)),), loses=(APP,)),

@@ -37,7 +37,7 @@ Object = dict[str, Any]
 class MirrorReplica:
     """An operator's parts that serve mirrors.
 
-    :ivar hears: whether its watches tell it of anything.
+    :ivar hears: True if its watches tell it of anything.
     """
 
     def __init__(self, world: World, process: Process) -> None:
@@ -49,7 +49,7 @@ class MirrorReplica:
         self._services: dict[MirrorKey, Object] = {}
         self._seen = 0
         self._reads_at = 0.0
-        self._lists_anew = True
+        self._lists_again = True
         self.hears = True
         with self._scheduler.within(self._task):
             self._access = access = KubeAccess.load(None).guarded(lambda: not process.is_dead)
@@ -76,7 +76,7 @@ class MirrorReplica:
             return False
         now = self._now
         due: list[MirrorKey | None] = [None] if self._reads_at <= now else []
-        if not self._lists_anew and self._registry.reachability.was_read:
+        if not self._lists_again and self._registry.reachability.was_read:
             due += [key for key, at in self._due.items() if at <= now]
         if not due:
             return False
@@ -92,9 +92,9 @@ class MirrorReplica:
                 self._process.is_dead = True
         return True
 
-    def told(self) -> None:
+    def deliver_watches(self) -> None:
         """The API server's watches tell of what changed."""
-        if self._process.is_dead or self._lists_anew or not self.hears:
+        if self._process.is_dead or self._lists_again or not self.hears:
             return
         kube = self._world.kube
         news = [one for one in kube.changes if one.version > self._seen]
@@ -108,7 +108,7 @@ class MirrorReplica:
     def _look_around(self) -> None:
         """Read Eureka; list the cluster where it was not yet."""
         self._reads_at = self._now + RETRY_SECONDS
-        if self._lists_anew:
+        if self._lists_again:
             version = self._world.kube.version
             try:
                 listed = list(self._access.pages(SERVICES.path()))
@@ -119,8 +119,8 @@ class MirrorReplica:
                 return
             for item in (one for page in listed for one in page["items"]):
                 self._services[item["metadata"]["namespace"], item["metadata"]["name"]] = item
-            self._seen, self._lists_anew = version, False
-            self.told()
+            self._seen, self._lists_again = version, False
+            self.deliver_watches()
         try:
             self._registry.reader.read()
             self._reads_at = self._now + RESYNC_SECONDS

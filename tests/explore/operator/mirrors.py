@@ -51,7 +51,7 @@ MOST_STRAYS = 3
 
 HOLD_SECONDS = 60
 SETTLED_MS = 60_000
-"""What is UP for so long is known to be so by every list."""
+"""After this time UP, an instance is in every list."""
 
 COLLECTED_MS = 300
 """How long after its owner a thing of the cluster's is removed."""
@@ -63,8 +63,8 @@ Object = dict[str, Any]
 class Machine:
     """An application on a machine, which registers itself and renews.
 
-    :ivar name: which another application's machine may have as well.
-    :ivar is_nameless: whether it sends no id, so that its data centre names it.
+    :ivar name: the host name, which another application's machine may have as well.
+    :ivar is_nameless: True if it sends no id, so that its data centre names it.
     :ivar up_since_ms: since when it is UP without a break; None where it is not.
     """
 
@@ -122,7 +122,7 @@ class MirrorsExplored:
         world.note("-- calm")
         for replica in self.replicas:
             replica.hears = True
-            replica.told()
+            replica.deliver_watches()
         self._pass(CALM_SECONDS - REST_SECONDS + max(0, world.disturbed_ms - world.now_ms) / 1000)
         asked = len(world.trace)
         self._pass(REST_SECONDS)
@@ -285,7 +285,7 @@ class MirrorsExplored:
 
     def _tell(self) -> None:
         for replica in self.replicas:
-            replica.told()
+            replica.deliver_watches()
 
     def _collect(self) -> None:
         """Remove what is owned by nobody any more, as the garbage collector does."""
@@ -363,7 +363,7 @@ class MirrorsExplored:
         ready, up = _ready(self._slices()), {one for one in self._up() if one[0] in wanted}
         machines = self.machines.values()
         runs = {(one.application, one.address) for one in machines if one.up_since_ms is not None}
-        # Of who left a server that told no other one, the servers say different things: both will do.
+        # Of who left a server that informed no other one, the servers say different things: both will do.
         if not up & runs <= ready <= up:
             self._violated(f"called are {sorted(ready)}, and UP {sorted(up)}")
 

@@ -37,7 +37,7 @@ from tests.explore.explorer import command
 from tests.explore.operator import threads
 from tests.explore.operator.acts import ACTS
 from tests.explore.operator.edits import EDITS, Edit
-from tests.explore.operator.explorer import Explored, Faults, Setup, called, told
+from tests.explore.operator.explorer import Explored, Faults, Setup, called, describe_failure
 from tests.explore.operator.rules import CLUSTER
 from tests.explore.operator.stepwise import Stepwise, owned
 from tests.explore.operator.threads import Process, Task
@@ -60,7 +60,7 @@ CHECK_MS = 1_000
 """Between two looks whether an Eureka answers."""
 
 OVERTAKEN_MS = round(windows.SWEEP[-1] * 1000)
-"""What a batch that was overtaken brings back is found by the second look for what was removed."""
+"""Time until the second check for removals finds what an overtaken batch brought back."""
 
 RETRY_SECONDS = 2.0
 FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS = 0.5, 60.0
@@ -90,7 +90,7 @@ class Replica:
         self._unsure: set[SyncerKey] = set()  # whose status was perhaps written
         self._turns: Counter[tuple[str, Key]] = Counter()  # how often each was renewed
         self._seen = 0
-        self._lists_anew = True
+        self._lists_again = True
         self._led = False
         self._running: object = None
         with self._scheduler.within(self._task):
@@ -152,13 +152,13 @@ class Replica:
         for owner in self._registries[name].owners():
             self.owner_changed(owner)
 
-    def told(self) -> None:
-        """The API server's watches tell of what changed; who was cut off from them lists anew."""
+    def deliver_watches(self) -> None:
+        """The API server's watches tell of what changed; who was cut off from them lists again."""
         kube = self._world.kube
-        if self._process.is_dead or self._lists_anew:
+        if self._process.is_dead or self._lists_again:
             return
         if kube.is_expired(self._seen):
-            self._lists_anew = True
+            self._lists_again = True
             return
         visible = kube.version if kube.behind is None else kube.behind
         news = [one for one in kube.changes if self._seen < one.version <= visible]
@@ -207,15 +207,15 @@ class Replica:
 
     def _follow(self) -> float:
         """List what no watch tells of any more; begin to lead when all is known."""
-        if self._lists_anew:
+        if self._lists_again:
             visible = self._world.kube.version if self._world.kube.behind is None else self._world.kube.behind
             try:
                 for resource, reflector in self._groups:
                     reflector.take_list(self._access.pages(resource.path()))
             except KubernetesError:
                 return RETRY_SECONDS
-            self._seen, self._lists_anew = visible, False
-        self.told()
+            self._seen, self._lists_again = visible, False
+        self.deliver_watches()
         if not self._led and all(one.reachability.was_read for one in self._registries.values()):
             self._lead()
         return ROUND_SECONDS
@@ -277,7 +277,8 @@ class Replica:
         return ROUND_SECONDS
 
     def _check(self) -> None:
-        """Have those reconciled that say of an Eureka that it does not answer, or should; whoever waits."""
+        """Have those reconciled that say of an Eureka that it does not answer, or should; no matter who
+        waits."""
         if self._led and not self._process.is_dead:
             with self._scheduler.within(self._task):
                 self._unresponsive.check()
@@ -453,7 +454,7 @@ class Stepped(Explored):
 
     def _tell(self) -> None:
         for replica in self._replicas:
-            replica.told()
+            replica.deliver_watches()
 
 
 def servers_are_overtaken(explored: Stepped) -> None:
@@ -480,7 +481,7 @@ def tried(edit: Edit, faults: Faults, setup: Setup, seed: int = 0) -> str:
     faults, outcome = shrunk(
         faults, outcome, lambda less: Stepped(edit, less, setup, seed=seed).run(), without_one
     )
-    return told(edit, faults, outcome, setup, replay(edit, faults, setup, seed))
+    return describe_failure(edit, faults, outcome, setup, replay(edit, faults, setup, seed))
 
 
 def replay(edit: Edit, faults: Faults, setup: Setup, seed: int) -> str:

@@ -35,28 +35,29 @@ from tests.model.commands import DATA_CENTER, amazon
 CLUSTER = Cluster(default_cluster_name(KUBE_SYSTEM_UID), KUBE_SYSTEM_UID)
 
 SETTLED_MS = 10_000
-"""What has served for as long must go on to."""
+"""A registration of this age must stay."""
 
 BEHIND_MS = 40_000
-"""What has served for as long must go on to where the API server may have told of it late."""
+"""A registration of this age must stay where the API server may have sent the change late."""
 
 LISTED_MS = 45_000
 """From a write until the operator has read it in a list."""
 
-TOLD_MS = 5_000
-"""Until servers have told each other of a status."""
+REPORTED_MS = 5_000
+"""Until servers have updated each other of a status."""
 
 TERMINATED_MS = 20_000
-"""What was seen terminating is UP nowhere for longer, once nothing disturbs."""
+"""The longest time for which a terminating pod may be UP, once nothing disturbs."""
 
 TAKE_OVER_MS = 60_000
-"""Who comes to lead believes lists after 35 s, and reads the next one 15 s later."""
+"""A new leader trusts lists after 35 s, and reads the next one 15 s later."""
 
 BRAKE_MS = 62_000
 """For as long the brake may hold."""
 
 BEHIND_FROZEN_MS = 120_000
-"""Later the brake begins anew for what only a server has that was frozen when another one lost its memory."""
+"""Later the brake begins again for what only a server has that was frozen when another one lost its
+memory."""
 
 DOUBLED_MS = 120_000
 """Lists are believed 90 s after a read that contradicts them, and read every 15 s."""
@@ -80,7 +81,7 @@ FOREIGN: tuple[Key, ...] = (
 )
 
 STACKS: Key = ("LEGACY", "legacy-0")
-"""What a stack registered, and asks the operator to renew."""
+"""A registration of a stack, which the operator is to renew."""
 
 
 @dataclass(slots=True)
@@ -89,8 +90,8 @@ class Standing:
 
     :ivar wanted: as it shall be; None where it shall not be there.
     :ivar since_ms: since when the cluster says so.
-    :ivar seen_terminating: whether its pod was seen terminating last.
-    :ivar is_kept: whether whoever has it may leave it: its syncer is paused, or removes nothing.
+    :ivar seen_terminating: True if its pod was seen terminating last.
+    :ivar is_kept: True if anyone who has it may leave it: its syncer is paused, or removes nothing.
     """
 
     wanted: Instance | None
@@ -104,9 +105,9 @@ class Witness:
 
     Instances and owners are those of the cluster's first name, by whatever name they stand there.
 
-    :ivar violations: what did not hold, in the order in which it was seen.
+    :ivar violations: the violated rules, in the order in which they were seen.
     :ivar cluster: as it is called now; ``names`` are all that it had.
-    :ivar overridden: what a person has set over instances' statuses.
+    :ivar overridden: the overrides that a person has set.
     """
 
     def __init__(self, world: World, keeps: tuple[str, ...] = ()) -> None:
@@ -137,7 +138,7 @@ class Witness:
         self._is_forgotten = False  # the only server lost its memory
         self._stacks_may_be_either = False  # a server that forgets makes a removal and a loss look alike
         world.kube.changed = self._cluster_changed
-        world.changed = world.cluster.told = self.look
+        world.changed = world.cluster.on_batch = self.look
 
     def watch(self) -> None:
         """Look each second from now on."""
@@ -220,7 +221,7 @@ class Witness:
     def _as_first_named(self, found: Instance, *, may_be_former: bool) -> Instance:
         """An instance of ours by the cluster's first name; with another owner where it has a former one.
 
-        :param may_be_former: whether its owner may have the former name all the same.
+        :param may_be_former: True if its owner may have the former name all the same.
         """
         owner, metadata = parse_owner(found.owner), dict(found.metadata)
         names = self.names if may_be_former else (self.cluster.name,)
@@ -237,7 +238,7 @@ class Witness:
             serves.discard(place)
 
     def taken_out(self, place: Place) -> None:
-        """A person has set OUT_OF_SERVICE over it; a server that nobody reaches is never told."""
+        """A person has set OUT_OF_SERVICE over it; a server that nobody reaches is never informed."""
         self.overridden[place] = "OUT_OF_SERVICE"
         self._taken_out_ms[place] = self.world.now_ms
         if self.world.cluster.cut or self.world.cluster.down:
@@ -261,12 +262,12 @@ class Witness:
             self._put_back_ms[place] = self.world.now_ms
 
     def parted(self) -> None:
-        """Servers cannot be told any more what a person set, or took off again, just now."""
+        """Servers do not learn any more what a person set, or took off again, just now."""
         self.world.was_silent, now = True, self.world.now_ms
-        for place in [place for place, at_ms in self._put_back_ms.items() if now - at_ms < TOLD_MS]:
+        for place in [place for place, at_ms in self._put_back_ms.items() if now - at_ms < REPORTED_MS]:
             self.overridden[place] = "OUT_OF_SERVICE"
             self._taken_out_ms[place] = now
-        self._ended |= {place for place, at_ms in self._taken_out_ms.items() if now - at_ms < TOLD_MS}
+        self._ended |= {place for place, at_ms in self._taken_out_ms.items() if now - at_ms < REPORTED_MS}
 
     def stack_removed(self, url: str) -> None:
         """A stack has removed its registration at this server: it does not come back there, unless a server
@@ -274,7 +275,7 @@ class Witness:
         """
         self._removed_by_stack.add(url)
 
-    def led_anew(self) -> None:
+    def led_again(self) -> None:
         """End the leader, and with it the knowledge of losses that only it had."""
         self.take_over_ms = TAKE_OVER_MS
         if self._is_forgotten:
@@ -329,7 +330,7 @@ class Witness:
                     self._violated(f"{key[1]} serves, and is {is_now} at {url}", what)
             self._look_at_others(server, what)
             self._look_at_stacks(url, server, what)
-        # Nobody else knows of it while the one that was told is silent.
+        # Nobody else knows of it while the one that was informed is silent.
         self._stacks_may_be_either |= bool(self._removed_by_stack & self.world.cluster.down)
 
     def _look_at_stacks(self, url: str, server: EurekaServer, what: str) -> None:

@@ -84,7 +84,7 @@ _RULES: dict[str, Callable[[Any], bool]] = {
         not isinstance(value, str) or value == "Computed"
     ),
 }
-"""What the CEL rules that are no plain pattern say, by their text."""
+"""Meaning of the CEL rules that are no plain pattern, by their text."""
 
 _KNOWN = {
     "type", "description", "default", "enum", "format", "required", "properties", "additionalProperties",
@@ -118,7 +118,7 @@ _TELLING: dict[str, tuple[Any, ...]] = {
 """Values that mean something to the cluster that is played, where any of the type would mean nothing."""
 
 _NEEDS = {"nodes": {"mode": "service", "advertise": "NodePort"}, "advertise": {"mode": "service"}}
-"""What the rules want beside a field, and hardly any draw would have."""
+"""Fields that the rules want beside another, and that hardly any draw would have."""
 
 
 class UnknownField(Exception):

@@ -115,7 +115,7 @@ class _Done:
 
 
 class _InPlace:
-    """In place of what has threads do work: whoever asks for it does it."""
+    """In place of what has threads do work: the caller does it."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass

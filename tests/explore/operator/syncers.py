@@ -52,14 +52,14 @@ Spec = dict[str, Any]
 Place = tuple[str, str, str]
 Contents = tuple[Any, ...]
 Held = dict[Place, Contents]
-Told = dict[str, dict[str, tuple[str, str]]]
+Conditions = dict[str, dict[str, tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
     """A sequence of changes to syncers.
 
-    :ivar first: what they ask for at first, by their names.
+    :ivar first: their first specs, by their names.
     :ivar edits: each with the seconds before it, the syncer, and what it asks for then; None where it is
         deleted.
     """
@@ -117,7 +117,7 @@ class Ended(Explored):
                     found[url, info.app, info.id] = (info.status, info.duration_s, marks, fields)
         return found
 
-    def told(self) -> Told:
+    def conditions(self) -> Conditions:
         """The conditions of each syncer: its status and reason, by their names."""
         return {
             name: {
@@ -182,24 +182,26 @@ def _wrong(edited: Ended, fresh: Ended, last: dict[str, Spec]) -> Iterator[str]:
     for name, item in edited.syncers.items():
         if "deletionTimestamp" in item["metadata"]:
             yield f"the deleted syncer {name} is still there"
-    told, told_fresh = edited.told(), fresh.told()
+    reported, fresh_conditions = edited.conditions(), fresh.conditions()
     keeping = {
         name
         for name, spec in last.items()
-        if spec["paused"] or spec["policy"] != "Sync" or told_fresh[name].get("Synced", ("",))[0] != "True"
+        if spec["paused"]
+        or spec["policy"] != "Sync"
+        or fresh_conditions[name].get("Synced", ("",))[0] != "True"
     }
     held, wanted = edited.held(), fresh.held()
     differing = [
         place for place in sorted(held.keys() | wanted.keys()) if held.get(place) != wanted.get(place)
     ]
-    silent = {name for name in last.keys() - keeping if told[name] != told_fresh[name]}
+    silent = {name for name in last.keys() - keeping if reported[name] != fresh_conditions[name]}
     if not differing and not silent:
         return
     alone = _alone(last, edited.sequence)
     contested = {name for claims in alone.values() if len(claims) > 1 for name in claims}
     excused = keeping | contested  # who was first has it
     # The other one is refused, and keeps what it had elsewhere.
-    keeping |= {name for name in contested if told[name].get("Synced", ("",))[0] != "True"}
+    keeping |= {name for name in contested if reported[name].get("Synced", ("",))[0] != "True"}
     for place in differing:
         is_, shall, owner = held.get(place), wanted.get(place), _owner(held.get(place))
         if owner in keeping and owner != _owner(shall):
@@ -207,7 +209,7 @@ def _wrong(edited: Ended, fresh: Ended, last: dict[str, Spec]) -> Iterator[str]:
         elif len(alone.get(place, ())) < 2 or is_ not in alone[place].values():
             yield f"{place[2]} at {place[0]} is {is_}, and after a fresh start {shall}"
     for name in sorted(silent - excused):
-        yield f"the syncer {name} says {told[name]}, and after a fresh start {told_fresh[name]}"
+        yield f"the syncer {name} says {reported[name]}, and after a fresh start {fresh_conditions[name]}"
 
 
 def _alone(last: dict[str, Spec], sequence: Sequence) -> dict[Place, dict[str, Contents]]:

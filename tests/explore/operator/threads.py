@@ -29,7 +29,7 @@ class Killed(BaseException):
 class Process:
     """Tasks that live and die together.
 
-    :ivar errors: what ended a task of it that should have gone on.
+    :ivar errors: the exceptions that ended a task of it that should have gone on.
     """
 
     def __init__(self, name: str, seed: int = 0) -> None:
@@ -55,7 +55,7 @@ class Scheduler:
     """Runs the tasks of all processes, and lets time pass when all of them wait.
 
     :ivar current: the task that runs; None while none of them does.
-    :ivar chance: who takes a lock gives way to the others, once in so many times; 0 for never. Without, tasks
+    :ivar chance: one in so many locks is taken after the others had a turn; 0 for never. Without, tasks
         change places only where they wait.
     """
 
@@ -195,7 +195,7 @@ _current: Scheduler
 
 
 def use(scheduler: Scheduler) -> None:
-    """What is simulated from now on runs there."""
+    """Run simulated work there from now on."""
     global _current  # noqa: PLW0603 - modules of the code under test are replaced once, not for each sequence
     _current = scheduler
 

@@ -17,7 +17,7 @@ APP = "rating"
 class Pod:
     """One pod as its EndpointSlice shows it.
 
-    :ivar is_open: whether its readiness gates are.
+    :ivar is_open: True if its readiness gates are.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Workloads:
         self._publish()
 
     def another_slice(self) -> None:
-        """The same endpoints are told in another slice."""
+        """The same endpoints are reported in another slice."""
         for name, before in list(self._slices.items()):
             self._slices[name] = f"{before}x"
             self._publish(name)

@@ -89,11 +89,11 @@ Happening = Fault | Callable[[Any], None]
 class Servers(EurekaCluster):
     """One Eureka cluster; what its servers tell each other is seen as well.
 
-    :ivar told: called after each batch from one to another.
+    :ivar on_batch: called after each batch from one to another.
     """
 
     def __init__(self, urls: Sequence[str], clock: Clock | None = None) -> None:
-        self.told: Callable[[str], None] = lambda _: None
+        self.on_batch: Callable[[str], None] = lambda _: None
         self._balanced = 0
         super().__init__(urls, clock)
 
@@ -113,7 +113,7 @@ class Servers(EurekaCluster):
         answer = super()._carry(sender, to, items)
         if answer is not None:
             actions = " ".join(f"{item['action']}:{item['id']}" for item in items)
-            self.told(f"{_host(sender)} told {_host(to)} {actions}")
+            self.on_batch(f"{_host(sender)} sent {_host(to)} {actions}")
         return answer
 
 
@@ -122,14 +122,14 @@ class World:
     """The servers, the cluster, and the replicas of one operator.
 
     :ivar other: a second Eureka.
-    :ivar faults: what happens at a request, by its number.
-    :ivar is_counting: whether requests are noted now.
-    :ivar is_calm: whether nothing goes wrong any more: what is asked then has no number.
-    :ivar trace: what was asked since then, and what happened.
+    :ivar faults: the fault at a request, by its number.
+    :ivar is_counting: True if requests are noted now.
+    :ivar is_calm: True if nothing goes wrong any more: what is asked then has no number.
+    :ivar trace: the requests since then, and the events.
     :ivar places: of each number, what was asked.
     :ivar changed: called after each request that may have changed something in Eureka.
     :ivar disturbed_ms: until when something was not as it should be.
-    :ivar was_silent: whether an answer was lost or late, or servers did not reach each other.
+    :ivar was_silent: True if an answer was lost or late, or servers did not reach each other.
     :ivar wait_share: how much of the time that an answer is waited for passes: less than all of it where one
         loop waits for whom threads would wait for beside each other.
     """
@@ -475,7 +475,7 @@ INSTEAD = {
     queue: threads.Queue,
     ThreadPoolExecutor: threads.Pool,
 }
-"""What the code under test imports, and what it gets."""
+"""Modules that the code under test imports, each with its replacement."""
 
 
 @contextlib.contextmanager

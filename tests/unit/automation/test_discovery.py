@@ -2,7 +2,7 @@
 
 The previews in ``summaries`` were printed by a real Pulumi CLI for stacks in a real Eureka and cluster, and
 trimmed: no source positions, no providers. After a change on purpose,
-EUREKUBE_WRITE_GOLDEN=1 writes the expected texts anew; read what they say then.
+EUREKUBE_WRITE_GOLDEN=1 writes the expected texts again; read what they say then.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from markdown_it import MarkdownIt
 from pulumi.runtime.rpc import UNKNOWN
 
 from eurekube_provider.automation.discovery import ChangeKind, Concern, Discovery, DiscoveryChange
+from eurekube_provider.automation.event_log import read_event_log
 from eurekube_provider.automation.markdown import LARGEST, code, comment, drift_report
 from eurekube_provider.automation.steps import MASKED, StepLog
 from eurekube_provider.automation.summary import summarise, summarise_drift
-from eurekube_provider.automation.transcript import read_transcript
 from eurekube_provider.cli.main import main
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.identity import (
@@ -58,7 +58,7 @@ KINDS = [
 
 def previewed(name: str) -> Discovery:
     """The summary of one of the previews."""
-    return summarise(read_transcript((FOLDER / name).read_text()))
+    return summarise(read_event_log((FOLDER / name).read_text()))
 
 
 def golden(name: str, text: str) -> str:
@@ -92,12 +92,12 @@ def by_the_native_provider(preview: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_registrations_of_the_native_provider_are_told_alike(kind: str) -> None:
+def test_registrations_of_the_native_provider_are_reported_alike(kind: str) -> None:
     """Its types and the names of its properties are others."""
     text = (FOLDER / f"{kind}.json").read_text()
     native = by_the_native_provider(text)
     assert f"{INSTANCE_TYPE}::" not in native
-    assert summarise(read_transcript(native)) == previewed(f"{kind}.json")
+    assert summarise(read_event_log(native)) == previewed(f"{kind}.json")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
@@ -108,7 +108,7 @@ def test_a_machine_reads_the_same_as_json(kind: str, capsys: pytest.CaptureFixtu
     assert text == golden(f"{kind}.summary.json", text)
 
 
-def test_a_thousand_instances_are_told_one_by_one_to_a_machine() -> None:
+def test_a_thousand_instances_are_listed_one_by_one_for_a_machine() -> None:
     """500 come, 200 go, 300 get another zone, and 200 stay."""
     (application,) = previewed("thousand.json").applications
     assert (application.before, application.after) == (700, 1000)
@@ -128,9 +128,9 @@ def test_an_event_log_says_the_same_and_how_many_there_are() -> None:
     assert replace(log, applications=(replace(moved, before=None, after=None),)) == document
 
 
-def test_drift_is_told_from_the_stacks_side() -> None:
+def test_drift_is_reported_from_the_stacks_side() -> None:
     """The state is the old, and what Eureka holds the new: who is gone, and what was changed by hand."""
-    found = summarise_drift(read_transcript((FOLDER / "drift.events").read_text()))
+    found = summarise_drift(read_event_log((FOLDER / "drift.events").read_text()))
     text = drift_report(found)
     assert text == golden("drift.md", text)
 
@@ -152,7 +152,7 @@ def previewed_application(old: dict[str, Any] | None, new: dict[str, Any] | None
         if given is not None:
             properties = {**shared, **given}
             step[state] = {"type": APPLICATION_TYPE, "inputs": properties, "outputs": properties}
-    return summarise(read_transcript(json.dumps({"steps": [step], "changeSummary": {step["op"]: 1}})))
+    return summarise(read_event_log(json.dumps({"steps": [step], "changeSummary": {step["op"]: 1}})))
 
 
 OPERATORS = [("eurekube:index:EurekubeOperator", GUARD_TYPE), ("eurekube:index:Operator", NATIVE_GUARD_TYPE)]
@@ -170,12 +170,12 @@ def transcript_of_an_operator(operation: str, operator: str, guard: str) -> Step
             if operation != without:
                 step[when] = {"type": type_.rpartition("$")[2], **state}
         steps.append(step)
-    return read_transcript(json.dumps({"steps": steps, "changeSummary": {operation: len(steps)}}))
+    return read_event_log(json.dumps({"steps": steps, "changeSummary": {operation: len(steps)}}))
 
 
 @pytest.mark.parametrize("summarised", [summarise, summarise_drift])
 @pytest.mark.parametrize("operation", ["create", "update", "delete"])
-def test_an_operator_for_every_language_is_told_as_the_one_of_python(
+def test_an_operator_for_every_language_is_described_as_pythons(
     operation: str, summarised: Callable[[StepLog], Discovery]
 ) -> None:
     """One that goes takes its renewals along; neither it nor its guard counts as an object of a cluster."""
@@ -215,7 +215,7 @@ def test_an_instance_that_is_not_known_yet_is_one_all_the_same() -> None:
 
 
 def test_what_only_a_state_has_is_no_change_of_an_instance() -> None:
-    """Where one instance comes, those that stay are not told to change."""
+    """Where one instance comes, those that stay are not asked to change."""
     written = {"created": "2026-11-23T03:56:42+00:00", "incarnation": "0920f666"}
     found: dict[str, Any] = {"statuses": {}, "held_by_others": {}}
     old = {"instances": {"a": A}, "still_enforced": True, **written, **found}
@@ -246,18 +246,18 @@ def test_what_callers_of_an_old_url_may_lose_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "told"),
+    ("mark", "expected"),
     [
         (UNKNOWN, "known in the update only: metadata, instances.b.metadata"),
-        (MASKED, "secret, and so not told: metadata, instances.b.metadata"),
+        (MASKED, "secret, and so not shown: metadata, instances.b.metadata"),
     ],
 )
-def test_metadata_that_is_not_told_is_not_taken_for_none(mark: str, told: str) -> None:
+def test_metadata_that_is_not_shown_is_not_taken_for_none(mark: str, expected: str) -> None:
     """Neither an application's nor an instance's: what was there is not said to go."""
     old = {"metadata": {"tier": "gold"}, "instances": {"a": A, "b": {**B, "metadata": {"rack": "7"}}}}
     new = {"metadata": mark, "instances": {"a": A, "b": {**B, "metadata": mark}}}
     summary = previewed_application(old, new)
-    assert unknowns(summary) == [told]
+    assert unknowns(summary) == [expected]
     (application,) = summary.applications
     shown = "(known in the update only)" if mark == UNKNOWN else mark
     assert {each.name: each.details for each in application.changes} == {
@@ -267,17 +267,17 @@ def test_metadata_that_is_not_told_is_not_taken_for_none(mark: str, told: str) -
 
 
 @pytest.mark.parametrize("is_there", ["before", "after", "before and after"])
-def test_secret_instances_are_not_told(is_there: str) -> None:
+def test_secret_instances_are_not_shown(is_there: str) -> None:
     """Nor are they said to come, to go, or to stay as they are."""
     old = {"instances": MASKED} if "before" in is_there else None
     new = {"instances": MASKED} if "after" in is_there else None
     summary = previewed_application(old, new)
-    assert (unknowns(summary), summary.applications) == (["secret, and so not told: instances"], ())
+    assert (unknowns(summary), summary.applications) == (["secret, and so not shown: instances"], ())
     assert "Nothing changes" not in comment(summary)
 
 
 def test_a_drain_that_is_not_known_yet_is_none() -> None:
-    """One that is a number is told."""
+    """One that is a number is reported."""
     changes: list[DiscoveryChange] = []
     for drain_seconds in (100.0, UNKNOWN, MASKED):
         (application,) = previewed_application(
@@ -295,7 +295,7 @@ def test_a_secret_is_the_same_in_a_document_and_in_events() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "thousand"])
 @pytest.mark.parametrize("mark", [UNKNOWN, MASKED])
-def test_every_property_may_be_untold(kind: str, mark: str) -> None:
+def test_every_property_may_be_left_out(kind: str, mark: str) -> None:
     """Each by itself, before or after, however deep it lies: there is a comment, without Pulumi's mark."""
     document = json.loads((FOLDER / f"{kind}.json").read_text())
     states = [step[name] for step in document["steps"] for name in ("oldState", "newState") if name in step]
@@ -305,7 +305,7 @@ def test_every_property_may_be_untold(kind: str, mark: str) -> None:
         for name, value in properties.items():
             maps += [value] if isinstance(value, dict) else []
             properties[name] = mark
-            summary = summarise(read_transcript(json.dumps(document)))
+            summary = summarise(read_event_log(json.dumps(document)))
             assert UNKNOWN not in comment(summary)
             assert UNKNOWN not in json.dumps(summary.to_json())
             properties[name] = value
@@ -355,20 +355,20 @@ def test_a_comment_never_grows_beyond_what_a_forge_takes() -> None:
 
 def test_what_is_too_long_is_not_written_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the table alone is more than a forge takes, no application's details are put into words."""
-    told: list[str] = []
+    reported: list[str] = []
 
     def escaped(text: str) -> str:
-        told.append(text)
+        reported.append(text)
         return text
 
     monkeypatch.setattr("eurekube_provider.automation.markdown.escape", escaped)
     summary = previewed("gain-and-loss.json")
     comment(summary)
-    assert len(told) == 1
-    told.clear()
+    assert len(reported) == 1
+    reported.clear()
     many = [replace(summary.applications[0], application=f"A{n}") for n in range(4000)]
     assert len(comment(replace(summary, applications=tuple(many)))) <= LARGEST + 10
-    assert told == []
+    assert reported == []
 
 
 def test_a_value_that_is_long_is_cut() -> None:
@@ -378,7 +378,7 @@ def test_a_value_that_is_long_is_cut() -> None:
 
 def test_drift_elsewhere_is_drift() -> None:
     """Where only other resources were changed, it is not said that nothing was."""
-    found = summarise_drift(read_transcript((FOLDER / "drift.events").read_text()))
+    found = summarise_drift(read_event_log((FOLDER / "drift.events").read_text()))
     nothing = replace(found, applications=(), syncers=(), refused=(), warnings=(), other_changes={})
     assert "Nothing was changed behind the stack's back." in drift_report(nothing)
     text = drift_report(replace(nothing, other_changes={"update": 2}))
@@ -405,7 +405,7 @@ def drifted(new: dict[str, Any], old: dict[str, Any] | None = None, operation: s
     step = {"op": operation, "urn": urn}
     for state, given in (("oldState", before), ("newState", after)):
         step[state] = {"type": APPLICATION_TYPE, "inputs": given, "outputs": given}  # type: ignore[assignment]
-    return summarise_drift(read_transcript(json.dumps({"steps": [step], "changeSummary": {operation: 1}})))
+    return summarise_drift(read_event_log(json.dumps({"steps": [step], "changeSummary": {operation: 1}})))
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def drifted(new: dict[str, Any], old: dict[str, Any] | None = None, operation: s
     ],
     ids=["at its address", "at another one", "renewed by an operator", "only imported"],
 )
-def test_an_application_that_renews_itself_and_came_back_is_not_refused(
+def test_a_self_renewed_application_that_came_back_is_not_refused(
     incarnation: str, new: dict[str, Any], concerns: list[str], refused: list[str]
 ) -> None:
     """A preview tells what the update does: nothing says of what was only imported that it ever was ours."""
@@ -455,7 +455,7 @@ def test_drift_names_whose_an_instance_is_and_who_renews_it(
     assert "Nothing" not in drift_report(found)
 
 
-def test_drift_that_an_earlier_refresh_has_told_is_told_again() -> None:
+def test_drift_that_an_earlier_refresh_has_reported_is_reported_again() -> None:
     """No update heals it, and the next refresh finds nothing new."""
     (application,) = drifted(TAKEN, TAKEN, "same").applications
     assert [(each.name, list(each.details)) for each in application.changes] == [("a", ["owner"])]
@@ -463,27 +463,27 @@ def test_drift_that_an_earlier_refresh_has_told_is_told_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "told"),
+    ("new", "expected"),
     [
         ({"half_done": True}, "its state differs in half_done"),
         ({}, "Pulumi finds a difference, and names none"),
     ],
 )
-def test_a_difference_that_is_of_no_instance_is_told(new: dict[str, Any], told: str) -> None:
+def test_a_difference_that_is_of_no_instance_is_reported(new: dict[str, Any], expected: str) -> None:
     """A report that says that nothing was changed goes with no exit code that says otherwise."""
     found = drifted(new)
-    assert [(each.about, each.text) for each in found.warnings] == [("billing", told)]
+    assert [(each.about, each.text) for each in found.warnings] == [("billing", expected)]
     report = drift_report(found)
     assert "There is a difference" in report
     assert "Nothing" not in report
 
 
-def test_a_difference_of_what_stands_nowhere_else_is_told() -> None:
+def test_a_difference_of_what_stands_nowhere_else_is_reported() -> None:
     """A component, or a provider, differs in the state alone."""
     step = {"op": "update", "urn": "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"}
     state = {"type": "pulumi:providers:eurekube", "inputs": {}, "outputs": {}}
     document = {"steps": [{**step, "oldState": state, "newState": state}], "changeSummary": {"update": 1}}
-    found = summarise_drift(read_transcript(json.dumps(document)))
+    found = summarise_drift(read_event_log(json.dumps(document)))
     assert found.other_changes == {"update": 1}
     assert "Nothing" not in drift_report(found)
 
@@ -494,7 +494,7 @@ def test_a_difference_of_what_stands_nowhere_else_is_told() -> None:
 def test_something_else_is_refused_with_a_sentence(text: str, tmp_path: Path) -> None:
     """It says what is wanted, or that there is nothing in it."""
     with pytest.raises(ConfigurationError, match="neither"):
-        read_transcript(text)
+        read_event_log(text)
     (tmp_path / "it").write_text(text)
     assert main(["summary", str(tmp_path / "it")]) == 1
     assert main(["summary", str(tmp_path / "missing")]) == 1

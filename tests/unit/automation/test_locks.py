@@ -1,4 +1,4 @@
-"""Whose lock it is: ours and certainly dead, or somebody's whose work must not be broken."""
+"""Owners of locks: a process of ours that is certainly dead, or somebody whose work must not be broken."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ def lock_file(tmp_path: Path) -> Path:
     return file
 
 
-def told_of(lock_file: Path) -> Holder:
-    """Whom Pulumi's refusal names."""
+def holder_of(lock_file: Path) -> Holder:
+    """Holders that Pulumi's refusal names."""
     url = f"{lock_file.as_uri()}?no_tmp_dir=true"
     (holder,) = holders(f"\n  {url}: created by ci@b (pid 17) at 2026-01-02T04:04:05+01:00")
     return holder
@@ -185,10 +185,10 @@ def test_only_the_very_lock_is_removed(lock_file: Path) -> None:
     """Another run's lock on the same stack, taken since, stays."""
     another = lock_file.with_name("1cb90a3d-6d56-45b9-a905-4a06bcc09baa.json")
     another.write_text(lock_file.read_text())
-    assert remove(told_of(lock_file))
+    assert remove(holder_of(lock_file))
     assert not lock_file.exists()
     assert another.exists()
-    assert remove(told_of(lock_file))  # somebody was faster
+    assert remove(holder_of(lock_file))  # somebody was faster
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_only_the_very_lock_is_removed(lock_file: Path) -> None:
 )
 def test_a_lock_that_says_something_else_by_now_stays(lock_file: Path, key: str, value: object) -> None:
     """It is looked at again at the moment of its removal."""
-    holder = told_of(lock_file)
+    holder = holder_of(lock_file)
     lock_file.write_text(json.dumps({**json.loads(lock_file.read_text()), key: value}))
     assert not remove(holder)
     assert lock_file.exists()

@@ -55,7 +55,7 @@ def test_the_stages_are_the_whole_time() -> None:
     assert [stages[name] for name in OF_THE_WAIT] == pytest.approx([2, 3])
 
 
-def test_a_change_that_was_decided_before_its_event_was_noted_spends_nothing_in_the_queue() -> None:
+def test_a_change_decided_before_its_event_spends_no_time_in_the_queue() -> None:
     """A worker that had begun already may see the change, as it looks at what there is."""
     notes: list[Note] = [
         Taken(1.004, KEY, "7"),

@@ -62,7 +62,7 @@ def test_an_endpoint_comes_and_another_one_goes() -> None:
 
 
 def test_a_change_is_shown_once_each_server_shows_it() -> None:
-    """The first and the last of them are told apart; what one of them never showed is in no figure."""
+    """The first and the last of them are distinguished; what one of them never showed is in no figure."""
     made = Churn(Field(), "shop", 0, lambda name, number: f"{name}-{number}", 1.0)  # type: ignore[arg-type]
     lag = Lag(0.0, ("RATING", "a"), "UP")
     lag.shown = {FIRST: 10.0, SECOND: 500.0}

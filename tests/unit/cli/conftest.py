@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.cli import world_options
+from eurekube_provider.cli import inventory_options
 from eurekube_provider.cli.main import main
-from eurekube_provider.doctor.worlds_reader import Worlds
-from tests.unit.cli.worlds import FakeReader
+from eurekube_provider.doctor.inventory_reader import Inventory
+from tests.unit.cli.inventories import FakeReader
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
     """Run a command on given worlds: its exit code, and what it printed."""
 
-    def ran(found: Worlds, *words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(world_options, "WorldsReader", FakeReader(found))
+    def ran(found: Inventory, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(inventory_options, "InventoryReader", FakeReader(found))
         monkeypatch.delenv("COLUMNS", raising=False)
         try:
             code = main(words)

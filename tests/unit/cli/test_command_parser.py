@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.cli.command_parser import CommandParser, parser_of
 from eurekube_provider.cli.commands import COMMANDS
 from eurekube_provider.cli.main import main
-from scripts.command_reference import commands_page
+from scripts.command_reference import commands_pages
 
 ROOT = Path(__file__).parents[3]
 RECORDED = Path(__file__).with_name("command_line.txt")
@@ -20,7 +20,7 @@ added. Sentences are in docs/reference/cli.md."""
 
 
 def least_of(parser: CommandParser) -> list[str]:
-    """The least that a command must be told."""
+    """The least that a command must be given."""
     words: list[str] = []
     for one in parser.parameters:
         if one.required and one.nargs is None:
@@ -88,6 +88,7 @@ def test_each_command_has_options_with_a_sentence(name: str) -> None:
     assert all(one.help for one in parser.parameters)
 
 
-def test_the_page_of_the_commands_is_up_to_date() -> None:
-    """docs/reference/cli.md says what the commands say of themselves: `make commands` writes it."""
-    assert commands_page() == (ROOT / "docs" / "reference" / "cli.md").read_text()
+def test_the_pages_of_the_commands_are_up_to_date() -> None:
+    """They say what the commands say of themselves: `make commands` writes them."""
+    for name, page in commands_pages().items():
+        assert page == (ROOT / "docs" / "reference" / name).read_text()

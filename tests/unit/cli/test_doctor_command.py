@@ -27,9 +27,9 @@ def test_a_list_for_a_person() -> None:
     """Each fault with its severity and remedy, then the counts; patches are offered where there are any."""
     read = "0 syncers, 1 mirror, 0 services, 0 workloads, 0 instances, 2 Eureka servers read"
     said = text(WORLD, [MENDABLE, OTHER, MILD])
-    assert "error: MinReadyTooShort  Deployment shop/rating\n    too fast\n    mend: slow down\n" in said
+    assert "error: MinReadyTooShort  Deployment shop/rating\n    too fast\n    fix: slow down\n" in said
     assert "warning: ServerTrouble  Eureka server http://e\n" in said
-    assert said.endswith(f"2 errors, 1 warning in {read}; --fix prints the kubectl commands that mend them\n")
+    assert said.endswith(f"2 errors, 1 warning in {read}; --fix prints the kubectl commands that fix them\n")
     assert text(WORLD, [MILD]).endswith(f"\n0 errors, 1 warning in {read}\n")
     assert text(WORLD, []) == f"all is well in {read}\n"
 
@@ -47,12 +47,12 @@ def test_what_was_not_read_is_not_counted() -> None:
 def test_the_guide_has_the_severity_of_each_fault() -> None:
     """The table on its page is complete."""
     page = (Path(__file__).parents[3] / "docs" / "guides" / "doctor.md").read_text()
-    told = dict(re.findall(r"^\| `(\w+)` \| (error|warning) \|", page, re.MULTILINE))
-    assert told == {str(one): str(Finding(one, "", "", "").severity) for one in Fault}
+    documented = dict(re.findall(r"^\| `(\w+)` \| (error|warning) \|", page, re.MULTILINE))
+    assert documented == {str(one): str(Finding(one, "", "", "").severity) for one in Fault}
 
 
 def test_what_a_shell_runs() -> None:
-    """A command for each object; what no patch mends is a comment."""
+    """A command for each object; what no patch fixes is a comment."""
     assert commands([MENDABLE, OTHER]).splitlines() == [
         PATCH.command,
         "# PeersDisagree Eureka default: let them talk",
@@ -114,7 +114,7 @@ def test_what_it_cannot_begin_with(
 
 
 def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    """Wrong usage, told with the flag's name."""
+    """Wrong usage, reported with the flag's name."""
     with pytest.raises(SystemExit) as ended:
         main(["doctor", "--client-fetch-seconds", "soon"])
     assert ended.value.code == 2

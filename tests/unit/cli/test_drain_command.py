@@ -29,7 +29,7 @@ TICK_MS = 40_000
 class Stage:
     """One server, and what the commands say of it.
 
-    :ivar said: what was printed for people, lines and complaints together.
+    :ivar said: the output for people, lines and complaints together.
     """
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +83,7 @@ def stage(capsys: pytest.CaptureFixture[str]) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("word", ["order", "i-1"])
 def test_what_registered_without_an_id_is_drained_under_the_servers(stage: Stage, word: str) -> None:
-    """A host name is not the id of a machine in an Amazon data centre; nobody is told safe before."""
+    """A host name is not the id of a machine in an Amazon data centre; nobody is called safe before."""
     stage.register(None, dataCenterInfo=AMAZON)
     stage.listed()
     assert stage.run(drain_command, word) == 0
@@ -177,7 +177,7 @@ def test_what_a_stack_registered_out_of_service_stays(stage: Stage) -> None:
     assert "its owner puts it there" in stage.said
 
 
-def test_what_is_nowhere_is_told(stage: Stage) -> None:
+def test_what_is_nowhere_is_reported(stage: Stage) -> None:
     """Also where no request can name it."""
     with pytest.raises(RegistryRejected, match="neither an application nor an instance a/b"):
         stage.run(drain_command, "a/b")

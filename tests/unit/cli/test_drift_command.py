@@ -46,7 +46,7 @@ def test_a_terminal_gets_what_a_person_reads(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A pipeline goes on getting JSON, and whoever asks for it."""
+    """A pipeline goes on getting JSON, and a person who asks for it."""
     monkeypatch.setattr(drift_command, "StackRunner", Unchanged)
     monkeypatch.setattr(drift_command, "summarise_drift", lambda _: NOTHING)
     monkeypatch.setattr(signal, "signal", lambda *_: None)

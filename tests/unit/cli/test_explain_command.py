@@ -135,7 +135,7 @@ def test_an_instance_by_its_id_without_kubernetes(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Eureka alone says whose it is and who renews it; what is missing is told."""
+    """Eureka alone says whose it is and who renews it; what is missing is reported."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     found = asked(servers, capsys, "explain", "vm-1:legacy:8080", kubernetes=False)
     (one,) = found["instances"]
@@ -162,10 +162,10 @@ def test_what_eureka_does_not_hold(servers: PlayedServers, capsys: pytest.Captur
     said = capsys.readouterr().err
     assert "neither an application nor an instance rating" in said
     assert "syncer shop/rating wants 1/2 there: Differs: 2 instances: not in Eureka" in said
-    assert "eurekube explain: to mend it: wait half a minute" in said
+    assert "eurekube explain: to fix it: wait half a minute" in said
 
 
-def test_what_is_wrong_is_explained_with_what_mends_it(
+def test_what_is_wrong_is_explained_with_what_fixes_it(
     servers: PlayedServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Once for an application; of an instance that is asked for alone, the instance says it."""
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_explained_with_what_mends_it(
     reach = ["--eureka-url", servers.eureka_url, "--kubeconfig", str(servers.kubeconfig)]
     for target in ("rating", servers.instances[0].instance_id):
         assert main(["explain", target, *reach]) == 0
-        assert capsys.readouterr().out.count("to mend it: wait half a minute") == 1, target
+        assert capsys.readouterr().out.count("to fix it: wait half a minute") == 1, target
 
 
 def test_without_eureka_nothing_is_explained(

@@ -114,7 +114,7 @@ def test_what_looks_like_a_credential_is_said(eureka: FakeEureka, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["biling"], "Eureka lists no application 'biling' (BILLING is one)"),
         (["billing", "--provider", "dynamic", "--file", "x"], "pulumi import knows no dynamic resources"),
@@ -125,14 +125,14 @@ def test_what_looks_like_a_credential_is_said(eureka: FakeEureka, capsys: pytest
     ],
 )
 def test_bad_input_is_one_sentence(
-    eureka: FakeEureka, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    eureka: FakeEureka, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
 ) -> None:
     """The fault and its place."""
     there(eureka, 1)
     assert main(["import", *words]) == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert told in said.err
+    assert expected in said.err
     assert said.err.count("\n") == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.worlds import BLIND, ILL, NO_EUREKA
+from tests.unit.cli.inventories import BLIND, ILL, NO_EUREKA
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from tests.unit.cli.worlds import BLIND, ILL, NO_EUREKA
     ],
 )
 def test_instances_are_filtered(run: Any, words: tuple[str, ...], expected: list[str]) -> None:
-    """By application, status, keeper, owner, address and namespace; 1 where nothing fits."""
+    """By application, status, manager, owner, address and namespace; 1 where nothing fits."""
     code, shown, _ = run(ILL, "instances", *words, "-o", "json")
     assert [one["application"].lower() for one in json.loads(shown)["instances"]] == expected
     assert code == (0 if expected else 1)

@@ -21,7 +21,7 @@ UNREAD, IDLE, BUSY = Figures(), Figures(read_at=1.0), Figures(read_at=1.0, held=
 
 
 @pytest.mark.parametrize(
-    ("looks", "told"),
+    ("looks", "expected"),
     [
         ([UNREAD, UNREAD, UNREAD], []),
         ([IDLE, BUSY, IDLE, BUSY], []),
@@ -30,14 +30,14 @@ UNREAD, IDLE, BUSY = Figures(), Figures(read_at=1.0), Figures(read_at=1.0, held=
     ],
 )
 def test_it_says_that_nothing_names_it(
-    looks: list[Figures], told: list[int], caplog: pytest.LogCaptureFixture
+    looks: list[Figures], expected: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once each time: another Eureka than before may answer, and what was registered there lapses."""
     left = [*looks]
     registry = SimpleNamespace(figures=lambda: left.pop(0))
     with caplog.at_level(logging.WARNING):
         tell_when_idle(cast("Any", registry), lambda _: not left, "night")
-    assert [cast("Any", one).renewed_before for one in caplog.records] == told
+    assert [cast("Any", one).renewed_before for one in caplog.records] == expected
     assert all(cast("Any", one).renewer == "night" for one in caplog.records)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from eurekube_provider.core.condition_types import Reason
 from eurekube_provider.core.mapping import Desired
 from eurekube_provider.core.problem import Problem
-from tests.unit.cli.worlds import ILL, WELL, worlds
+from tests.unit.cli.inventories import ILL, WELL, inventory
 from tests.unit.comparison.samples import instance, syncer, world
 
 
@@ -27,7 +27,7 @@ def test_plan_says_what_the_operator_would_do(run: Any) -> None:
 
 def test_a_syncer_that_cannot_be_planned_is_named(run: Any) -> None:
     """One of a Eureka that was not read, and one whose namespace was not: nothing is said to be well."""
-    seen = worlds(world(syncer("rating"), syncer("far", eureka="far")), {"default": [instance("rating")]})
+    seen = inventory(world(syncer("rating"), syncer("far", eureka="far")), {"default": [instance("rating")]})
     code, shown, said = run(seen, "plan")
     assert code == 2
     assert "syncer shop/far could not be planned: its Eureka 'far' was not read" in said
@@ -47,6 +47,6 @@ def test_a_syncer_without_a_service_is_not_called_well(run: Any) -> None:
     problem = Problem(Reason.NO_MATCHING_SERVICE, "no Service has the label app=rating")
     seen = world(syncer("rating"))
     lost = replace(seen, desired={("shop", "rating"): Desired(problems=(problem,))})
-    code, shown, _ = run(worlds(lost, {"default": []}), "plan")
+    code, shown, _ = run(inventory(lost, {"default": []}), "plan")
     assert code == 1
     assert "  NoMatchingService: no Service has the label app=rating" in shown.splitlines()

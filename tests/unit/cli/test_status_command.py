@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.registry import ZOOKEEPER
-from eurekube_provider.doctor.worlds_reader import Worlds
-from tests.unit.cli.worlds import BLIND, ILL, NO_EUREKA, SILENT, WELL, worlds
+from eurekube_provider.doctor.inventory_reader import Inventory
+from tests.unit.cli.inventories import BLIND, ILL, NO_EUREKA, SILENT, WELL, inventory
 from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
 
 
@@ -20,8 +20,8 @@ from tests.unit.comparison.samples import instance, mirror, mirror_status, synce
     ("found", "code"), [(WELL, 0), (ILL, 1), (BLIND, 2), (SILENT, 2)], ids=["well", "ill", "blind", "silent"]
 )
 @pytest.mark.parametrize("command", ["status", "plan"])
-def test_the_exit_code_says_what_was_found(run: Any, found: Worlds, code: int, command: str) -> None:
-    """0 in sync, 1 not; 2 where that cannot be told, and what is missing."""
+def test_the_exit_code_says_what_was_found(run: Any, found: Inventory, code: int, command: str) -> None:
+    """0 in sync, 1 not; 2 where that cannot be determined, and what is missing."""
     ended, _, said = run(found, command)
     assert ended == code
     assert bool(said) == (code == 2)
@@ -33,7 +33,7 @@ def test_status_has_the_worst_first_and_one_line_for_each(run: Any) -> None:
     lines = shown.splitlines()
     assert lines[0] == ("1 not synced, 1 synced, 1 not compared  ·  cluster lab, Eureka default (2 servers)")
     assert lines[1:3] == ["  Differs  shop/order", "    1 instance: status: DOWN -> UP"]
-    assert lines[3].startswith("    to mend it: wait half a minute")
+    assert lines[3].startswith("    to fix it: wait half a minute")
     assert [line.split()[0] for line in lines[5:9]] == ["APPLICATION", "ORDER", "RATING", "VM"]
     row = "ORDER  syncer shop/order  1/1  0/1  not synced  Differs"
     assert lines[6].split() == row.split()
@@ -73,7 +73,7 @@ def test_status_as_json_has_all_of_it(run: Any) -> None:
 def test_status_has_the_mirrors_beside_the_syncers(run: Any) -> None:
     """Problems first, in the same words; a trouble like any other; of one application, its own alone."""
     read = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    found = worlds(
+    found = inventory(
         world(syncer("rating")),
         {"default": [instance("rating")]},
         mirrors=[

@@ -26,7 +26,7 @@ PORTLESS = replace(ONE, instance_id="b", port=Port(0, enabled=False), secure_por
 
 
 class Strange:
-    """One server, and another one behind a proxy that misbehaves when told to.
+    """One server, and another one behind a proxy that misbehaves on request.
 
     :ivar urls: the one behind the proxy first.
     """
@@ -155,7 +155,7 @@ def test_each_says_what_is_wrong_and_where(
         ended_with = end.code
     assert ended_with == code
     assert time.monotonic() - began < 60
-    told = "".join(capfd.readouterr())
+    output = "".join(capfd.readouterr())
     proxy = urlsplit(strange.eureka_proxy).port
-    assert sentence.format(first=strange.proxy.port, second=second, proxy=proxy) in told
-    assert "pa55" not in told
+    assert sentence.format(first=strange.proxy.port, second=second, proxy=proxy) in output
+    assert "pa55" not in output

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.cli import world_options
+from eurekube_provider.cli import inventory_options
 from eurekube_provider.cli.main import main
-from tests.unit.cli.worlds import ILL, SILENT, WELL, FakeReader
+from tests.unit.cli.inventories import ILL, SILENT, WELL, FakeReader
 
 
 def test_watch_prints_what_is_new(
     run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A look that shows the same as the one before prints nothing."""
-    monkeypatch.setattr(world_options, "WorldsReader", reader := FakeReader(WELL, WELL, ILL))
+    monkeypatch.setattr(inventory_options, "InventoryReader", reader := FakeReader(WELL, WELL, ILL))
     waits: list[float] = []
     monkeypatch.setattr("eurekube_provider.cli.watch_command.time.sleep", waits.append)
     assert main(["watch", "--count", "3", "-o", "json"]) == 0

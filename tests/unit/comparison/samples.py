@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from eurekube_provider.comparison.comparing import KubernetesWorld
+from eurekube_provider.comparison.comparing import KubernetesInventory
 from eurekube_provider.core.identity import Cluster, ClusterOwner, pod_instance_id
 from eurekube_provider.core.mapping import Desired, desired_instances
 from eurekube_provider.core.mirror import APPLICATION_ANNOTATION
@@ -87,9 +87,11 @@ def instance(
     )
 
 
-def world(*items: dict[str, Any], ready: tuple[bool | None, ...] = (True,), **more: Any) -> KubernetesWorld:
+def world(
+    *items: dict[str, Any], ready: tuple[bool | None, ...] = (True,), **more: Any
+) -> KubernetesInventory:
     """A cluster with these syncers, each over endpoints that are ready or not."""
-    found = KubernetesWorld(CLUSTER, items, **more)
+    found = KubernetesInventory(CLUSTER, items, **more)
     keys = [("shop", item["metadata"]["name"]) for item in items]
     desired = {
         key: desired_of(item, *ready, cluster=found.cluster_of(key))

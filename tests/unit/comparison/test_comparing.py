@@ -9,11 +9,11 @@ import pytest
 from eurekube_provider.comparison.comparing import (
     Comparison,
     Count,
-    KubernetesWorld,
+    KubernetesInventory,
     compare,
     plans_of,
 )
-from eurekube_provider.comparison.keeper import KeeperKind
+from eurekube_provider.comparison.managers import ManagerKind
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES
 from eurekube_provider.core.model import Status
@@ -41,7 +41,11 @@ def test_what_is_as_it_should_be() -> None:
     """Nothing to say of it."""
     there = [instance("rating", 0), instance("rating", 1)]
     one = one_of(compare(world(syncer("rating"), ready=(True, True)), {"default": there}))
-    assert (one.application, str(one.keeper), one.state) == ("RATING", "syncer shop/rating", SyncState.SYNCED)
+    assert (one.application, str(one.manager), one.state) == (
+        "RATING",
+        "syncer shop/rating",
+        SyncState.SYNCED,
+    )
     assert (one.kubernetes, one.eureka) == (Count(2, 2), Count(2, 2))
     assert (one.problem, one.differing) == (None, 0)
 
@@ -93,7 +97,7 @@ def test_a_deleted_syncer_and_one_that_is_gone() -> None:
     """Its instances leave; a leftover of a syncer that is gone is reported, too."""
     there = [instance("rating"), instance("order")]
     found = compare(world(syncer("rating", deleted=True)), {"default": there})
-    assert [(str(one.keeper), one.problem and one.problem.reason) for one in found] == [
+    assert [(str(one.manager), one.problem and one.problem.reason) for one in found] == [
         ("syncer shop/order", "NoSuchSyncer"),
         ("syncer shop/rating", "Deleted"),
     ]
@@ -103,7 +107,7 @@ def test_syncers_of_namespaces_that_are_not_looked_at_are_left_out() -> None:
     """They would pass for something that nobody compares."""
     there = [instance("order"), instance("order", 1, owner=None, instance_id="d")]
     found = compare(world(namespaces=("shop-2",)), {"default": there})
-    assert [str(one.keeper) for one in found] == ["itself"]
+    assert [str(one.manager) for one in found] == ["itself"]
 
 
 def test_what_befalls_several_instances_is_said_once() -> None:
@@ -113,14 +117,14 @@ def test_what_befalls_several_instances_is_said_once() -> None:
     (ours,) = (
         one
         for one in compare(world(item, ready=(True, True)), {"default": others})
-        if one.keeper.name == "shop/rating"
+        if one.manager.name == "shop/rating"
     )
     assert ours.problem is not None
     assert (ours.problem.reason, ours.problem.message.count("belongs to")) == ("Conflict", 1)
 
 
 def test_what_others_keep_is_not_compared() -> None:
-    """Stacks, other clusters, unknown owners and applications themselves: each by its keeper, last."""
+    """Stacks, other clusters, unknown owners and applications themselves: each by its manager, last."""
     there = [
         instance("rating"),
         instance("rating", 1, owner="stack/acme/shop/dev/r", instance_id="a"),
@@ -130,7 +134,7 @@ def test_what_others_keep_is_not_compared() -> None:
         instance("cart", 0, Status.DOWN, owner=None),
     ]
     found = compare(world(syncer("rating")), {"default": there})
-    assert [(one.application, str(one.keeper), one.state) for one in found] == [
+    assert [(one.application, str(one.manager), one.state) for one in found] == [
         ("CART", "itself", SyncState.NOT_READY),
         ("RATING", "syncer shop/rating", SyncState.SYNCED),
         ("RATING", "syncer shop/rating of cluster eks-2", SyncState.NOT_COMPARED),
@@ -138,13 +142,13 @@ def test_what_others_keep_is_not_compared() -> None:
         ("RATING", "mirror/eu/rating", SyncState.NOT_COMPARED),
         ("RATING", "itself", SyncState.NOT_COMPARED),
     ]
-    assert {one.keeper.kind for one in found} == set(KeeperKind)
+    assert {one.manager.kind for one in found} == set(ManagerKind)
 
 
 def test_with_one_world_alone() -> None:
     """Eureka alone shows who keeps what; Kubernetes alone shows what the operator wrote."""
     alone = one_of(compare(None, {"default": [instance("rating")]}))
-    assert (str(alone.keeper), alone.state, alone.kubernetes) == (
+    assert (str(alone.manager), alone.state, alone.kubernetes) == (
         "syncer shop/rating of cluster lab",
         SyncState.NOT_COMPARED,
         None,
@@ -155,7 +159,7 @@ def test_with_one_world_alone() -> None:
 
 
 def test_each_eureka_is_compared_by_itself() -> None:
-    """A syncer of one is not looked for at another, and what stands at the other one is told."""
+    """A syncer of one is not looked for at another, and what stands at the other one is reported."""
     item = syncer("rating", eureka="eu")
     found = compare(world(item), {"default": [instance("rating")], "eu": []})
     assert [(one.eureka_name, one.state, one.eureka) for one in found] == [
@@ -203,9 +207,9 @@ def test_plans_and_what_holds_them(
     """The operator's own plan, and the rules that would keep it from carrying it out."""
     there = [instance("rating", 0, Status.DOWN), instance("rating", 1)]
     (planned,) = plans_of(world(item, ready=ready), {"default": there}).values()
-    told = planned.held.message if planned.held else ""
-    assert told.startswith(held)
-    assert bool(told) == bool(held)
+    sentence = planned.held.message if planned.held else ""
+    assert sentence.startswith(held)
+    assert bool(sentence) == bool(held)
     actions = [str(change.action) for change in planned.steps.changes]
     assert sorted(set(actions), key=actions.index) == sorted(set(changes), key=changes.index)
 
@@ -226,7 +230,7 @@ def test_two_operators_of_one_cluster_under_different_names() -> None:
     there = {"default": [instance("rating"), instance("rating", 1), *renamed, older, gone]}
     names = {("shop", "cart"): "other", ("shop", "gone"): "other"}
     seen = world(syncer("rating"), syncer("cart"), ready=(True, True), names=names)
-    assert [(one.application, str(one.keeper), one.state, one.eureka) for one in compare(seen, there)] == [
+    assert [(one.application, str(one.manager), one.state, one.eureka) for one in compare(seen, there)] == [
         ("GONE", "syncer shop/gone", SyncState.NOT_SYNCED, Count(1, 1)),
         ("CART", "syncer shop/cart", SyncState.SYNCED, Count(2, 2)),
         ("RATING", "syncer shop/rating", SyncState.SYNCED, Count(2, 2)),
@@ -239,7 +243,7 @@ def test_two_operators_of_one_cluster_under_different_names() -> None:
 
 def test_everything_is_plain_json() -> None:
     """Differences are grouped by what they have in common."""
-    kubernetes = KubernetesWorld(
+    kubernetes = KubernetesInventory(
         CLUSTER, [syncer("rating")], {("shop", "rating"): desired_of(syncer("rating"), True, True, True)}
     )
     one = one_of(compare(kubernetes, {"default": []})).to_dict()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.comparison.consequences import Event, consequences
 from eurekube_provider.comparison.explaining import Observation, explain, why_not_up
-from eurekube_provider.comparison.keeper import keeper_of
+from eurekube_provider.comparison.impact import Event, impact
+from eurekube_provider.comparison.managers import manager_of
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.syncer import Syncer
 from tests.unit.comparison.samples import endpoint_slice, instance, syncer
@@ -21,7 +21,7 @@ STACK = "stack/acme/shop/dev/rating"
 def observed(one: Instance, item: dict[str, Any] | None = None, **more: Any) -> Observation:
     """Return an instance as it was read, with its cluster at hand."""
     found = Syncer.from_object(item) if item else None
-    return Observation(one, keeper_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
+    return Observation(one, manager_of(one, "lab"), has_kubernetes=True, syncer=found, **more)
 
 
 def endpoint(ready: bool | None) -> Any:
@@ -29,23 +29,23 @@ def endpoint(ready: bool | None) -> Any:
     return endpoint_slice("rating", ready)["endpoints"][0]
 
 
-def test_what_cannot_be_relied_on_is_told_first() -> None:
+def test_what_cannot_be_relied_on_is_reported_first() -> None:
     """Why no request can name it, or that no server holds what a list shows."""
     odd = instance("rating", instance_id="a/b", unreadable="no request can name the id 'a/b'")
     facts = explain(observed(odd), NOW_MS).facts
     assert facts[0] == ("not safe", "no request can name the id 'a/b'")
     unseen = observed(instance("rating"), by_server={"http://e-1": None})
-    topic, told = explain(unseen, NOW_MS).facts[0]
+    topic, sentence = explain(unseen, NOW_MS).facts[0]
     assert topic == "not safe"
-    assert "every server answers 404" in told
+    assert "every server answers 404" in sentence
 
 
-def test_what_registered_itself_out_of_service_is_not_blamed_on_its_health() -> None:
+def test_a_self_registered_out_of_service_is_no_health_problem() -> None:
     """The way out is named, fit for a shell."""
     stuck = instance("vm", owner=None, status=Status.OUT_OF_SERVICE, instance_id="it; self")
-    told = why_not_up(observed(stuck))
-    assert "it registered itself as OUT_OF_SERVICE" in told
-    assert told.endswith("eurekube undrain 'it; self'")
+    reason = why_not_up(observed(stuck))
+    assert "it registered itself as OUT_OF_SERVICE" in reason
+    assert reason.endswith("eurekube undrain 'it; self'")
 
 
 def test_an_instance_of_a_syncer() -> None:
@@ -139,7 +139,7 @@ UNREADY = {"status": {"containerStatuses": [{"name": "main", "ready": False, "st
     ],
 )
 def test_why_an_instance_is_not_up(found: Observation, expected: str) -> None:
-    """By whoever decides about its status."""
+    """By the one that decides about its status."""
     assert expected in why_not_up(found)
     assert "why not UP" in dict(explain(found, NOW_MS).facts)
 
@@ -161,7 +161,7 @@ def test_why_an_instance_is_not_up(found: Observation, expected: str) -> None:
 def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
     """As its syncer says."""
     one = instance("rating")
-    outcomes = dict(consequences(one, keeper_of(one, "lab"), Syncer.from_object(syncer("rating", **spec))))
+    outcomes = dict(impact(one, manager_of(one, "lab"), Syncer.from_object(syncer("rating", **spec))))
     assert expected in outcomes[Event.POD_DELETED]
 
 
@@ -190,6 +190,6 @@ def test_when_a_pod_is_deleted(spec: dict[str, Any], expected: str) -> None:
 def test_what_would_become_of_it(
     owner: str | None, metadata: dict[str, str], event: Event, expected: str
 ) -> None:
-    """By whoever keeps it."""
+    """By its manager."""
     one = instance("rating", owner=owner, metadata=metadata)
-    assert expected in dict(consequences(one, keeper_of(one, "lab")))[event]
+    assert expected in dict(impact(one, manager_of(one, "lab")))[event]

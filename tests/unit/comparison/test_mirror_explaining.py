@@ -8,7 +8,7 @@ import pytest
 
 from eurekube_provider.comparison.mirror_explaining import (
     MirrorExplanation,
-    MirrorWorld,
+    MirrorInventory,
     Shown,
     explain_mirrors,
 )
@@ -29,7 +29,7 @@ def explained(
     *there: Instance, item: Any = None, slices: tuple[Any, ...] = (), own: frozenset[str] = frozenset()
 ) -> MirrorExplanation:
     """Return the explanation of REVIEW."""
-    world = MirrorWorld([item or mirror("review", mirror_status()), mirror("order")], slices, own)
+    world = MirrorInventory([item or mirror("review", mirror_status()), mirror("order")], slices, own)
     (found,) = explain_mirrors(world, CLUSTER, "REVIEW", there, NOW)
     return found
 

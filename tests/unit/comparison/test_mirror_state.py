@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from eurekube_provider.comparison.findings import Severity, headline, status_findings
 from eurekube_provider.comparison.mirror_state import (
     STALE_SECONDS,
     mirror_states,
     service_of_application,
 )
 from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.troubles import Severity, headline, troubles_of
 from tests.unit.comparison.samples import mirror, mirror_status
 
 NOW = 1_780_000_000.0
@@ -42,9 +42,9 @@ def test_the_worst_comes_first() -> None:
         "",
     ]
     assert headline([], found) == "mirrors: 1 not ready, 1 not known, 2 not synced, 1 synced"
-    troubles = troubles_of([], (), found)
-    assert (troubles[0].severity, troubles[0].subjects) == (Severity.FAULT, ("EurekaMirror shop/d",))
-    assert len(troubles) == 4
+    findings = status_findings([], (), found)
+    assert (findings[0].severity, findings[0].subjects) == (Severity.FAULT, ("EurekaMirror shop/d",))
+    assert len(findings) == 4
 
 
 @pytest.mark.parametrize(("age", "state"), [(STALE_SECONDS, "synced"), (STALE_SECONDS + 1, "not known")])

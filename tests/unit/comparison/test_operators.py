@@ -9,10 +9,10 @@ import pytest
 from eurekube_provider.comparison.operators import (
     OperatorsRead,
     OperatorState,
+    findings_of_operators,
     operator_lines,
     operator_of,
     operators_to_dict,
-    troubles_of_operators,
 )
 from eurekube_provider.core.lease_notes import LeaseNotes, ServerRead, with_notes
 from eurekube_provider.runtime.clock import utc_time
@@ -82,16 +82,16 @@ def read(*leases: dict[str, Any], error: str = "", renewed_ago: float | None = N
     ],
 )
 def test_what_is_wrong_with_operators(found: OperatorsRead, expected: list[str]) -> None:
-    """By name, and how bad it is; each with what mends it."""
-    troubles = list(troubles_of_operators(found, [SYNCER], NOW))
-    assert [f"{one.severity} {one.problem.reason}" for one in troubles] == expected
-    assert all(one.problem.remedy for one in troubles)
+    """By name, and how bad it is; each with what fixes it."""
+    findings = list(findings_of_operators(found, [SYNCER], NOW))
+    assert [f"{one.severity} {one.problem.reason}" for one in findings] == expected
+    assert all(one.problem.remedy for one in findings)
 
 
 def test_an_operator_that_nobody_needs_is_not_missed() -> None:
     """There is no syncer and no mirror."""
-    assert list(troubles_of_operators(read(), [], NOW)) == []
-    assert list(troubles_of_operators(read(lease(3600)), [], NOW)) == []
+    assert list(findings_of_operators(read(), [], NOW)) == []
+    assert list(findings_of_operators(read(lease(3600)), [], NOW)) == []
 
 
 def test_clocks_that_differ_are_settled_by_another_look() -> None:

@@ -8,12 +8,12 @@ from tests.unit.comparison.samples import endpoint_slice, instance
 
 
 def test_what_does_not_agree_comes_first() -> None:
-    """Missing on one side, another status, another keeper; then what is as it should be."""
+    """Missing on one side, another status, another manager; then what is as it should be."""
     slices = [endpoint_slice("rating", True, False, True, True, None)]
     mine = [instance("rating", 0), instance("rating", 1), instance("rating", 8)]
     other = instance("rating", 3, owner=None, instance_id="vm")
     found = pairs_of(slices, mine, {other.ip_address: (other, "itself")})
-    assert [(one.endpoint, one.endpoint_state, one.status, one.keeper, one.agrees) for one in found] == [
+    assert [(one.endpoint, one.endpoint_state, one.status, one.manager, one.agrees) for one in found] == [
         ("rating-1", "not ready", "UP", "", False),
         ("rating-2", "ready", "", "", False),
         ("rating-3", "ready", "UP", "itself", False),

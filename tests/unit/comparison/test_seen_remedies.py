@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 from eurekube_provider.comparison.comparing import compare
+from eurekube_provider.comparison.findings import eureka_findings, status_findings
 from eurekube_provider.comparison.mirror_state import STALE_SECONDS, mirror_states
-from eurekube_provider.comparison.seen_remedies import SEEN_REMEDIES, TROUBLE_REMEDIES, Seen, TroubleName
-from eurekube_provider.comparison.troubles import eureka_troubles, troubles_of
+from eurekube_provider.comparison.seen_remedies import FINDING_REMEDIES, SEEN_REMEDIES, FindingName, Seen
 from eurekube_provider.core.model import Status
-from eurekube_provider.operator.web.operator_troubles import operator_troubles
+from eurekube_provider.operator.web.operator_findings import operator_findings
 from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world
 
 NOW = 1_780_000_000.0
@@ -19,10 +19,10 @@ READ = "2026-05-28T20:26:40Z"  # which is NOW
 def test_no_name_is_without_a_remedy() -> None:
     """And no remedy is for what there is not."""
     assert set(SEEN_REMEDIES) == set(Seen)
-    assert set(TROUBLE_REMEDIES) == set(TroubleName)
+    assert set(FINDING_REMEDIES) == set(FindingName)
 
 
-def test_every_trouble_says_what_mends_it() -> None:
+def test_every_trouble_says_what_fixes_it() -> None:
     """Of applications that nobody looked at, that differ, are deleted or gone, of mirrors, Eurekas and the
     operator.
     """
@@ -34,19 +34,19 @@ def test_every_trouble_says_what_mends_it() -> None:
         )
     )
     mirrors = [mirror("x"), mirror("y", mirror_status(read=READ)), mirror("z", mirror_status(), deleted=True)]
-    troubles = [
-        *troubles_of(applications, (), mirror_states(mirrors, NOW + STALE_SECONDS + 1)),
-        *operator_troubles(["a loop hangs"], ["nothing was read"], ["pods may be old"]),
-        *eureka_troubles("a", error="no answer", away=(), endangered=["http://e"], warning="40 %"),
-        *eureka_troubles("b", error="", away=[("http://e", "time-out")], endangered=()),
+    findings = [
+        *status_findings(applications, (), mirror_states(mirrors, NOW + STALE_SECONDS + 1)),
+        *operator_findings(["a loop hangs"], ["nothing was read"], ["pods may be old"]),
+        *eureka_findings("a", error="no answer", away=(), endangered=["http://e"], warning="40 %"),
+        *eureka_findings("b", error="", away=[("http://e", "time-out")], endangered=()),
     ]
     by_leases = {  # tests/unit/comparison/test_operators.py
-        TroubleName.OPERATOR_AWAY,
-        TroubleName.OPERATOR_TWICE,
-        TroubleName.NOT_RENEWED,
-        TroubleName.EUREKA_NOT_READ,
-        TroubleName.NOT_WATCHED,
+        FindingName.OPERATOR_AWAY,
+        FindingName.OPERATOR_TWICE,
+        FindingName.NOT_RENEWED,
+        FindingName.EUREKA_NOT_READ,
+        FindingName.NOT_WATCHED,
     }
-    found = {one.problem.reason for one in troubles}
-    assert found >= {*map(str, Seen), *map(str, TroubleName)} - {*map(str, by_leases)}
-    assert [one.problem.reason for one in troubles if not one.problem.remedy] == []
+    found = {one.problem.reason for one in findings}
+    assert found >= {*map(str, Seen), *map(str, FindingName)} - {*map(str, by_leases)}
+    assert [one.problem.reason for one in findings if not one.problem.remedy] == []

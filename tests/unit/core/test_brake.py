@@ -75,7 +75,7 @@ def test_seen_terminating() -> None:
     assert (judgement.held, judgement.changes) == (None, ())
 
 
-def test_what_may_be_packed_anew_waits_for_seconds() -> None:
+def test_what_may_be_packed_again_waits_for_seconds() -> None:
     """One of many, which else goes at once; and for a minute where it is one of too many."""
     for there, gone, seconds in ((30, 1, REPACK_SECONDS), (30, 30, HOLD_SECONDS)):
         steps = taking_away(there, gone)

@@ -16,12 +16,12 @@ from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.decision import (
     HEIR_POLL_SECONDS,
     RECHECK_SECONDS,
+    REPORTED_WITHIN_SECONDS,
     RULES,
-    TOLD_WITHIN_SECONDS,
     Decision,
     Heir,
-    Leaves,
     RegistrySteps,
+    Removes,
     Situation,
     State,
     decide,
@@ -66,7 +66,7 @@ def ids(names: str) -> frozenset[str]:
 
 def doubt(reason: str = ConditionType.NO_PORT) -> tuple[Problem, ...]:
     """A problem with what is desired."""
-    return (Problem(reason, "it cannot be told"),)
+    return (Problem(reason, "it cannot be determined"),)
 
 
 def situation(has: str = "", wanted: str = "", state: State = State.SERVED, **more: Any) -> Situation:
@@ -119,7 +119,7 @@ def unclaimed(had: str, wanted: str, state: State = State.SERVED, **more: Any) -
     return situation("", wanted, state, unclaimed={"home": there}, beside=there, **more)
 
 
-def told(steps: RegistrySteps) -> str:
+def summary(steps: RegistrySteps) -> str:
     """The steps at a registry, sorted: ``>`` given, ``<`` restored, ``+`` registered, ``~`` changed,
     ``-`` removed, ``=`` removed since it moved, ``.`` lapses, ``x`` somebody else's that is removed, ``&``
     taken over, ``*`` renewed though not its own by name.
@@ -144,9 +144,9 @@ def told(steps: RegistrySteps) -> str:
 class Row:
     """One fault, or one edit of a cluster.
 
-    :ivar home: what is done at the registry that the syncer names; ``other`` at another one.
-    :ivar again: in how many seconds it is decided anew.
-    :ivar holds: what the brake holds back, as a part of the reason.
+    :ivar home: the changes at the registry that the syncer names; ``other``: those at another one.
+    :ivar again: in how many seconds it is decided again.
+    :ivar holds: a part of the brake's reason.
     """
 
     situation: Situation
@@ -253,7 +253,7 @@ ROWS: dict[str, Row] = {
         holds="10 of this operator's 30 instances would go within a minute",
     ),
     "brake-at-another-eureka": Row(situation("", "", elsewhere="ab"), holds="all 2 instances would go"),
-    "packed-anew": Row(
+    "packed-again": Row(
         situation("abcd", "abc", is_repacked=True), holds="while EndpointSlices have different ports"
     ),
     "the brake lets go after a minute": Row(
@@ -418,8 +418,8 @@ ROWS: dict[str, Row] = {
     "taken over, and the brake holds what vanished": Row(
         former("bc", "a", "a"), "&a", holds="all 2 instances would go"
     ),
-    "name-of-the-cluster-that-nobody-told": Row(unclaimed("abc", "ab"), "*a *b", again=RECHECK_SECONDS),
-    "another name of the cluster that nobody told, in doubt": Row(
+    "name-of-the-cluster-that-nobody-reported": Row(unclaimed("abc", "ab"), "*a *b", again=RECHECK_SECONDS),
+    "another name of the cluster that nobody reported, in doubt": Row(
         unclaimed("abc", "a", State.DOUBTFUL, terminating=ids("c")), "*a *b", again=RECHECK_SECONDS
     ),
     "another name of the cluster, of a deleted syncer": Row(
@@ -448,25 +448,29 @@ ROWS: dict[str, Row] = {
         situation("ab", state=State.DELETED, is_awaited=True, unlisted=pods("c")), again=HEIR_POLL_SECONDS
     ),
     # Another Eureka.
-    "another Eureka is named": Row(situation("", "ab", elsewhere="ab"), "+a +b", again=TOLD_WITHIN_SECONDS),
-    "move-without-a-stand": Row(situation("a", "ab", elsewhere="ab"), "+b", "=a", TOLD_WITHIN_SECONDS),
+    "another Eureka is named": Row(
+        situation("", "ab", elsewhere="ab"), "+a +b", again=REPORTED_WITHIN_SECONDS
+    ),
+    "move-without-a-stand": Row(situation("a", "ab", elsewhere="ab"), "+b", "=a", REPORTED_WITHIN_SECONDS),
     "moved, and it stands": Row(situation("ab", "ab", elsewhere="ab"), "", "=a =b"),
     "another Eureka is named, and the first again": Row(situation("ab", "ab", elsewhere="a"), "", "=a"),
     "another Eureka is named, and another syncer stays": Row(
         situation("ab", "ab", elsewhere="ab", passes={"other": "ab"}), "", ">a >b"
     ),
     "two syncers name another Eureka in turn, and the first comes back": Row(
-        situation("a", "ab", elsewhere="b", passes={"other": "b"}), "+b", ">b", TOLD_WITHIN_SECONDS
+        situation("a", "ab", elsewhere="b", passes={"other": "b"}), "+b", ">b", REPORTED_WITHIN_SECONDS
     ),
-    "moved-to-where-it-stands": Row(situation("ab", "ab", elsewhere="ab", alike=frozenset({"other"}))),
+    "moved-to-where-it-stands": Row(situation("ab", "ab", elsewhere="ab", same_eureka=frozenset({"other"}))),
     "what is not wanted leaves two connections to one Eureka": Row(
-        situation("abc", "ab", elsewhere="abc", alike=frozenset({"other"})), "-c", "-c"
+        situation("abc", "ab", elsewhere="abc", same_eureka=frozenset({"other"})), "-c", "-c"
     ),
     "moved-in-doubt": Row(
-        situation("ab", "ab", elsewhere="ab", doubts={"other": None}), again=TOLD_WITHIN_SECONDS
+        situation("ab", "ab", elsewhere="ab", doubts={"other": None}), again=REPORTED_WITHIN_SECONDS
     ),
     "moved, and the other Eureka cannot be asked": Row(
-        situation("ab", "ab", elsewhere="ab", doubts={"other": AWAY}), again=TOLD_WITHIN_SECONDS, error=AWAY
+        situation("ab", "ab", elsewhere="ab", doubts={"other": AWAY}),
+        again=REPORTED_WITHIN_SECONDS,
+        error=AWAY,
     ),
     "upsert-only-at-another-eureka": Row(situation("ab", "ab", elsewhere="ab", **KEEPS), "", ".a .b"),
     "removes nothing": Row(situation("abc", "ab", terminating=ids("c"), **KEEPS), ".c"),
@@ -505,7 +509,7 @@ def test_what_is_decided(fault: str) -> None:
     """Each fault that the explorer, the storm or a mutant names, where a syncer's decision is concerned."""
     row = ROWS[fault]
     found = decide(row.situation)
-    done = {name: told(steps) for name, steps in found.at.items()}
+    done = {name: summary(steps) for name, steps in found.at.items()}
     expected = {name: getattr(row, name) for name in row.situation.held}
     assert (done, found.waiting, found.error) == (expected, row.waiting, row.error)
     held = found.brake.held
@@ -523,7 +527,7 @@ def test_each_edit_of_the_explorer_is_a_row() -> None:
     assert ROWS.keys() >= set(AS_ANOTHER.values())
 
 
-def test_a_hold_ends_when_people_were_told() -> None:
+def test_a_hold_ends_when_people_were_informed() -> None:
     """Its end does not move with each decision, and the wait becomes shorter."""
     first = decide(situation("abc", now=100.0, unix_now=0.0)).brake.held
     assert first is not None
@@ -576,11 +580,11 @@ class Drawn:
             forgotten={
                 name: [one for one in lost if one.instance_id not in gone] for name, lost in forgotten.items()
             },
-            alike=self._some({"other"}),
+            same_eureka=self._some({"other"}),
             unlisted=[one for one in self._wanted() if one.key not in there]
             if state is State.DELETED
             else (),
-            is_awaited=draw([False, False, True]) and RULES[state].leaves is Leaves.ALL,
+            is_awaited=draw([False, False, True]) and RULES[state].removes is Removes.ALL,
             brake=BrakeHistory(up, 20, is_released=draw([False, False, True])),
         )
         given_up = [(name, one) for name, those in made.given_up.items() for one in those]
@@ -663,8 +667,8 @@ thorough = settings(max_examples=max(500, strategies.EXAMPLES))
 """``EUREKUBE_EXAMPLES=10000`` tries more."""
 
 
-def test_what_is_given_at_one_registry_comes_before_what_leaves_at_another() -> None:
-    """Both may lead to one Eureka: what left first would be registered anew there."""
+def test_gifts_at_one_registry_precede_removals_at_another() -> None:
+    """Both may lead to one Eureka: what left first would be registered again there."""
     both = situation("a", "", elsewhere="a", passes={"other": "a"})
     assert list(decide(both).at) == ["other", "home"]
     assert list(decide(situation("a", "", elsewhere="a")).at) == ["home", "other"]
@@ -677,20 +681,20 @@ def test_nothing_in_doubt_is_removed(found: Situation) -> None:
     decision = decide(found)
     ended = found.terminating | found.ended | found.taken.keys()
     wanted = {one.key for one in found.desired.instances}
-    knows_all = RULES[found.state].leaves is Leaves.ALL and not found.is_awaited
+    knows_all = RULES[found.state].removes is Removes.ALL and not found.is_awaited
     for name, steps in decision.at.items():
-        leaves = [*(change.instance for change in (*steps.removals, *steps.moves)), *steps.lapses]
-        assert knows_all or all(one.instance_id in ended for one in leaves)
-        assert RULES[found.state].leaves is not Leaves.NONE or not leaves
-        assert not any((name, one.key) in found.heirs for one in leaves)
+        removes = [*(change.instance for change in (*steps.removals, *steps.moves)), *steps.lapses]
+        assert knows_all or all(one.instance_id in ended for one in removes)
+        assert RULES[found.state].removes is not Removes.NONE or not removes
+        assert not any((name, one.key) in found.heirs for one in removes)
         if found.state is State.PAUSED:
-            assert {one.instance_id for one in leaves} <= found.taken.keys()
+            assert {one.instance_id for one in removes} <= found.taken.keys()
             assert (*steps.removals, *steps.moves) == ()
-        elif name == found.home or name in found.alike:
-            assert wanted.isdisjoint(one.key for one in leaves)
+        elif name == found.home or name in found.same_eureka:
+            assert wanted.isdisjoint(one.key for one in removes)
         else:
             at_home = {one.key for one in found.held.get(found.home, ())}
-            others = {one.key for one in leaves if one.instance_id not in found.taken}
+            others = {one.key for one in removes if one.instance_id not in found.taken}
             assert wanted & others <= at_home
         if found.policy is Policy.UPSERT_ONLY and found.state is not State.DELETED:
             assert (*steps.removals, *steps.moves) == ()
@@ -744,7 +748,7 @@ def test_each_instance_that_is_held_meets_one_end(found: Situation) -> None:
 
 @thorough
 @given(situations)
-def test_what_has_a_former_name_of_the_cluster_is_taken_over_and_no_more(found: Situation) -> None:
+def test_instances_of_a_former_cluster_name_are_taken_over(found: Situation) -> None:
     """An instance under a name that is no former one is not touched."""
     theirs = {name: [one for one in there if one.owner == THEIRS] for name, there in found.neighbours.items()}
     for there, is_former in (

@@ -45,9 +45,9 @@ def test_what_is_unreadable_says_nothing(text: str) -> None:
 def test_names_are_remembered_the_latest_first() -> None:
     """None twice, not the one that is used, and not more than a few."""
     assert LeaseNotes().called("east") == LeaseNotes(cluster_name="east")
-    east = LeaseNotes(cluster_name="lab", previous_names=("old",)).called("east", ["told", "old"])
-    assert (east.cluster_name, east.previous_names) == ("east", ("lab", "old", "told"))
-    assert east.called("lab").previous_names == ("east", "old", "told")
+    east = LeaseNotes(cluster_name="lab", previous_names=("old",)).called("east", ["reported", "old"])
+    assert (east.cluster_name, east.previous_names) == ("east", ("lab", "old", "reported"))
+    assert east.called("lab").previous_names == ("east", "old", "reported")
     many = LeaseNotes(cluster_name="east")
     for number in range(2 * MOST_NAMES):
         many = many.called(f"name-{number}")

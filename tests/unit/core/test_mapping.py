@@ -119,7 +119,7 @@ def test_a_ready_pod() -> None:
     ],
 )
 def test_conditions(conditions: dict[str, bool | None], expected: dict[str, str]) -> None:
-    """Ready or unknown is UP, not ready is DOWN, and whoever terminates is out at once."""
+    """Ready or unknown is UP, not ready is DOWN, and a terminating one is out at once."""
     assert statuses(pods(endpoint_slice(endpoint("10.0.0.1", "a", **conditions)))) == expected
 
 
@@ -253,7 +253,7 @@ def test_services_are_selected_by_label_then_by_name() -> None:
 
 
 def selected_as_rating(name: str, *, app: str = "rating", publishes: bool = False, **spec: Any) -> Object:
-    """A Service of a chart that gives all its Services one label; a port ``http`` unless told otherwise."""
+    """A Service of a chart that gives all its Services one label; a port ``http`` by default."""
     more: Object = {"publishNotReadyAddresses": True} if publishes else {}
     return service(name, clusterIP="10.96.0.1", **{"ports": [HTTP], "selector": {"app": app}, **more, **spec})
 
@@ -292,7 +292,7 @@ BEHIND: dict[str, tuple[list[Object], list[Object], dict[str, str] | str]] = {
         [endpoint_slice(endpoint("10.0.0.1", "a"), of="r")],
         "AmbiguousService",
     ),
-    "a headless sibling that publishes whoever is not ready": (
+    "a headless sibling that publishes pods that are not ready": (
         [selected_as_rating("r"), selected_as_rating("r-headless", publishes=True)],
         [
             endpoint_slice(endpoint("10.0.0.1", "a", ready=False), of="r"),
@@ -369,7 +369,7 @@ def test_which_of_several_services_is_meant(described: str) -> None:
         assert desired.is_in_doubt == (expected == "AmbiguousService")
 
 
-def test_several_services_are_told_apart_by_a_port_that_one_of_them_has() -> None:
+def test_several_services_are_distinguished_by_a_port_of_one() -> None:
     """The port that the syncer names; and without a label app, by the application's name in lower case."""
     services = [selected_as_rating("r"), selected_as_rating("r-metrics", **METRICS)]
     slices = [
@@ -386,7 +386,7 @@ def test_several_services_are_told_apart_by_a_port_that_one_of_them_has() -> Non
     assert one.port == Port(8080)
 
 
-def test_where_nobody_can_tell_which_service_is_meant_a_pod_may_replace_another() -> None:
+def test_with_ambiguous_services_a_pod_may_replace_another() -> None:
     """One of the same Service at the same port, of which one stands; another Service's is new."""
     services = [
         selected_as_rating("active"),
@@ -433,7 +433,7 @@ NAMED_WITH_A_PORT: dict[str, tuple[Object, list[Object], int | str, str]] = {
 
 
 @pytest.mark.parametrize("described", NAMED_WITH_A_PORT)
-def test_who_is_called_as_the_application_and_lacks_the_port_is_not_meant(described: str) -> None:
+def test_a_namesake_service_without_the_port_is_not_meant(described: str) -> None:
     """As long as another Service has it; where its pods alone could say so, they are waited for."""
     declared, in_pods, port, expected = NAMED_WITH_A_PORT[described]
     services = [selected_as_rating("rating", ports=[declared]), selected_as_rating("rating-http")]
@@ -581,7 +581,7 @@ FAMILIES: dict[str, tuple[list[Object], dict[str, str], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("described", FAMILIES)
 def test_each_endpoint_has_the_first_family_that_there_is_of_it(described: str) -> None:
-    """And none disappears without being told of."""
+    """And none disappears without being notified of."""
     slices, expected, left_out = FAMILIES[described]
     mapped = MappingCache()
     for order in (slices, slices[::-1], slices):
@@ -614,7 +614,7 @@ def test_no_matching_service() -> None:
 
 
 FAILED: Object = {"port": 80, "protocol": "TCP", "error": "PortNotFree"}
-"""What a load balancer says of a port that it does not have."""
+"""Status of a load balancer about a port that it does not have."""
 
 
 @pytest.mark.parametrize(
@@ -679,7 +679,7 @@ def test_an_address_of_a_load_balancer_is_waited_for(
         ([], Status.DOWN),
     ],
 )
-def test_what_stands_without_an_address_is_up_while_an_endpoint_is_ready(
+def test_a_service_without_an_address_is_up_while_one_is_ready(
     endpoints: list[Object], expected: Status, not_ready: NotReady
 ) -> None:
     """DOWN as long as nothing is ready, and UP again; nothing new is registered, and nothing removed."""
@@ -812,7 +812,7 @@ def test_one_hand_written_endpoint_does_not_break_eurekas_list(bad: tuple[str, .
     assert found.is_in_doubt
 
 
-def test_an_address_that_two_readers_take_for_different_ones_is_not_registered() -> None:
+def test_an_ambiguous_address_is_not_registered() -> None:
     """Older API servers take leading zeros; nothing is removed meanwhile, and the others stay."""
     found = pods(endpoint_slice(endpoint("10.0.0.071"), endpoint("10.0.0.1", "good")))
     assert statuses(found) == {"10.0.0.1": "UP"}
@@ -925,7 +925,7 @@ def test_an_unchanged_slice_is_mapped_once(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_unchanged_endpoint_of_a_slice_that_changed_is_mapped_once() -> None:
-    """Its instance is the one from before; what differs in anything is mapped anew."""
+    """Its instance is the one from before; what differs in anything is mapped again."""
     mapped = MappingCache()
 
     def seen(*endpoints: Object, ports: tuple[Object, ...] = (HTTP,)) -> dict[str, Instance]:
@@ -946,7 +946,7 @@ def test_an_unchanged_endpoint_of_a_slice_that_changed_is_mapped_once() -> None:
     assert back["10.0.0.1"] == first["10.0.0.1"]
 
 
-def test_metadata_are_made_once_for_a_zone_while_nothing_that_they_say_changes() -> None:
+def test_metadata_are_made_once_for_a_zone_while_nothing_changes() -> None:
     """Also for endpoints that come later; another label of the Service is in them at once."""
     mapped, asking = MappingCache(), syncer(metadata_from_labels=("version",))
 

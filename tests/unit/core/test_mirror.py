@@ -36,7 +36,7 @@ def test_one_application_becomes_a_service_of_its_name() -> None:
 
 
 def test_a_pattern_means_what_the_list_allows() -> None:
-    """Both must fit: whoever registers in Eureka chooses the name."""
+    """Both must fit: anyone who registers in Eureka chooses the name."""
     read = mirror(pattern="shop-*", allow=["SHOP-REVIEW", "shop-r?"])
     assert [one for one in ("SHOP-REVIEW", "SHOP-R1", "SHOP-X", "REVIEW") if read.means(one)] == [
         "SHOP-REVIEW",

@@ -76,7 +76,7 @@ def test_https_is_a_port_of_its_own() -> None:
     assert [one.reason for one in none.problems] == [MirrorCondition.NO_PORT]
 
 
-def test_what_no_request_can_name_is_shown_and_told() -> None:
+def test_what_no_request_can_name_is_shown_and_reported() -> None:
     """It is called as others are; that its end is proved by lists alone, the condition says."""
     odd = replace(instance(1), instance_id="a/b", unreadable="no request can name the id 'a/b'")
     found = mapped(odd, instance(2))
@@ -87,15 +87,15 @@ def test_what_no_request_can_name_is_shown_and_told() -> None:
     assert not MirrorReport(problems=gathered(found.problems)).synced[0]
 
 
-def test_an_address_that_two_readers_take_for_different_ones_is_not_shown() -> None:
-    """A resolver would send the calls to one of them; it is told once."""
+def test_an_ambiguous_address_is_not_shown() -> None:
+    """A resolver would send the calls to one of them; it is reported once."""
     odd = instance(1, "192.0.2.071", unreadable=f"ipAddr '192.0.2.071' {ambiguity('192.0.2.071')}")
     found = mapped(odd, instance(2), names={"192.0.2.071": ("192.0.2.57",)})
     assert [one.instance_id for one in found.endpoints] == ["vm-2"]
     assert [one.reason for one in found.problems] == [MirrorCondition.UNREADABLE]
     assert "some read 192.0.2.57" in found.problems[0].message
-    (told,) = mapped(replace(odd, unreadable="")).problems  # as a host's name may resolve to
-    assert told.reason == MirrorCondition.ADDRESS_REFUSED
+    (problem,) = mapped(replace(odd, unreadable="")).problems  # as a host's name may resolve to
+    assert problem.reason == MirrorCondition.ADDRESS_REFUSED
 
 
 def test_families_are_kept_apart() -> None:
@@ -123,7 +123,7 @@ def test_what_our_syncers_registered_never_comes_back() -> None:
     assert ids(replace(MIRROR, includes_other_clusters=True)) == ["vm-2", "vm-3", "vm-4"]
 
 
-def test_what_this_cluster_registered_by_another_name_never_comes_back() -> None:
+def test_another_names_registration_never_comes_back() -> None:
     """It was renamed, or two operators call it differently: its UID tells."""
     former = {"eurekube.owner": "cluster/old/shop/review", "eurekube.cluster-uid": CLUSTER.uid}
     others = {**former, "eurekube.cluster-uid": "another"}

@@ -120,7 +120,7 @@ def test_changed_slices_are_filled_before_others_are_touched() -> None:
 
 
 def test_an_empty_slice_goes_unless_it_is_needed() -> None:
-    """One that is filled anew is one write, one that goes and another that comes are two."""
+    """One that is filled again is one write, one that goes and another that comes are two."""
     _, slices = become([endpoint(1)])
     plan, after = become([endpoint(2)], slices)
     assert (len(plan.updates), len(plan), len(after)) == (1, 1, 1)

@@ -46,7 +46,7 @@ def test_what_all_read_alike_is_none(address: str) -> None:
 
 
 @given(st.text("0123456789abx.", max_size=16))
-def test_whatever_a_resolver_reads_otherwise_is_told(text: str) -> None:
+def test_whatever_a_resolver_reads_otherwise_is_reported(text: str) -> None:
     """An address that the C library reads is a plain one, or it is reported."""
     try:
         socket.inet_aton(text)

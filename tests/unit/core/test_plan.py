@@ -193,7 +193,7 @@ def test_the_same_place_under_another_id(owner: str | None, reason: RefusalReaso
     assert [(refusal.reason, refusal.actual) for refusal in steps.refusals] == [(reason, twin)]
 
 
-def test_what_registered_itself_beside_ours_is_told_and_both_are_left() -> None:
+def test_a_self_registered_twin_is_reported_and_both_are_left() -> None:
     """A list shows it half a minute after ours was registered; nothing that serves is taken out for it."""
     itself = replace(RATING, instance_id="x", metadata={})
     steps = plan([RATING], [RATING, itself], OURS)
@@ -379,7 +379,7 @@ APART = {"application", "instance_id", "key", "status", "data_center"} | {
     "unknown_fields",
     "unreadable",
 }
-"""What is compared on its own, is the server's, or is said by who read it."""
+"""Fields that are compared on their own, are the server's, or are set by the reader."""
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(Instance) if each.name not in APART])

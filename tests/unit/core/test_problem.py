@@ -12,7 +12,7 @@ from eurekube_provider.core.remedies import REMEDIES
 def test_a_condition_is_read_as_it_was_written(remedy: str) -> None:
     """Other replicas read it, and other versions: the text stays as it is."""
     problem = Problem("Paused", "nothing is changed; 3 changes wait", remedy)
-    assert problem.text == f"nothing is changed; 3 changes wait{'; to mend it: ' if remedy else ''}{remedy}"
+    assert problem.text == f"nothing is changed; 3 changes wait{'; to fix it: ' if remedy else ''}{remedy}"
     assert Problem.of({"type": "Paused", "reason": "Paused", "message": problem.text}) == problem
 
 
@@ -29,6 +29,6 @@ def test_a_problem_keeps_what_it_knows_better_than_a_table() -> None:
     assert Problem("Synced", "all there").with_remedy(REMEDIES).text == "all there"
 
 
-def test_one_line_of_it_leaves_out_what_mends_it() -> None:
+def test_one_line_of_it_leaves_out_what_fixes_it() -> None:
     """That is said once, of all that have it."""
     assert str(Problem("Paused", "waits", "go on")) == "Paused: waits"

@@ -59,8 +59,8 @@ def test_no_refusal_carries_them(reason: RefusalReason) -> None:
 
 def test_no_condition_carries_them() -> None:
     """A condition may repeat anything, an answer of a server too."""
-    told = condition({"metadata": {}}, "Ready", Problem("Conflict", f"a {EVIL}\nb"), "now", holds=False)
-    assert told["message"].isprintable()
+    written = condition({"metadata": {}}, "Ready", Problem("Conflict", f"a {EVIL}\nb"), "now", holds=False)
+    assert written["message"].isprintable()
 
 
 def test_no_line_of_the_log_carries_them() -> None:

@@ -1,4 +1,4 @@
-"""Each condition that tells of something wrong says what mends it, but for those that repeat another one."""
+"""Each condition that tells of something wrong says what fixes it, but for those that repeat another one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_nothing_wrong_with_a_mirror_is_without_a_remedy() -> None:
     assert set(map(str, MIRROR_REMEDIES)) == names - fine
 
 
-def test_nothing_that_keeps_a_stack_refresh_from_running_is_without_a_remedy() -> None:
+def test_each_obstacle_of_a_stack_refresh_has_a_remedy() -> None:
     """A state that passes by itself has none, nor has a run that failed: its own message says more."""
     names = {*map(str, RefreshCondition), *map(str, RefreshReason)}
     passing = {"Ready", "Synced", "Served", "Pending", "Running", "Succeeded", *PROGRESS}

@@ -12,12 +12,12 @@ from eurekube_provider.core.plan import Action, RefusalReason, plan
 from eurekube_provider.core.self_registered import (
     MOST_REMEMBERED,
     SelfRegistration,
+    dead_message,
     in_status,
     is_unrenewed,
     registrations_in,
     remembered,
     suspects,
-    told_of_dead,
     twins_of,
 )
 
@@ -43,10 +43,10 @@ def itself(
 class Row:
     """A registration of a pod's own client.
 
-    :ivar own: whether the pod was seen to have its address for itself.
+    :ivar own: True if the pod was seen to have its address for itself.
     :ivar beside: another pod that the syncer wants.
-    :ivar is_twin: whether it is recognised.
-    :ivar stays_alone: whether the pod is registered beside it.
+    :ivar is_twin: True if it is recognised.
+    :ivar stays_alone: True if the pod is registered beside it.
     """
 
     unowned: Instance
@@ -121,8 +121,8 @@ def test_what_a_pod_registered_itself(name: str) -> None:
     twins = twins_of(desired, [row.unowned], own)
     assert twins == ({want.key: row.unowned} if row.is_twin else {})
     steps = plan([want], [row.unowned], OWNER, twins=twins)
-    told = [*steps.refusals, *steps.doubled]
-    assert [one.reason for one in told] == [RefusalReason.SELF_REGISTERED] * row.is_twin
+    reported = [*steps.refusals, *steps.doubled]
+    assert [one.reason for one in reported] == [RefusalReason.SELF_REGISTERED] * row.is_twin
     stays_alone = row.is_twin and row.stays_alone
     assert [change.action for change in steps.changes] == [Action.REGISTER] * (not stays_alone)
     settled = plan([want], [want, row.unowned], OWNER, twins=twins)
@@ -163,7 +163,7 @@ def test_no_more_is_remembered_than_a_status_holds() -> None:
 
 
 def test_an_instance_is_over_when_nobody_renews_it() -> None:
-    """Not where a server does not say, nor where it was registered anew or elsewhere."""
+    """Not where a server does not say, nor where it was registered again or elsewhere."""
     first = replace(itself(), lease_ends_ms=100_000, last_dirty_timestamp_ms=1)
     assert is_unrenewed(first, first)
     assert is_unrenewed(replace(first, lease_ends_ms=101_000), first)
@@ -177,11 +177,11 @@ def test_an_instance_is_over_when_nobody_renews_it() -> None:
 def test_the_dead_are_named() -> None:
     """With the pod that registered each."""
     one = SelfRegistration("own", ADDRESS, DEPLOYED, ADDRESS)
-    problem = told_of_dead([one], "RATING", "a pod has its address")
+    problem = dead_message([one], "RATING", "a pod has its address")
     assert problem.reason == "DeadSelfRegistered"
     assert (
         f"RATING own at {ADDRESS} of pod {DEPLOYED} registered itself, and is an endpoint no more"
         in problem.message
     )
     assert problem.message.endswith("; a pod has its address")
-    assert "themselves, and are endpoints no more" in told_of_dead([one, one], "RATING", "").message
+    assert "themselves, and are endpoints no more" in dead_message([one, one], "RATING", "").message

@@ -401,7 +401,7 @@ def at_nodes(nodes: list[Object], most: int = 3, *, ready: bool = True) -> tuple
 
 
 def places(instances: tuple[Instance, ...]) -> dict[str, str]:
-    """Ids and addresses."""
+    """Return the ids and addresses of the mapped instances."""
     return {instance.instance_id: instance.ip_address for instance in instances}
 
 
@@ -531,7 +531,7 @@ def test_whatever_is_asked_for(
     services: list[Object],
     slices: list[Object],
 ) -> None:
-    """No combination raises; whoever is there can be called, and by https only if asked for."""
+    """No combination raises; an endpoint that is there can be called, and by https only if asked for."""
     syncer = Syncer(
         "team",
         "reviews",

@@ -22,7 +22,7 @@ def test_other_things_are_counted_alike() -> None:
 
 
 def test_many_sentences_are_counted() -> None:
-    """The first few are told, and how many more there are."""
+    """The first few are reported, and how many more there are."""
     assert joined([]) == ""
     assert joined(["a", "b"]) == "a; b"
     assert joined(["a", "b", "c"]) == "a; b; c"
@@ -31,7 +31,7 @@ def test_many_sentences_are_counted() -> None:
 
 
 def test_many_names_are_counted() -> None:
-    """As many are told as asked for."""
+    """As many are reported as asked for."""
     assert listed(["a", "b"], 2) == "a, b"
     assert listed(["a", "b", "c", "d"], 2) == "a, b and 2 more"
 

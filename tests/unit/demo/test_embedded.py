@@ -58,7 +58,7 @@ def test_rolled_pods_are_new_ones(stage: EmbeddedStage) -> None:
     assert endpoints(stage) == [("10.0.0.3", True, False), ("10.0.0.4", True, False)]
 
 
-def test_a_program_that_cannot_be_deployed_is_told_of(
+def test_a_program_that_cannot_be_deployed_is_reported(
     stage: EmbeddedStage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what it printed."""

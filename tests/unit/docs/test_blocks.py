@@ -38,7 +38,7 @@ def test_what_is_wrong_is_found(language: str, text: str, complaint: str) -> Non
 
 
 @pytest.mark.parametrize("page", ["pulumi.md", "native-provider.md"])
-def test_a_command_that_is_written_out_in_a_sentence_is_executed_in_a_block(page: str) -> None:
+def test_a_command_in_a_sentence_is_executed_in_a_block(page: str) -> None:
     """Of the pages of which tests/system/test_documented_commands.py runs every block."""
     text = (links.ROOT / "docs" / "reference" / page).read_text()
     parts = re.split(r"^ *```.*$", text, flags=re.MULTILINE)

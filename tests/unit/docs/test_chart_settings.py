@@ -25,8 +25,8 @@ BY_VALUES = ("EUREKA_URL", "WEB_ADDRESS")
 
 SETTINGS = {variable(one.name): one for one in OPTIONS if one.variable}
 KEYS = {
-    f"{kind}: {one.name}": (one, told[one.name])
-    for kind, options, told in (
+    f"{kind}: {one.name}": (one, rules[one.name])
+    for kind, options, rules in (
         ("all", COMMON_KEYS, RULES["target"]["common"]),
         *((kind, options, RULES["target"]["kinds"][kind]) for kind, options in KEYS_OF_KIND.items()),
     )

@@ -32,6 +32,6 @@ def test_dead_links_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
-def test_equal_headings_are_told_apart() -> None:
+def test_equal_headings_are_distinguished() -> None:
     """The second one's anchor has a number."""
     assert links.anchors("# Two\n## Two\n") == {"two", "two-1"}

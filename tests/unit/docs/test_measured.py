@@ -17,7 +17,7 @@ KOPF = {"p50_ms": 24.2, "p99_ms": 95.4}
 
 @pytest.fixture
 def slow_churn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P8 has been measured anew: a kopf handler is faster, and the bar is not held."""
+    """P8 has been measured again: a kopf handler is faster, and the bar is not held."""
     records = {name: found for name in TITLES if (found := record.find(name))}
     ours = records["P8"]["ours"] | OURS
     headlines = {part: {"ours": ours[part], "kopf": KOPF[part]} for part in ("p99_ms", "p50_ms")}

@@ -80,10 +80,10 @@ def test_an_archive_has_all_that_its_own_target_needs(tmp_path: Path) -> None:
 def test_a_release_says_where_it_lies_and_a_tree_nothing() -> None:
     """By the one setting that the package's metadata has."""
     assert served_schema("") == COMMITTED.read_text()
-    told = json.loads(served_schema("https://forge.example.com/o/n"))
-    assert {name: told[name] for name in ("homepage", "repository")} == dict.fromkeys(
+    document = json.loads(served_schema("https://forge.example.com/o/n"))
+    assert {name: document[name] for name in ("homepage", "repository")} == dict.fromkeys(
         ("homepage", "repository"), "https://forge.example.com/o/n"
     )
-    assert told["pluginDownloadURL"].startswith("https://forge.example.com/o/n/releases/download/v")
-    logo = told["logoUrl"].rpartition("/docs/")[2]
+    assert document["pluginDownloadURL"].startswith("https://forge.example.com/o/n/releases/download/v")
+    logo = document["logoUrl"].rpartition("/docs/")[2]
     assert (ROOT / "docs" / logo).is_file()

@@ -25,7 +25,7 @@ def inputs_of(token: str) -> dict[str, Any]:
 
 
 def test_the_committed_schema_is_that_of_the_code() -> None:
-    """Else run ``make properties``, and generate the SDKs anew."""
+    """Else run ``make properties``, and generate the SDKs again."""
     assert COMMITTED.read_text(encoding="utf-8") == schema_text()
     assert json.loads(schema_text()) == schema()
 
@@ -41,8 +41,8 @@ def test_every_property_is_there(token: str, inputs: tuple[str, ...], outputs: t
     """Nothing is forgotten, and nothing can be written that the program does not decide."""
     known = schema()["resources"][token]
     assert set(known["inputProperties"]) == {camel(name) for name in inputs if name not in OURS}
-    told = {"status_is_enforced", "seen_incarnation"}  # bookkeeping, of no use to a program
-    assert set(known["properties"]) == {camel(name) for name in (*inputs, *outputs) if name not in told}
+    reported = {"status_is_enforced", "seen_incarnation"}  # bookkeeping, of no use to a program
+    assert set(known["properties"]) == {camel(name) for name in (*inputs, *outputs) if name not in reported}
     assert all(each["description"] for each in known["inputProperties"].values())
 
 
@@ -53,17 +53,17 @@ def test_an_instance_of_an_application_has_what_is_its_own() -> None:
 
 
 FIXED_OF_A_RESOURCE = {"onConflict": "fail", "drainSeconds": "0", "connection": "default"}
-"""By property the default as it is told, of those that no instance has of its own."""
+"""By property the default as it is reported, of those that no instance has of its own."""
 
 
 def test_no_default_says_what_a_person_did_not() -> None:
-    """An SDK would send it, and each state name it; it is told, and the check fills it in."""
+    """An SDK would send it, and each state name it; it is reported, and the check fills it in."""
     for token in KINDS:
         assert not any("default" in each for each in inputs_of(token).values())
-        told = {name: inputs_of(token)[name]["description"] for name in FIXED_OF_A_RESOURCE}
+        descriptions = {name: inputs_of(token)[name]["description"] for name in FIXED_OF_A_RESOURCE}
         assert {
-            name: f"Default: `{value}`." in told[name] for name, value in FIXED_OF_A_RESOURCE.items()
-        } == (dict.fromkeys(told, True))
+            name: f"Default: `{value}`." in descriptions[name] for name, value in FIXED_OF_A_RESOURCE.items()
+        } == (dict.fromkeys(descriptions, True))
     member = schema()["types"]["eurekube:index:ApplicationInstance"]["properties"]
     assert not any("default" in each for each in member.values())
 

@@ -44,7 +44,8 @@ def test_each_disagreement_is_named(tree: Path) -> None:
 
 
 def test_a_release_is_refused_while_a_page_says_that_there_is_none(tree: Path) -> None:
-    """The readers of what is released would be told that it cannot be had. A trial of any tree goes on."""
+    """The readers of what is released would learn that it cannot be had. A trial of any tree goes
+    on."""
     (tree / "docs").mkdir()
     (tree / "docs" / "page.md").write_text("No image is published yet.\n")
     (tree / "README.md").write_text("Package and chart are not published yet.\n")

@@ -90,7 +90,7 @@ def test_what_the_operator_says_is_passed_on() -> None:
     (finding,) = found(mirror("review", mirror_status(NotAttached="there is no such Service")))
     assert finding.problem == "its operator says NotAttached: there is no such Service"
     assert finding.remedy == MIRROR_REMEDIES["NotAttached"]
-    (finding,) = found(mirror("review", mirror_status(NotAttached="none; to mend it: create it")))
+    (finding,) = found(mirror("review", mirror_status(NotAttached="none; to fix it: create it")))
     assert finding.problem == "its operator says NotAttached: none"
     assert finding.remedy == "create it"
     broken = mirror("review", mirror_status(), pattern="*")

@@ -106,8 +106,8 @@ def test_a_lease_that_is_too_short() -> None:
     (finding,) = lease_findings(syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 8}))
     assert finding.patch is not None
     assert finding.patch.body == {"spec": {"lease": {"durationSeconds": 12}}}
-    mended = syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 12})
-    assert list(lease_findings(mended)) == []
+    fixed = syncer(lease={"renewalIntervalSeconds": 5, "durationSeconds": 12})
+    assert list(lease_findings(fixed)) == []
 
 
 @pytest.mark.parametrize(
@@ -238,12 +238,12 @@ def test_what_the_operator_says(conditions: Any, said: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("message", "remedy"),
-    [("why", REMEDIES["NoPort"]), ("why; to mend it: set spec.port to 8080", "set spec.port to 8080")],
+    [("why", REMEDIES["NoPort"]), ("why; to fix it: set spec.port to 8080", "set spec.port to 8080")],
 )
-def test_what_mends_it_is_not_said_twice(message: str, remedy: str) -> None:
+def test_what_fixes_it_is_not_said_twice(message: str, remedy: str) -> None:
     """The operator's sentence may end with it; that of an older operator does not."""
-    told = [condition("Ready", "True"), SYNCED, condition("NoPort", "True", message=message)]
-    (finding,) = condition_findings(item(conditions=told), syncer())
+    reported = [condition("Ready", "True"), SYNCED, condition("NoPort", "True", message=message)]
+    (finding,) = condition_findings(item(conditions=reported), syncer())
     assert (finding.problem, finding.remedy) == ("its operator says NoPort: why", remedy)
 
 

@@ -33,7 +33,7 @@ def container(name: str = "app", lifecycle: Any = None, **more: Any) -> dict[str
 def workload(
     *containers: dict[str, Any], grace: int | None = 150, kind: str = "Deployment", **spec: Any
 ) -> Workload:
-    """A workload of the namespace shop, ready for long enough unless told otherwise."""
+    """A workload of the namespace shop, ready for long enough by default."""
     pod: dict[str, Any] = {"containers": list(containers)}
     if grace is not None:
         pod["terminationGracePeriodSeconds"] = grace
@@ -88,7 +88,7 @@ def test_older_clusters_sleep_by_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hook", "mended"),
+    ("hook", "fixed"),
     [
         ({"sleep": {"seconds": 5}}, {"sleep": {"seconds": 120}}),
         ({"exec": {"command": ["sleep", "10"]}}, {"exec": {"command": ["sleep", "120"]}}),
@@ -99,12 +99,12 @@ def test_older_clusters_sleep_by_a_command() -> None:
         ),
     ],
 )
-def test_a_sleep_that_is_too_short_is_made_longer(hook: Any, mended: Any) -> None:
+def test_a_sleep_that_is_too_short_is_made_longer(hook: Any, fixed: Any) -> None:
     """The rest of its preStop stays as it is."""
     (finding,) = found(workload(container(lifecycle={"preStop": hook})))
     assert finding.fault is Fault.PRE_STOP_TOO_SHORT
     (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
-    assert patched["lifecycle"]["preStop"] == mended
+    assert patched["lifecycle"]["preStop"] == fixed
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def live(one: Workload, *more: dict[str, Any], **spec: Any) -> Workload:
     ],
 )
 def test_a_container_that_the_template_lacks(name: str, where: str) -> None:
-    """An injected sidecar is in the pods alone: no patch of the template mends it."""
+    """An injected sidecar is in the pods alone: no patch of the template fixes it."""
     sound = workload(container(lifecycle=SOUND))
     assert found(live(sound)) == []
     (finding,) = found(live(sound, container(name)))
@@ -154,7 +154,7 @@ def test_a_container_that_the_template_lacks(name: str, where: str) -> None:
 
 
 def test_what_admission_changed_of_the_templates_own() -> None:
-    """Once it is rolled out; what the template lacks as well is told once, with its patch."""
+    """Once it is rolled out; what the template lacks as well is reported once, with its patch."""
     sound = workload(container(lifecycle=SOUND), replicas=2)
     cut = {"terminationGracePeriodSeconds": 30}
     (finding,) = found(live(replace(sound, item={**sound.item, "status": {"updatedReplicas": 2}}), **cut))
@@ -200,7 +200,7 @@ def test_a_rollout_that_is_too_fast() -> None:
 
 
 def test_pods_that_wait_for_callers_need_no_time() -> None:
-    """The readiness gate is as good as minReadySeconds, and mends it where that is asked for."""
+    """The readiness gate is as good as minReadySeconds, and fixes it where that is asked for."""
     gates = [{"conditionType": "example.org/other"}, {"conditionType": GATE}]
     gated = workload(container(lifecycle=SOUND), minReadySeconds=0)
     gated.item["spec"]["template"]["spec"]["readinessGates"] = gates
@@ -232,7 +232,7 @@ def test_a_pod_that_waits_unnoticed() -> None:
 
 
 def test_readiness() -> None:
-    """The patch tries the port; a container without one can only be told of."""
+    """The patch tries the port; a container without one can only be notified of."""
     (finding,) = readiness_findings(workload(container(), container("proxy", readinessProbe={"exec": {}})))
     (patched,) = body(finding)["spec"]["template"]["spec"]["containers"]
     assert patched == {"name": "app", "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 2}}

@@ -1,4 +1,4 @@
-"""Servers of the model for whoever changes something on them."""
+"""Servers of the model for tests that change something on them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ONE = Instance("rating", "one", "10.0.0.1", "10.0.0.1", Port(8080), metadata={OW
 class Servers(Notes):
     """Three servers that tell each other nothing, and what is noted.
 
-    :ivar told: what was noted, and the requests between.
+    :ivar requests: the notes, and the requests between.
     """
 
     peers: Peers
@@ -33,14 +33,14 @@ class Servers(Notes):
         self.cluster.cut = {(one, other) for one in URLS for other in URLS if one != other}
         self.cluster.clock.advance(3_600_000)
         self.world = World(self.cluster)
-        self.world.watch = lambda what: self.told.append(what.partition(" ")[0])
-        self.told: list[str] = []
+        self.world.watch = lambda what: self.requests.append(what.partition(" ")[0])
+        self.requests: list[str] = []
 
     def everywhere(self, instance: Instance) -> None:
         """Each of them holds it."""
         for peer in self.peers.peers:
             peer.register(instance)
-        self.told.clear()
+        self.requests.clear()
 
     def holding(self) -> dict[str, Info]:
         """Return the servers that hold it, with its state."""
@@ -48,18 +48,18 @@ class Servers(Notes):
         return {url: info for url, info in held.items() if info is not None}
 
     def registered(self, instance: Instance) -> None:
-        self.told.append(f"registered {instance.status}")
+        self.requests.append(f"registered {instance.status}")
         super().registered(instance)
 
     def leaving(self, _: Instance) -> None:
-        self.told.append("leaving")
+        self.requests.append("leaving")
 
     def found(self, instance: Instance) -> None:
-        self.told.append("found")
+        self.requests.append("found")
         super().found(instance)
 
     def gone(self, instance: Instance, *, is_read_back: bool = False) -> None:
-        self.told.append("gone")
+        self.requests.append("gone")
         super().gone(instance, is_read_back=is_read_back)
 
     def carry_out(self, steps: Plan, *, in_a_batch: bool) -> list[Exception]:

@@ -33,7 +33,7 @@ def started_now() -> ServerStatus:
     return replace(STATUS, started_timestamp_ms=1 + int(time.time() * 1000), uptime="0 days 00:00")
 
 
-class Told:
+class RecordingListener:
     """The listener of a registry."""
 
     def __init__(self) -> None:

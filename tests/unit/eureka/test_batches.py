@@ -119,7 +119,7 @@ def one_server() -> Iterator[tuple[EurekaCluster, Peers]]:
 
 
 def owner_on(cluster: EurekaCluster, url: str, number: int) -> str | None:
-    """Whose it is on a server."""
+    """Return its owner on a server."""
     held = cluster.servers[url].registry.get("RATING", f"{number:04}")
     return held.fields["metadata"][OWNER_KEY] if held else None
 
@@ -146,7 +146,7 @@ def test_an_id_that_another_client_took_a_moment_ago(
         failures = changed(peers, wanted, notes=seen)
         cluster.clock.advance(5_000)
     assert {key: type(error) for key, error in failures.items()} == {wanted[number].key: OwnershipConflict}
-    assert seen.told == [("found", f"{number:04}"), ("registered", f"{1 - number:04}")]
+    assert seen.notes == [("found", f"{number:04}"), ("registered", f"{1 - number:04}")]
     assert held == {THEIRS, None}
     assert {owner_on(cluster, url, 1 - number) for url in URLS} == {OURS}
 
@@ -174,12 +174,12 @@ def test_an_id_that_another_client_takes_at_this_moment(number: int) -> None:
             failures = changed(peers, wanted, notes=seen)
         cluster.clock.advance(5_000)
     assert list(failures) == [theirs.key]
-    assert ("found", theirs.instance_id) in seen.told
+    assert ("found", theirs.instance_id) in seen.notes
     assert {owner_on(cluster, url, number) for url in URLS} == {THEIRS}
 
 
 @pytest.mark.parametrize("urls", [URLS[:1], URLS], ids=["one server", "three"])
-def test_an_update_of_what_was_written_a_moment_ago_is_one_request_to_each_server(
+def test_an_update_after_a_write_is_one_request_to_each_server(
     urls: tuple[str, ...],
 ) -> None:
     """The same batch says what stands there then."""
@@ -203,7 +203,7 @@ def test_an_update_of_what_was_written_a_moment_ago_is_one_request_to_each_serve
 
 
 @pytest.mark.parametrize("urls", [URLS[:1], URLS], ids=["one server", "three"])
-def test_an_update_gives_way_to_what_another_client_has_taken_over_since(urls: tuple[str, ...]) -> None:
+def test_an_update_gives_way_to_a_later_take_over(urls: tuple[str, ...]) -> None:
     """It was written a moment ago, so that nobody reads it before; theirs is newer, and stays."""
     cluster = EurekaCluster(urls)
     cluster.clock.advance(3_600_000)
@@ -217,10 +217,10 @@ def test_an_update_gives_way_to_what_another_client_has_taken_over_since(urls: t
         cluster.clock.advance(5_000)
     assert {key: type(error) for key, error in failures.items()} == {both[1].key: OwnershipConflict}
     assert {owner_on(cluster, url, 1) for url in urls} == {THEIRS}
-    assert ("found", "0001") in notes.told
+    assert ("found", "0001") in notes.notes
 
 
-def test_an_update_of_what_another_replica_has_written_since_is_written_anew() -> None:
+def test_an_update_after_another_replicas_write_is_written_again() -> None:
     """It is ours, and newer than what was known: what is wanted stands in the end."""
     one, notes = instance(OURS, 0), RecordingNotes(all_is_new=True, all_gives_way=True)
     with one_server() as (cluster, peers):
@@ -246,7 +246,7 @@ def test_a_status_that_a_person_set_since_is_noted_with_the_update() -> None:
         assert (found.overridden_status, found.health_check_url) == (Status.OUT_OF_SERVICE, "http://a/")
 
 
-def test_what_another_cluster_of_our_name_registered_is_left_in_a_batch() -> None:
+def test_instances_of_a_namesake_cluster_are_left_in_a_batch() -> None:
     """Its owner has the name of ours."""
     cluster = EurekaCluster(URLS[:1])
     with owned(World(cluster)):
@@ -282,7 +282,7 @@ def test_what_stands_everywhere_is_not_registered_again() -> None:
     assert {owner_on(cluster, url, 1) for url in URLS} == {OURS}
 
 
-def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() -> None:
+def test_an_unlisted_out_of_service_keeps_our_mark_in_a_batch() -> None:
     """As with single requests; what a person put out of service has none."""
     cluster = EurekaCluster(URLS[:1])
     with owned(World(cluster)):
@@ -299,9 +299,9 @@ def test_what_a_list_did_not_show_to_be_out_by_us_keeps_our_mark_in_a_batch() ->
     assert all(one and one.health_check_url for one in found)
 
 
-def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_without_an_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server may be frozen and carry it out when it is back: what is removed by then is looked for so."""
-    one, told = instance(OURS, 1), list[Instance]()
+    one, reported = instance(OURS, 1), list[Instance]()
 
     def carry_out(peer: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
         if peer.url == URLS[1]:
@@ -312,14 +312,14 @@ def test_a_batch_without_an_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Peer, "register", lambda *_: None)
     peers = Peers(Connection(URLS[:2], mode=BatchMode.BATCH))
     notes = RecordingNotes()
-    monkeypatch.setattr(notes.table, "unanswered_many", told.extend)
+    monkeypatch.setattr(notes.table, "unanswered_many", reported.extend)
     changed(peers, [one], notes=notes)
     peers.close()
-    assert [(sent.key, sent.status) for sent in told] == [(one.key, Status.UP)]
+    assert [(sent.key, sent.status) for sent in reported] == [(one.key, Status.UP)]
 
 
 @pytest.mark.parametrize("comes_back", [False, True], ids=["removed", "registered again"])
-def test_a_server_that_is_left_behind_is_told_nothing_that_was_undone(
+def test_a_server_left_behind_gets_nothing_that_was_undone(
     comes_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands take many batches: some are removed, or stand again, before it comes to the last of them."""
@@ -330,12 +330,12 @@ def test_a_server_that_is_left_behind_is_told_nothing_that_was_undone(
     is_slow, goes_on, lock = threading.Event(), threading.Event(), threading.Lock()
 
     def carry_out(peer: Peer, items: Sequence[bytes]) -> list[ItemResponse]:
-        told = [json.loads(item) for item in items]
-        if peer.url == slow and is_slow.is_set() and len(told) > 2:
+        document = [json.loads(item) for item in items]
+        if peer.url == slow and is_slow.is_set() and len(document) > 2:
             assert goes_on.wait(30.0)
         with lock:
             there, answers = held[peer.url], []
-            for item in told:
+            for item in document:
                 if item["action"] == "Register":
                     there[item["id"]] = None
                 elif item["action"] == "Cancel":

@@ -11,7 +11,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.testing.eureka import Eureka
-from tests.unit.eureka.servers import OWNER, Told, TwoServers, instance
+from tests.unit.eureka.servers import OWNER, RecordingListener, TwoServers, instance
 
 
 def test_what_no_list_shows_yet_is_read_by_itself() -> None:
@@ -23,11 +23,11 @@ def test_what_no_list_shows_yet_is_read_by_itself() -> None:
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
     registry.take_over(0)
     assert registry.table.owned(OWNER) == []
-    registry.table.listener = told = Told()
+    registry.table.listener = recorded = RecordingListener()
     for _ in range(2):
         registry.refresh([unlisted.key, gone])
     assert registry.table.owned(OWNER) == [unlisted]
-    assert told.owners == [OWNER]
+    assert recorded.owners == [OWNER]
     registry.reader.read()  # nor does a list that still lacks it make it go
     assert registry.table.owned(OWNER) == [unlisted]
 
@@ -54,20 +54,20 @@ def test_what_somebody_else_took_over_is_renewed_no_more() -> None:
     foreign = replace(syncers, metadata={"eurekube.owner": "cluster/other/a/b"}, last_dirty_timestamp_ms=2)
     for ours, theirs in ((stacks, its_own), (stacks, self_renewed), (syncers, foreign)):
         for is_answer in (False, True):
-            told = Told()
+            recorded = RecordingListener()
             registry = EurekaRegistry(TwoServers([theirs]), Cluster("lab", "u"), "operator", 600.0)
-            registry.table.listener = told
+            registry.table.listener = recorded
             registry.reader.learn([ours], is_complete=True)
             registry.keep(ours)
             assert ours.key in registry.renewals
-            told.owners.clear()
+            recorded.owners.clear()
             if is_answer:
                 registry.repair.newer(theirs)
             else:
                 registry.reader.learn([theirs], is_complete=True)
             assert ours.key not in registry.renewals
             assert registry.table.get(ours.key) == theirs
-            assert ours.owner in told.owners
+            assert ours.owner in recorded.owners
 
 
 def test_a_list_from_before_does_not_hold_less_than_is_renewed() -> None:

@@ -139,7 +139,7 @@ def test_who_cannot_tell_later_waits_for_all() -> None:
 
 
 @pytest.mark.parametrize("waits_for_all", [False, True])
-def test_who_asks_after_the_end_is_told(waits_for_all: bool) -> None:
+def test_a_request_after_the_end_gets_an_answer(waits_for_all: bool) -> None:
     """A stop closes the connections while others may still ask: nobody waits for ever."""
     cluster = Cluster(waits_for_all=waits_for_all)
     cluster.peers.close()
@@ -147,7 +147,7 @@ def test_who_asks_after_the_end_is_told(waits_for_all: bool) -> None:
     assert cluster.asked == []
 
 
-def test_what_must_not_be_written_is_told(cluster: Cluster) -> None:
+def test_what_must_not_be_written_is_reported(cluster: Cluster) -> None:
     """An error that is none of a server's ends the question, once nobody is at it any more."""
 
     def ask(peer: Peer) -> str:

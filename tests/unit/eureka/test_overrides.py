@@ -1,4 +1,4 @@
-"""Whom a drain asks for, and what an undrain puts back."""
+"""Instances that a drain takes out of service, and that an undrain puts back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from eurekube_provider.core.identity import LEAVING_KEY
 from eurekube_provider.core.model import Instance, Port, Status
 from eurekube_provider.core.text import MOST_NAME_LETTERS, name_problem
-from eurekube_provider.eureka.overrides import can_be_asked_for, put_back
+from eurekube_provider.eureka.overrides import can_be_asked_for, clear_override
 from tests.unit.eureka.model_servers import ONE, Servers
 
 
@@ -36,12 +36,12 @@ def test_undrain_leaves_what_is_on_its_way_out(servers: Servers) -> None:
         servers.everywhere(one)
         for peer in servers.peers.peers:
             peer.set_status(one, Status.OUT_OF_SERVICE)
-        put_back(servers.peers, [one])
+        clear_override(servers.peers, [one])
         assert {held.status for held in servers.holding().values()} == {expected}
 
 
 @pytest.mark.parametrize("metadata", [{}, ONE.metadata])
-def test_what_registered_itself_out_of_service_is_put_back_where_that_is_asked_for(
+def test_a_self_registered_out_of_service_is_put_back_on_request(
     servers: Servers, metadata: dict[str, str]
 ) -> None:
     """Eureka keeps what it sent first, whatever it says since; no UP is left set over it.
@@ -51,9 +51,9 @@ def test_what_registered_itself_out_of_service_is_put_back_where_that_is_asked_f
     one = replace(ONE, metadata=metadata, last_dirty_timestamp_ms=servers.cluster.clock.now_ms)
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
     servers.everywhere(replace(one, last_dirty_timestamp_ms=servers.cluster.clock.now_ms + 1))
-    put_back(servers.peers, [one])
+    clear_override(servers.peers, [one])
     assert {held.status for held in servers.holding().values()} == {"OUT_OF_SERVICE"}
-    put_back(servers.peers, [one], also_registered_out=True)
+    clear_override(servers.peers, [one], also_registered_out=True)
     expected = ("OUT_OF_SERVICE", "UNKNOWN") if metadata else ("UP", "UNKNOWN")
     assert {(held.status, held.overridden) for held in servers.holding().values()} == {expected}
 
@@ -64,7 +64,7 @@ def test_an_up_that_was_left_set_over_it_is_cleared_the_next_time(servers: Serve
     servers.everywhere(replace(one, status=Status.OUT_OF_SERVICE))
     for peer in servers.peers.peers:
         peer.set_status(one, Status.UP)
-    put_back(servers.peers, [one], also_registered_out=True)
+    clear_override(servers.peers, [one], also_registered_out=True)
     assert {(held.status, held.overridden) for held in servers.holding().values()} == {("UP", "UNKNOWN")}
 
 
@@ -80,7 +80,7 @@ def test_undrain_waits_for_what_servers_still_tell_each_other(servers: Servers) 
         last.set_status(one, Status.OUT_OF_SERVICE)
 
     servers.cluster.clock.after(700, late)
-    put_back(servers.peers, [one])
+    clear_override(servers.peers, [one])
     servers.cluster.clock.advance(5000)
     held = servers.holding().values()
     assert {(one.status, one.overridden) for one in held} == {("UP", "UNKNOWN")}

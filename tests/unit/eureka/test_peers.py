@@ -1,4 +1,5 @@
-"""Several servers as one: who is asked to renew, who is told of it, and what is remembered of a status."""
+"""Several servers as one: who is asked to renew, who is notified of it, and what is remembered of a
+status."""
 
 from __future__ import annotations
 
@@ -35,16 +36,16 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytes
     """It may come once more when it was taken off: a server tells a busy peer again."""
     shared = instance("shared")
     servers = Holding(shared)
-    told: list[str] = []
+    reported: list[str] = []
 
     def remember(one: Instance) -> None:
-        told.append(f"remember {one.instance_id}")
+        reported.append(f"remember {one.instance_id}")
 
     monkeypatch.setattr(servers.table, "overriding", remember)
     writer = Writer(servers)
 
     def asked(what: str, _: Instance, status: Status) -> bool:
-        told.append(f"{what} {status}")
+        reported.append(f"{what} {status}")
         return True
 
     for peer in servers.peers:
@@ -52,7 +53,7 @@ def test_a_status_is_remembered_before_it_is_set_or_taken_off(monkeypatch: pytes
         peer.clear_status = partial(asked, "clear")  # type: ignore[method-assign]
     writer.set_status(shared, Status.OUT_OF_SERVICE)
     writer.clear_status(shared)
-    assert told == ["remember shared", "set OUT_OF_SERVICE", "remember shared", "clear UP", "clear UP"]
+    assert reported == ["remember shared", "set OUT_OF_SERVICE", "remember shared", "clear UP", "clear UP"]
 
 
 def test_a_renewal_ends_at_who_removed_it() -> None:
@@ -97,7 +98,7 @@ def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[Split]:
         yield Split(cluster)
 
 
-def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(split: Split) -> None:
+def test_a_server_that_no_other_reaches_gets_new_registrations(split: Split) -> None:
     """Its callers would lose every pod that is replaced, since removals are sent to each server."""
     Writer(split.peers).register(ONE)
     assert split.renewed()
@@ -107,7 +108,7 @@ def test_a_server_that_no_other_one_reaches_is_told_what_was_registered(split: S
     assert all(held)
 
 
-def test_what_is_out_of_service_is_told_once_it_is_not(split: Split) -> None:
+def test_an_instance_is_sent_once_it_is_in_service_again(split: Split) -> None:
     """Nobody calls it; and nobody would lift at the far side what is lifted at the near one."""
     near, far = split.peers.peers
     Writer(split.peers).register(ONE)

@@ -1,4 +1,4 @@
-"""Second looks: one wait for many removals, and never a look at what was registered anew."""
+"""Second looks: one wait for many removals, and never a look at what was registered again."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_many_removals_wait_once_and_what_came_back_goes() -> None:
     looks.finish()  # nothing is left to wait for
 
 
-def test_what_was_registered_anew_stays() -> None:
+def test_what_was_registered_again_stays() -> None:
     """It is newer than what was removed; or this process said that it would come."""
     cluster = Cluster()
     looks = RemovalChecks(lambda _: None)

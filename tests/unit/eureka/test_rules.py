@@ -28,7 +28,7 @@ ONE = Instance(
 NEWER = replace(ONE, last_dirty_timestamp_ms=2000)
 AHEAD = replace(ONE, last_dirty_timestamp_ms=9000)
 LOST = replace(ONE, overridden_status=Status.OUT_OF_SERVICE)
-ANEW = replace(ONE, metadata={**ONE.metadata, INCARNATION_KEY: "b"})
+REGISTERED_AGAIN = replace(ONE, metadata={**ONE.metadata, INCARNATION_KEY: "b"})
 OLDER = replace(ONE, last_dirty_timestamp_ms=500)
 MOVED = replace(ONE, ip_address="10.0.0.2")
 DOWN = replace(ONE, status=Status.DOWN)
@@ -111,23 +111,23 @@ def test_an_out_of_service_that_comes_late_is_ours(
 
 
 @pytest.mark.parametrize(
-    ("fault", "found", "seconds", "is_just_set", "may_be_told_again"),
+    ("fault", "found", "seconds", "is_just_set", "may_be_sent_again"),
     [
         ("ours goes to every server after the next pod came", OUT, 9.0, True, True),
-        ("a busy server is told again of what was taken off", OUT, 59.0, False, True),
+        ("a busy server is informed again of what was taken off", OUT, 59.0, False, True),
         ("a person sets one a minute later", OUT, 60.0, False, False),
         ("it carries our mark and is known as ours", MARKED, 1.0, False, False),
         ("it is in service", ONE, 1.0, False, False),
     ],
 )
 def test_a_status_that_passes_for_a_persons(
-    fault: str, found: Instance, seconds: float, is_just_set: bool, may_be_told_again: bool
+    fault: str, found: Instance, seconds: float, is_just_set: bool, may_be_sent_again: bool
 ) -> None:
     """Just after ours it is none; for a minute only where it stands tells whose it is."""
     record = Record(ONE.key, overridden_at=NOW)
     assert rules.is_just_set(record, found, NOW + seconds) is is_just_set, fault
-    assert rules.may_be_told_again(record, found, NOW + seconds) is may_be_told_again, fault
-    assert not rules.may_be_told_again(Record(ONE.key), found, NOW)
+    assert rules.may_be_sent_again(record, found, NOW + seconds) is may_be_sent_again, fault
+    assert not rules.may_be_sent_again(Record(ONE.key), found, NOW)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_what_was_removed_is_swept_as_it_may_come_late(
         ("another one holds it as it was before", {"a": DOWN, "b": OLDER}, ONE, ()),
         ("a person set it out of service", {"a": OUT, "b": ONE}, ONE, ()),
         ("a person set it down", {"a": replace(DOWN, overridden_status=Status.DOWN), "b": ONE}, ONE, ()),
-        ("it was written anew", {"a": replace(DOWN, last_dirty_timestamp_ms=2000), "b": ONE}, ONE, ()),
+        ("it was written again", {"a": replace(DOWN, last_dirty_timestamp_ms=2000), "b": ONE}, ONE, ()),
         ("it is somebody else's", {"a": replace(THEIRS, status=Status.DOWN), "b": ONE}, ONE, ()),
         ("we wrote it as out of service", {"a": DOWN, "b": OUT}, OUT, ()),
     ],
 )
-def test_a_status_is_told_again_only_where_another_server_holds_it_as_written(
+def test_a_status_is_sent_again_only_where_another_server_holds_it(
     fault: str, held: dict[str, Instance | None], ours: Instance, urls: tuple[str, ...]
 ) -> None:
     """A person's status, a newer one, and another owner's instance stay as they are."""
@@ -171,16 +171,16 @@ def test_a_status_is_told_again_only_where_another_server_holds_it_as_written(
 @pytest.mark.parametrize(
     ("fault", "held", "ours", "is_overtaken"),
     [
-        ("a status of before came over it before it was told", {"a": DOWN, "b": DOWN, "c": None}, ONE, True),
+        ("a status of before came over it before it was sent", {"a": DOWN, "b": DOWN, "c": None}, ONE, True),
         ("a server holds it as written", {"a": DOWN, "b": ONE}, ONE, False),
         ("nobody holds it", {"a": None}, ONE, False),
         ("a person set it out of service", {"a": OUT, "b": DOWN}, ONE, False),
         ("a person's status has gone", {"a": DOWN}, replace(ONE, overridden_status=Status.DOWN), False),
-        ("it was written anew", {"a": replace(DOWN, last_dirty_timestamp_ms=2000)}, ONE, False),
+        ("it was written again", {"a": replace(DOWN, last_dirty_timestamp_ms=2000)}, ONE, False),
         ("it is somebody else's", {"a": replace(THEIRS, status=Status.DOWN)}, ONE, False),
     ],
 )
-def test_a_status_that_all_servers_have_otherwise_is_the_owners_to_write_anew(
+def test_the_owner_writes_a_status_that_all_servers_have_otherwise(
     fault: str, held: dict[str, Instance | None], ours: Instance, *, is_overtaken: bool
 ) -> None:
     """Only where it is our last registration that they have, and nothing is set over it."""
@@ -219,7 +219,7 @@ def test_a_cluster_knows_its_own_by_whatever_name(owner: str, uid: str, *, is_ou
         ("nobody knows when", written(), False),
         ("a registration may come late", replace(lately(), sent=Sent(NEWER, NOW)), False),
         ("a status may come late", replace(lately(), status_sent=Sent(OUT, NOW)), False),
-        ("a status of ours may be told again", replace(lately(), overridden_at=NOW), False),
+        ("a status of ours may be reported again", replace(lately(), overridden_at=NOW), False),
         ("a person has put it out of service", lately(OUT), False),
         ("the servers forgot it", replace(lately(), lost={"cluster/lab/shop/rating": ONE}), False),
         ("with a person's status", replace(lately(), lost_override=LOST), False),
@@ -244,9 +244,9 @@ def test_what_is_too_old_is_forgotten() -> None:
     record = Record(
         ONE.key, touched_at=NOW, sent=Sent(ONE, NOW), status_sent=Sent(OUT, NOW), overridden_at=NOW
     )
-    assert (record.expire(NOW + windows.STATUS_TOLD_AGAIN), record.overridden_at) == (True, None)
+    assert (record.expire(NOW + windows.STATUS_SENT_AGAIN), record.overridden_at) == (True, None)
     new = spread(0, "near")
-    new.expire(NOW + windows.SUCCESSORS_TOLD)
+    new.expire(NOW + windows.SUCCESSORS_SENT)
     assert new.spreading is None
     assert not record.is_blank()
     assert (record.expire(NOW + windows.UNLISTED), record.touched_at) == (True, None)
@@ -280,7 +280,7 @@ def test_what_a_server_accepted_lately_it_has_not_evicted(
 def test_who_is_cut_off_from_the_other_servers(
     fault: str, instance: Instance, seconds: float, is_cut_off: bool
 ) -> None:
-    """Nobody but whoever renews tells it."""
+    """Nobody but its renewer tells it."""
     record = Record(ONE.key, lacking_since={"far": NOW})
     assert rules.is_cut_off(record, "far", instance, NOW + seconds) is is_cut_off, fault
     assert not rules.is_cut_off(record, "near", instance, NOW + seconds)
@@ -325,7 +325,7 @@ STACKS_OLD = replace(OLD, metadata=THEIRS.metadata)
         ),
     ],
 )
-def test_what_a_server_was_not_seen_to_hold_of_what_replaces_its_last_instance(
+def test_a_server_not_seen_to_hold_a_successor(
     fault: str, records: list[Record], leaving: Instance, unseen: list[Instance]
 ) -> None:
     """It is asked for that before the last one is removed there."""
@@ -342,7 +342,7 @@ def test_what_a_server_was_not_seen_to_hold_of_what_replaces_its_last_instance(
         ("it is out of service there", ONE, OUT, False),
     ],
 )
-def test_what_is_out_of_service_is_not_told_to_who_is_cut_off(
+def test_an_out_of_service_is_not_sent_to_a_cut_off_server(
     fault: str, held: Instance, lacking: Instance | None, may_be: bool
 ) -> None:
     """Nobody would lift it again at the far side."""
@@ -394,17 +394,15 @@ def test_a_second_write_finds_nothing_to_do(
     [
         ("a renewal that was forwarded brought it back", ONE, True),
         ("somebody else registered it meanwhile", THEIRS, False),
-        ("it was registered anew by another run", ANEW, False),
+        ("it was registered again by another run", REGISTERED_AGAIN, False),
     ],
 )
-def test_what_was_removed_is_told_from_what_came_in_its_place(
-    fault: str, held: Instance, is_it: bool
-) -> None:
+def test_a_removed_one_is_distinguished_from_its_replacement(fault: str, held: Instance, is_it: bool) -> None:
     """Only the first is removed again."""
     assert rules.came_back(held, ONE) is is_it, fault
 
 
-def test_an_override_counts_unless_the_instance_says_that_it_is_not_up() -> None:
+def test_an_override_counts_unless_the_instance_is_not_up() -> None:
     """As a server has it: DownOrStartingRule comes before the override."""
     over = replace(ONE, overridden_status=Status.OUT_OF_SERVICE)
     assert rules.overridden(over).status is Status.OUT_OF_SERVICE
@@ -468,19 +466,19 @@ def test_what_came_when_nobody_expected_it(
 
 
 @pytest.mark.parametrize(
-    ("fault", "held", "are_all", "is_told_again"),
+    ("fault", "held", "are_all", "is_sent_again"),
     [
-        ("a busy server was told again of what was taken off", {"a": OUT, "b": ONE}, True, True),
+        ("a busy server was informed again of what was taken off", {"a": OUT, "b": ONE}, True, True),
         ("a person set it", {"a": OUT, "b": OUT}, True, False),
         ("it was taken off", {"a": ONE, "b": ONE}, True, False),
         ("a server does not answer", {"a": OUT, "b": ONE}, False, False),
     ],
 )
-def test_a_status_that_stands_at_some_servers_only_was_told_again(
-    fault: str, held: dict[str, Instance | None], are_all: bool, is_told_again: bool
+def test_a_status_at_some_servers_only_was_sent_again(
+    fault: str, held: dict[str, Instance | None], are_all: bool, is_sent_again: bool
 ) -> None:
     """A person's goes to every server."""
-    assert rules.is_told_again(Servers(held, are_all=are_all)) is is_told_again, fault
+    assert rules.is_sent_again(Servers(held, are_all=are_all)) is is_sent_again, fault
 
 
 @pytest.mark.parametrize(
@@ -580,7 +578,7 @@ SPLIT = {"a": None, "b": STACKS}
             Verdict.REMOVED,
         ),
         ("it stands again as it was", dropped(), Servers({"a": STACKS, "b": STACKS}), True, Verdict.OURS),
-        ("its stack registered it anew", dropped(), Servers({"a": None, "b": LATER}), True, Verdict.OURS),
+        ("its stack registered it again", dropped(), Servers({"a": None, "b": LATER}), True, Verdict.OURS),
         (
             "by a clock that is behind",
             dropped(STACKS, "a"),
@@ -599,7 +597,7 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
 
 
 @pytest.mark.parametrize(
-    ("fault", "servers", "lately", "removed_from", "told", "verdict"),
+    ("fault", "servers", "lately", "removed_from", "answered", "verdict"),
     [
         ("a server was restarted", Servers({"a": None}, lost_memory=True), set(), set(), {"a"}, Verdict.LOST),
         (
@@ -656,13 +654,18 @@ def test_what_a_list_suggests_to_renew_for_a_stack(
     ],
 )
 def test_what_a_renewal_misses_of_a_stack(
-    fault: str, servers: Servers, lately: set[str], removed_from: set[str], told: set[str], verdict: Verdict
+    fault: str,
+    servers: Servers,
+    lately: set[str],
+    removed_from: set[str],
+    answered: set[str],
+    verdict: Verdict,
 ) -> None:
     """Forgotten instances are restored, removed ones stay away, and unknown ones are read again."""
 
     def judged(*, is_restoring: bool) -> Verdict:
         return rules.judge_missing_of_stack(
-            servers, lately, removed_from, told, 1000.0, lambda: True, is_restoring=is_restoring
+            servers, lately, removed_from, answered, 1000.0, lambda: True, is_restoring=is_restoring
         )
 
     assert judged(is_restoring=False) is verdict, fault
@@ -675,7 +678,7 @@ def test_what_a_renewal_misses_of_a_stack(
         ("nobody knows it", NEW, STACKS, 0.0, True),
         ("the list is older than its removal", dropped(), STACKS, 35.0, False),
         ("the list shows it still", dropped(), STACKS, 35.1, True),
-        ("it was registered anew", dropped(), LATER, 0.0, True),
+        ("it was registered again", dropped(), LATER, 0.0, True),
     ],
 )
 def test_whether_a_list_suggests_what_was_removed(

@@ -92,7 +92,7 @@ def two() -> Iterator[TwoServers]:
 
 
 @pytest.mark.parametrize("seconds", [0, 5, 60], ids=str)
-def test_the_far_side_of_a_split_is_told_before_its_last_instance_goes(two: TwoServers, seconds: int) -> None:
+def test_a_separated_server_gets_a_successor_before_the_removal(two: TwoServers, seconds: int) -> None:
     """A removal reaches it at once, and a registration only with the renewals, some 70 s later."""
     two.split()
     assert not two.change(pod("new"))
@@ -104,7 +104,7 @@ def test_the_far_side_of_a_split_is_told_before_its_last_instance_goes(two: TwoS
 
 
 @WAYS
-def test_all_that_replaces_it_is_told(two: TwoServers, in_a_batch: bool) -> None:
+def test_all_that_replaces_it_is_reported(two: TwoServers, in_a_batch: bool) -> None:
     """The callers of the far side would else all call one pod."""
     news = [pod(f"new-{number}") for number in range(5)]
     two.split()
@@ -174,7 +174,7 @@ def test_an_instance_that_nothing_replaces_costs_nothing(two: TwoServers) -> Non
 
 
 @WAYS
-def test_a_server_that_cannot_be_told_keeps_it_for_a_while(two: TwoServers, in_a_batch: bool) -> None:
+def test_a_server_out_of_reach_keeps_it_for_a_while(two: TwoServers, in_a_batch: bool) -> None:
     """Somebody set the new one OUT_OF_SERVICE at the near side: nobody would lift that at the far one."""
     two.split()
     assert not two.change(pod("new"))
@@ -184,7 +184,7 @@ def test_a_server_that_cannot_be_told_keeps_it_for_a_while(two: TwoServers, in_a
     assert f"{FAR} holds none of what replaces it in RATING" in str(error)
     assert (two.up(NEAR), two.up()) == (set(), {"old"})
     assert len(two.change(without=(pod("old"),), in_a_batch=in_a_batch)) == 1
-    two.wait(windows.SUCCESSORS_TOLD)
+    two.wait(windows.SUCCESSORS_SENT)
     assert not two.change(without=(pod("old"),), in_a_batch=in_a_batch)
     assert two.up() == set()
 

@@ -23,7 +23,7 @@ NEAR, FAR = URLS = ("http://near", "http://far")
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock that goes when it is asked to."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -229,7 +229,7 @@ def test_removals_that_no_list_follows_are_forgotten() -> None:
     assert sum(text.startswith("pod-") for text, _ in held.texts(table)) < 3000
 
 
-def test_what_was_lost_is_forgotten_by_owner_and_where_something_stands() -> None:
+def test_a_loss_is_forgotten_by_owner_and_on_registration() -> None:
     """Of two owners who had the same, each one's is forgotten by itself; both's where something stands."""
     table = Table()
     theirs = replace(RATING, metadata={"eurekube.owner": THEIRS})
@@ -313,7 +313,7 @@ def test_what_is_certain_to_be_gone_is_not_looked_for(is_late: bool) -> None:
     assert (table.record(RATING.key).looks is not None) is is_late
 
 
-def test_what_may_come_late_is_looked_for_where_no_other_look_is_planned() -> None:
+def test_late_arrivals_are_looked_for_if_no_check_is_planned() -> None:
     """A removed instance is still looked for."""
     clock = Clock()
     table = Table(clock, URLS)
@@ -325,7 +325,7 @@ def test_what_may_come_late_is_looked_for_where_no_other_look_is_planned() -> No
 
 
 def test_each_server_is_looked_at_again_in_its_time() -> None:
-    """And anew, once another one answers again that may have told it of what it missed."""
+    """And again, once another one answers again that may have sent it what it missed."""
     clock = Clock()
     table = Table(clock, URLS)
     table.removed(RATING)
@@ -400,20 +400,20 @@ def test_a_persons_status_in_a_batch_stays_a_persons() -> None:
     assert table.marked([out, RATING, other]) == [rules.as_ours(out), RATING, other]
 
 
-def test_a_status_of_ours_is_remembered_for_as_long_as_it_may_be_told_again() -> None:
+def test_our_status_is_remembered_while_servers_may_send_it_again() -> None:
     """A person's that is set later is a person's."""
     clock = Clock()
     table = Table(clock, URLS)
     out = replace(RATING, status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
-    assert not rules.may_be_told_again(table.record(out.key), out, clock.now)
+    assert not rules.may_be_sent_again(table.record(out.key), out, clock.now)
     table.overriding(RATING)
-    assert rules.may_be_told_again(table.record(out.key), out, clock.now)
-    clock.now += windows.STATUS_TOLD_AGAIN
-    assert not rules.may_be_told_again(table.record(out.key), out, clock.now)
+    assert rules.may_be_sent_again(table.record(out.key), out, clock.now)
+    clock.now += windows.STATUS_SENT_AGAIN
+    assert not rules.may_be_sent_again(table.record(out.key), out, clock.now)
 
 
 def test_a_server_is_cut_off_once_it_lacked_an_instance_for_long() -> None:
-    """As nobody tells it; one that was restarted is told of it with the next renewal."""
+    """As nobody tells it; one that was restarted is notified of it with the next renewal."""
     clock = Clock()
     table = Table(clock)
     assert not table.lacks("http://far", RATING)

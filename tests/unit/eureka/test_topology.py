@@ -45,7 +45,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return Server(monkeypatch)
 
 
-def test_whoever_asks_first_waits_for_the_answer(server: Server) -> None:
+def test_the_first_caller_waits_for_the_answer(server: Server) -> None:
     """Of several threads that begin at once, none does without batches for want of an answer."""
     peers = Peers(Connection.parse(URL))
     server.gate.clear()

@@ -184,16 +184,16 @@ def test_to_sweep_many_takes_time() -> None:
     cluster = Cluster()
     cluster.holds(MANY[:3])
     (server,) = cluster.servers
-    anew = replace(MANY[2], last_dirty_timestamp_ms=2000)
+    again = replace(MANY[2], last_dirty_timestamp_ms=2000)
     deregister = server.deregister
 
     def removes_slowly(application: str, instance_id: str) -> bool:
-        server.held[anew.key] = anew
+        server.held[again.key] = again
         return deregister(application, instance_id)
 
     server.deregister = removes_slowly  # type: ignore[method-assign]
     sweep(cluster, *MANY[:3])
-    assert list(server.held.values()) == [anew]
+    assert list(server.held.values()) == [again]
 
 
 def test_what_was_registered_again_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,7 @@ def test_what_a_list_shows_as_up_and_no_server_holds_is_not_yet_known() -> None:
 
 
 def test_a_delta_says_that_it_left_before_the_list_does() -> None:
-    """A list is made anew every half minute, and may have been made before it left."""
+    """A list is made again every half minute, and may have been made before it left."""
     cluster = Cluster()
     cluster.holds([], listed=[instance(2)])
     cluster.servers[0].gone = [instance(2).key]
@@ -367,7 +367,7 @@ def test_what_a_server_refuses_to_tell_costs_only_itself() -> None:
 
 
 def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
-    """A server takes it in and refuses every URL with it: it is told, and the others are drained."""
+    """A server takes it in and refuses every URL with it: it is reported, and the others are drained."""
     cluster = Cluster()
     odd = "no request can name the id 'two/\\x1b[2K'"
     there, strange = instance(1), replace(instance(2), instance_id="two/\x1b[2K", unreadable=odd)
@@ -375,15 +375,15 @@ def test_an_id_that_no_request_can_name_hinders_nothing() -> None:
     named = instances_named(cluster, "rating")
     assert named == Named((there,), (strange,))
     assert list(named) == [there, strange]
-    (told,) = beyond_reach(named.beyond, "drained")
-    assert f"'two/\\x1b[2K' is UP and not drained: {odd}" in told
+    (reported,) = beyond_reach(named.beyond, "drained")
+    assert f"'two/\\x1b[2K' is UP and not drained: {odd}" in reported
     assert not another_is_up(cluster, "RATING", {there.key})
     cluster.holds([], listed=[strange])
     assert instances_named(cluster, "rating") == Named(beyond=(strange,))
     assert instances_named(cluster, strange.instance_id) == Named(beyond=(strange,))
 
 
-def test_what_a_drain_left_out_is_told() -> None:
+def test_what_a_drain_left_out_is_reported() -> None:
     """It was there when the drain began, and in no list; what came since is not meant."""
 
     class Options:
@@ -392,6 +392,6 @@ def test_what_a_drain_left_out_is_told() -> None:
     cluster = Cluster()
     drained, before, since = instance(1), instance(2), replace(instance(3), last_dirty_timestamp_ms=9_000)
     cluster.holds([drained, before, since], listed=[drained, before, since])
-    (told,) = left_out(cluster, cast("Any", Options), [drained], began=5.0)
-    assert "i2 is UP and was not drained" in told
+    (reported,) = left_out(cluster, cast("Any", Options), [drained], began=5.0)
+    assert "i2 is UP and was not drained" in reported
     assert left_out(cluster, cast("Any", Options), [drained, before], began=5.0) == []

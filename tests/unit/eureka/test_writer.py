@@ -43,7 +43,7 @@ def instance(name: str, owner: str = OURS) -> Instance:
 
 
 class Registry(Peers):
-    """One server in memory that fails when told to, and remembers what it was asked."""
+    """One server in memory that fails on request, and remembers what it was asked."""
 
     def __init__(self, *instances: Instance) -> None:
         super().__init__(Connection(("http://one/eureka",)))
@@ -145,7 +145,7 @@ def test_a_server_that_refuses_to_remove_what_it_shows_is_no_success() -> None:
 
 @pytest.mark.parametrize("parallel", [False, True])
 def test_one_refusal_stops_nothing_else(parallel: bool) -> None:
-    """A change that the registry refuses is told with its error, and the others are carried out."""
+    """A change that the registry refuses is reported with its error, and the others are carried out."""
     registry = Registry(C)
     registry.errors = {A.key: RegistryRejected("no")}
     with ThreadPoolExecutor(2) as pool:
@@ -185,9 +185,7 @@ class Interrupted(Registry):
 
 @pytest.mark.parametrize("first", [Status.UP, Status.DOWN])
 @pytest.mark.parametrize("writes", range(4))
-def test_our_own_out_of_service_is_undone_however_often_that_is_interrupted(
-    writes: int, first: Status
-) -> None:
+def test_our_out_of_service_is_undone_despite_interruptions(writes: int, first: Status) -> None:
     """A StatefulSet's next pod must not stay out of service as if a person had put it there."""
     leaving = {**A.metadata, LEAVING_KEY: "true"}
     out = Status.OUT_OF_SERVICE
@@ -204,7 +202,7 @@ def test_our_own_out_of_service_is_undone_however_often_that_is_interrupted(
 
 
 def test_with_no_server_the_rest_is_given_up() -> None:
-    """Where the registry is away, later steps are not tried: each of them is told as failed."""
+    """Where the registry is away, later steps are not tried: each of them is reported as failed."""
     registry = Registry(C)
     registry.errors = {A.key: RegistryUnreachable("away")}
     outcome = Writer(registry).apply(plan([A], [C], OURS), OURS)
@@ -213,7 +211,7 @@ def test_with_no_server_the_rest_is_given_up() -> None:
     assert registry.asked == [("read", "a")]
 
 
-def test_changes_that_are_equal_are_told_apart() -> None:
+def test_changes_that_are_equal_are_distinguished() -> None:
     """A plan may name one instance twice: each of its changes is done or failed, once."""
     registry = Registry()
     registry.errors = {A.key: RegistryUnreachable("away")}
@@ -235,7 +233,7 @@ def test_a_foreign_instance_is_a_conflict() -> None:
 
 @pytest.mark.parametrize("stored", [1, 4_000_000_000_000])
 def test_timestamps_only_grow(stored: int) -> None:
-    """Whatever our clock says, a sent timestamp is newer than the present one."""
+    """A sent timestamp is newer than the present one, even if our clock is behind."""
     have = replace(A, last_dirty_timestamp_ms=stored)
     assert next_timestamp(have) > stored
     assert next_timestamp(None) > 1_700_000_000_000
@@ -256,7 +254,7 @@ def test_what_is_not_ours_to_decide_survives_a_write() -> None:
 
 
 def test_a_change_that_may_not_be_made_ends_the_plan() -> None:
-    """Each single change asks anew: none is made after the first that was refused, and all have ended."""
+    """Each single change asks again: none is made after the first that was refused, and all have ended."""
     registry = Registry(B)
     steps = Plan((Change(Action.REGISTER, A), Change(Action.REGISTER, C), Change(Action.DEREGISTER, B)), ())
 
@@ -296,15 +294,15 @@ class _OneServer(Registry):
 
 
 def test_a_new_instance_costs_one_registration_and_one_read() -> None:
-    """A second registration would be one more change that every client is told of."""
+    """A second registration would be one more change that every client is notified of."""
     registry, seen = _OneServer(), RecordingNotes(all_is_new=True)
     Writer(registry, seen).apply(plan([A], [], OURS), OURS)
     assert registry.asked == [("register", "a"), ("read", "a")]
-    assert seen.told == [("registered", "a")]
+    assert seen.notes == [("registered", "a")]
 
 
 @pytest.mark.parametrize("answer", [True, False], ids=["all answer", "one is silent"])
-def test_a_new_instance_is_written_last_where_several_servers_are_asked_for_it(answer: bool) -> None:
+def test_a_new_instance_is_written_after_several_servers_were_read(answer: bool) -> None:
     """It gives way to what comes meanwhile, and is read where a server was silent, which may hold it."""
     urls = [f"http://eureka-{number}:8761/eureka" for number in (1, 2, 3)]
     cluster, asked = EurekaCluster(urls), list[str]()
@@ -328,7 +326,7 @@ def test_a_new_instance_is_written_last_where_several_servers_are_asked_for_it(a
         assert server.registry.leases["RATING"]["one"].holder.dirty_ms < before_ms
 
 
-def test_what_stood_there_before_we_registered_is_told_to_the_server_that_lacks_it() -> None:
+def test_an_earlier_instance_is_sent_to_the_server_that_lacks_it() -> None:
     """Behind one URL another server may have answered the registration, and lack what this one holds."""
     stored = replace(A, last_dirty_timestamp_ms=next_timestamp(None))
     registry = _OneServer(stored)
@@ -367,7 +365,7 @@ def test_a_stack_decides_about_our_mark_by_itself() -> None:
     assert not registry.held[A.key].is_leaving
 
 
-def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None:
+def test_a_new_id_does_not_overwrite_another_servers_instance() -> None:
     """An old instance of another owner that is in no list we read keeps the id."""
     first, second = "http://eureka-1:8761/eureka", "http://eureka-2:8761/eureka"
     cluster = EurekaCluster([first, second])
@@ -394,10 +392,10 @@ def test_what_only_another_server_holds_is_not_overwritten_by_a_new_id() -> None
     held = cluster.servers[second].registry.leases["RATING"]["one"].holder
     assert held.fields["hostName"] == "10.9.9.9"
     assert isinstance(outcome.failures[0].error, OwnershipConflict)
-    assert seen.told == [("found", "one")]
+    assert seen.notes == [("found", "one")]
 
 
-def test_a_server_that_lacks_our_mark_is_told_of_it_before_our_status() -> None:
+def test_a_server_that_lacks_our_mark_gets_it_before_our_status() -> None:
     """The one that was marked may be frozen: here the status would pass for a person's."""
     url = "http://eureka:8761/eureka"
     have = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080), metadata={"eurekube.owner": "x"})
@@ -413,25 +411,23 @@ WAYS = pytest.mark.parametrize("in_a_batch", [False, True], ids=["single", "batc
 
 
 @WAYS
-def test_a_removal_ends_the_renewals_first_and_is_sent_to_every_server(
-    in_a_batch: bool, servers: Servers
-) -> None:
+def test_a_removal_ends_renewals_and_goes_to_every_server(in_a_batch: bool, servers: Servers) -> None:
     """One that does not hold it tells none of the others; and a renewal in flight would bring it back."""
     servers.everywhere(ONE)
     assert not removed(servers, in_a_batch=in_a_batch)
     assert servers.holding() == {}
-    changes = [one for one in servers.told if one != "GET"]
+    changes = [one for one in servers.requests if one != "GET"]
     first = changes.index("leaving")
     assert changes[first + 1 :] == ["POST" if in_a_batch else "DELETE"] * 3 + ["gone"]
 
 
 @WAYS
 def test_what_nobody_holds_is_not_removed(in_a_batch: bool, servers: Servers) -> None:
-    """It could hit whoever registers it at that moment; it is renewed no more, and looked for later."""
+    """It could hit anyone who registers it at that moment; it is renewed no more, and looked for later."""
     assert not removed(servers, in_a_batch=in_a_batch)
-    assert "DELETE" not in servers.told
+    assert "DELETE" not in servers.requests
     assert not any("Cancel" in what for what in servers.world.trace)
-    assert servers.told[-2:] == ["leaving", "gone"]
+    assert servers.requests[-2:] == ["leaving", "gone"]
 
 
 def test_what_only_one_server_shows_to_be_anothers_is_not_removed(servers: Servers) -> None:
@@ -484,7 +480,7 @@ def test_a_persons_status_comes_back_with_what_the_servers_forgot(in_a_batch: bo
     assert not servers.carry_out(plan([ONE], [], OURS), in_a_batch=in_a_batch)
     held = servers.holding().values()
     assert {(one.status, one.overridden) for one in held} == {("OUT_OF_SERVICE", "OUT_OF_SERVICE")}
-    assert servers.told[-1] == "registered OUT_OF_SERVICE"
+    assert servers.requests[-1] == "registered OUT_OF_SERVICE"
 
 
 @WAYS

@@ -36,8 +36,8 @@ def found(rules: ModuleType, type_: str, properties: dict[str, Any]) -> dict[str
     """Return each rule's findings in a resource of either provider."""
     is_native = type_ in (NATIVE_INSTANCE_TYPE, NATIVE_APPLICATION_TYPE)
     written = renamed(properties, camel) if is_native else properties
-    told = {name: rules.violations(name, type_, written, ["billing"]) for name in rules.RULES}
-    return {name: each for name, each in told.items() if each}
+    reported = {name: rules.violations(name, type_, written, ["billing"]) for name in rules.RULES}
+    return {name: each for name, each in reported.items() if each}
 
 
 @pytest.mark.parametrize("type_", [INSTANCE_TYPE, NATIVE_INSTANCE_TYPE])
@@ -53,9 +53,9 @@ def test_each_member_of_an_application_is_judged(rules: ModuleType, type_: str) 
     """With what the application says for all, and what is its own first."""
     shared = {name: value for name, value in GOOD.items() if name != "zone"}
     members = {"a": {"host_name": "192.0.2.1", "zone": "zone-a"}, "b": {"host_name": "192.0.2.2"}}
-    told = found(rules, type_, {**shared, "instances": members})
-    assert list(told) == ["zone"]
-    assert [each.partition(":")[0] for each in told["zone"]] == ["b"]
+    reported = found(rules, type_, {**shared, "instances": members})
+    assert list(reported) == ["zone"]
+    assert [each.partition(":")[0] for each in reported["zone"]] == ["b"]
 
 
 def test_other_resources_are_left_alone(rules: ModuleType) -> None:

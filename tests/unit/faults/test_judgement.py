@@ -98,7 +98,7 @@ def test_an_excuse_lasts_as_long_as_its_fault_and_a_margin() -> None:
     assert Span("f", replace(STAY, longest_seconds=60.0), 10.0, 20.0).until == 20.0
 
 
-def test_patience_counts_anew_from_the_end_of_an_excuse() -> None:
+def test_patience_counts_again_from_the_end_of_an_excuse() -> None:
     """Each fault that is on meanwhile is named; one that was over before, or begins after, gives nothing."""
     assert allowance(100.0, 8.0, []) == Allowance(108.0)
     before, after = Span("before", STAY, 10.0, 99.0), Span("after", STAY, 109.0, 200.0)

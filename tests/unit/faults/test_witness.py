@@ -198,7 +198,7 @@ def test_a_removal_between_two_readings(scene: Scene) -> None:
 
 
 def test_an_endpoint_that_is_not_ready_may_go(scene: Scene) -> None:
-    """Nor is it missed when the cluster told of it only after Eureka."""
+    """Nor is it missed when the cluster reported it only after Eureka."""
     scene.cluster.ready["two"] = False
     scene.look()
     del scene.servers[1].held[key("two")]
@@ -216,11 +216,11 @@ def test_a_cluster_that_is_away_decides_later(scene: Scene) -> None:
     assert scene.said() == ["two.shop.east:rating:8080 is ready and was gone from eureka-1"]
 
 
-def test_a_server_that_begins_anew_has_lost_nothing(scene: Scene) -> None:
+def test_a_server_that_begins_again_has_lost_nothing(scene: Scene) -> None:
     """A missing instance after its start is a difference only."""
-    scene.witness.begins_anew(0)
+    scene.witness.begins_again(0)
     scene.servers[0].held.clear()
-    scene.witness.begins_anew(0)
+    scene.witness.begins_again(0)
     assert scene.said() == []
     assert len(scene.witness.differences()) == len(PODS) + 1
 
@@ -265,7 +265,7 @@ def test_a_reading_that_began_before_a_persons_wish_was_everywhere(scene: Scene)
     assert scene.witness.out_of_service == {key("one")}
 
 
-def test_a_persons_wish_lasts_as_long_as_any_server_holds_the_instance(scene: Scene) -> None:
+def test_a_persons_wish_lasts_while_a_server_holds_the_instance(scene: Scene) -> None:
     """Also while no cluster wants it and the brake keeps it, but not once it has left."""
     scene.take_out_of_service("one")
     del scene.cluster.ready["one"]
@@ -289,7 +289,7 @@ def test_an_override_that_nobody_wished_for(scene: Scene) -> None:
     assert scene.said() == ["one.shop.east:rating:8080 is ready and was OUT_OF_SERVICE on eureka-1"]
 
 
-def test_what_was_asked_for_anew_may_go_once_more_by_a_fault(scene: Scene) -> None:
+def test_what_was_asked_for_again_may_go_once_more_by_a_fault(scene: Scene) -> None:
     """At the server where the fault is on, and not at another one."""
     scene.excuses.give("a frozen server", [Excuse(Explains.LOSS, server=0)], time.monotonic())
     scene.cluster.ready["two"] = False

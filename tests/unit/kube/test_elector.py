@@ -64,7 +64,7 @@ class Api:
         return copy.deepcopy(self.lease)
 
     def store(self, lease: Object | None) -> Object:
-        """Write the Lease, whoever wants it."""
+        """Write the Lease, no matter who wants it."""
         self.lease = copy.deepcopy(lease) or {}
         self.lease["metadata"]["resourceVersion"] = str(next(self._versions))
         self.writes.append(self.lease.get("spec") or {})
@@ -85,7 +85,7 @@ def api() -> Api:
 
 
 def candidate(api: Api, identity: str, timing: Timing = TIMING) -> Elector:
-    """A candidate that looks when it is told to."""
+    """A candidate that looks when it is asked to."""
     return Elector(api, "ops", "leader", identity, timing, api.clock)  # type: ignore[arg-type]
 
 
@@ -371,7 +371,7 @@ def test_only_who_makes_the_first_lease_follows_nobody(api: Api) -> None:
 
 
 def test_a_person_may_take_it_away(api: Api) -> None:
-    """Another name in the Lease is another holder, whoever wrote it."""
+    """Another name in the Lease is another holder, no matter who wrote it."""
     one = candidate(api, "one")
     one.try_acquire_or_renew()
     assert api.lease is not None

@@ -13,7 +13,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube import events as module
 from eurekube_provider.kube.events import EventRecorder, EventType
 from eurekube_provider.kube.rate_limiter import STOP_SECONDS, RateLimiter
-from eurekube_provider.operator.dry_run import Ledger
+from eurekube_provider.operator.dry_run import RunReport
 from eurekube_provider.operator.run import longest_write_seconds
 from lab.waiting import wait_until
 
@@ -133,7 +133,7 @@ def test_what_is_counted_is_added_up() -> None:
 
 
 def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while it is written by itself, and what comes once nothing was left to count begins anew."""
+    """After a while it is written by itself, and what comes once nothing was left to count begins again."""
     monkeypatch.setattr(module, "TALLY_SECONDS", 0.05)
     access = Access()
     events = recorder(access)
@@ -149,7 +149,7 @@ def test_a_sum_does_not_wait_for_the_next_change(monkeypatch: pytest.MonkeyPatch
     assert {event["note"] for event in access.events} == {"1 instance registered"}
 
 
-def test_a_count_that_goes_on_is_told_more_and_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_that_goes_on_is_reported_more_and_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sum comes after twice the time of the one before, up to a limit."""
     monkeypatch.setattr(module, "TALLY_SECONDS", 0.2)
     monkeypatch.setattr(module, "LONGEST_TALLY_SECONDS", 0.6)
@@ -183,12 +183,15 @@ def test_thousands_at_once_cost_as_much_each_as_one(monkeypatch: pytest.MonkeyPa
 
 def test_a_single_look_waits_for_its_events() -> None:
     """Nobody writes them after it: an API server that takes long keeps its end, but no operator's."""
-    once, goes_on = Ledger(is_once=True, is_dry=False), Ledger(is_once=False, is_dry=True)
-    told, untold = threading.Event(), threading.Event()
-    told.set()
-    assert [longest_write_seconds(each, untold) for each in (None, goes_on)] == [STOP_SECONDS, STOP_SECONDS]
-    assert longest_write_seconds(once, told) == STOP_SECONDS
-    patience = longest_write_seconds(once, untold)
+    once, goes_on = RunReport(is_once=True, is_dry=False), RunReport(is_once=False, is_dry=True)
+    written, not_written = threading.Event(), threading.Event()
+    written.set()
+    assert [longest_write_seconds(each, not_written) for each in (None, goes_on)] == [
+        STOP_SECONDS,
+        STOP_SECONDS,
+    ]
+    assert longest_write_seconds(once, written) == STOP_SECONDS
+    patience = longest_write_seconds(once, not_written)
     assert patience >= 10 * STOP_SECONDS
 
     access, answers = Access(), threading.Event()

@@ -22,7 +22,7 @@ def test_what_was_never_written_may_be_written_at_once() -> None:
 
 
 def test_the_interval_doubles_while_there_is_always_more() -> None:
-    """Up to the longest; what is urgent never waits for more than the shortest; quiet begins anew."""
+    """Up to the longest; what is urgent never waits for more than the shortest; quiet begins again."""
     pace = limiter()
     now, intervals = 100.0, []
     pace.wrote("a", now)

@@ -137,11 +137,11 @@ Change = tuple[Object | None, Object | None]
 
 
 class Copy(Reflector):
-    """A reflector of Services that remembers what it told."""
+    """A reflector of Services that remembers what it reported."""
 
     def __init__(self, access: KubeAccess, trim: Trim = lambda item, _: item) -> None:
-        self.told: list[Change] = []
-        super().__init__(access, SERVICES, trim, lambda old, new: self.told.append((old, new)))
+        self.changes: list[Change] = []
+        super().__init__(access, SERVICES, trim, lambda old, new: self.changes.append((old, new)))
 
     @property
     def names(self) -> list[str]:
@@ -172,7 +172,7 @@ def awaited(condition: Callable[[], object], what: str) -> None:
 
 
 def test_it_lists_in_pages(api: Api, copy: Copy) -> None:
-    """All pages of the first list are there, and told as new, before it counts as synced."""
+    """All pages of the first list are there, and reported as new, before it counts as synced."""
     api.items = [thing(name) for name in "abcde"]
     api.page_size = 2
     assert not copy.is_synced
@@ -181,7 +181,7 @@ def test_it_lists_in_pages(api: Api, copy: Copy) -> None:
     assert copy.names == list("abcde")
     assert [query.get("continue") for query in api.lists] == [None, "2", "4"]
     assert all(query["limit"] == str(PAGE_SIZE) for query in api.lists)
-    assert [(old, new and new["metadata"]["name"]) for old, new in copy.told] == [
+    assert [(old, new and new["metadata"]["name"]) for old, new in copy.changes] == [
         (None, name) for name in "abcde"
     ]
     assert copy.get("shop", "a") == thing("a")
@@ -201,14 +201,14 @@ def test_it_follows_changes(api: Api, copy: Copy) -> None:
         ]
     ]
     copy.start()
-    awaited(lambda: len(copy.told) == 4, "all changes")
-    assert copy.told == [(None, thing("a")), (None, new), (thing("a"), old), (new, None)]
+    awaited(lambda: len(copy.changes) == 4, "all changes")
+    assert copy.changes == [(None, thing("a")), (None, new), (thing("a"), old), (new, None)]
     assert copy.names == ["a"]
     assert api.watches[0]["resourceVersion"] == "10"
     assert api.watches[0]["allowWatchBookmarks"] == "true"
 
 
-def test_an_answer_that_is_older_than_what_was_told_is_not_taken(copy: Copy) -> None:
+def test_an_answer_that_is_older_than_what_was_reported_is_not_taken(copy: Copy) -> None:
     """Somebody changed or deleted the object before the answer came, of which nobody tells again."""
     copy.take_list([{"metadata": {"resourceVersion": "10"}, "items": [thing("a", 9)]}])
     ours, theirs = thing("a", 11, spec="ours"), thing("a", 12, spec="theirs")
@@ -226,7 +226,7 @@ def test_an_answer_that_is_older_than_what_was_told_is_not_taken(copy: Copy) -> 
 
 
 def test_a_removal_of_ours_is_of_no_other_object_of_its_name(copy: Copy) -> None:
-    """A watch told of the next one before the answer to our deletion came."""
+    """A watch reported the next one before the answer to our deletion came."""
 
     def one(uid: str) -> Object:
         return {"metadata": {**thing("a")["metadata"], "uid": uid}}
@@ -234,29 +234,30 @@ def test_a_removal_of_ours_is_of_no_other_object_of_its_name(copy: Copy) -> None
     copy.take("ADDED", one("1"))
     copy.take_removal(one("1"))
     copy.take_removal(one("1"))
-    assert copy.told == [(None, one("1")), (one("1"), None)]
+    assert copy.changes == [(None, one("1")), (one("1"), None)]
     copy.take("ADDED", one("2"))
     copy.take_removal(one("1"))
     assert copy.objects() == [one("2")]
 
 
-def test_changes_are_told_in_the_order_in_which_they_are_taken(api: Api) -> None:
-    """An answer to a write of ours comes while a watch tells: who is told last knows what the copy holds."""
-    told: list[Object | None] = []
+def test_changes_are_reported_in_the_order_in_which_they_are_taken(api: Api) -> None:
+    """An answer to a write of ours comes while a watch tells: who is informed last knows what the copy
+    holds."""
+    reported: list[Object | None] = []
     others: list[threading.Thread] = []
 
     def listen(_: Object | None, new: Object | None) -> None:
         if not others:
             others.append(threading.Thread(target=lambda: reflector.take_answer(thing("a", 12))))
             others[0].start()
-            others[0].join(0.1)  # so that who does not wait is told of first
-        told.append(new)
+            others[0].join(0.1)  # so that who does not wait is notified of first
+        reported.append(new)
 
     reflector = Reflector(api.access, SERVICES, lambda item, _: item, listen)
     reflector.take("ADDED", thing("a", 11))
     others[0].join(WAIT_SECONDS)
-    assert told == [thing("a", 11), thing("a", 12)]
-    assert reflector.objects() == [told[-1]]
+    assert reported == [thing("a", 11), thing("a", 12)]
+    assert reflector.objects() == [reported[-1]]
 
 
 def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
@@ -271,7 +272,7 @@ def test_events_cut_anywhere(api: Api, copy: Copy) -> None:
 
 
 def test_only_what_is_kept_counts(api: Api) -> None:
-    """A change of nothing that the copy keeps is told to nobody."""
+    """A change of nothing that the copy keeps is asked to nobody."""
     copy = Copy(
         api.access, lambda item, _: {"metadata": {k: item["metadata"][k] for k in ("namespace", "name")}}
     )
@@ -285,7 +286,7 @@ def test_only_what_is_kept_counts(api: Api) -> None:
     copy.start()
     awaited(lambda: copy.names == ["a", "b"], "the later change")
     copy.stop()
-    assert len(copy.told) == 2
+    assert len(copy.changes) == 2
     assert copy.get("shop", "a") == {"metadata": {"namespace": "shop", "name": "a"}}
 
 
@@ -304,7 +305,7 @@ def test_a_watch_that_ends_goes_on_from_its_last_version(api: Api, copy: Copy) -
 def test_a_copy_is_current_only_while_somebody_tells_of_changes(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not while a watch that broke is waited with; who must know now has it listed anew."""
+    """Not while a watch that broke is waited with; who must know now has it listed again."""
     monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 60.0)
     go = threading.Event()
     api.items = [thing("a")]
@@ -339,7 +340,7 @@ def test_bookmarks_carry_on(api: Api, copy: Copy) -> None:
     copy.start()
     awaited(lambda: len(api.watches) == 2, "the second watch")
     assert api.watches[1]["resourceVersion"] == "99"
-    assert copy.told == []
+    assert copy.changes == []
 
 
 @pytest.mark.parametrize("cut", [Api.BREAK, b'{"type": "ADDED", "obj\n'], ids=["connection", "JSON"])
@@ -357,7 +358,7 @@ def test_a_broken_watch_is_taken_up_again(api: Api, copy: Copy, cut: Any) -> Non
 
 
 def test_while_the_api_is_away_the_copy_stands(api: Api, copy: Copy) -> None:
-    """Nothing is forgotten or told while the API cannot be reached, and the failure says why."""
+    """Nothing is forgotten or reported while the API cannot be reached, and the failure says why."""
     api.items = [thing("a")]
     copy.start()
     awaited(lambda: copy.is_synced, "the first list")
@@ -366,7 +367,7 @@ def test_while_the_api_is_away_the_copy_stands(api: Api, copy: Copy) -> None:
     awaited(lambda: copy.failure is not None, "the failure")
     assert api.url in str(copy.failure)
     assert copy.names == ["a"]
-    assert len(copy.told) == 1
+    assert len(copy.changes) == 1
 
 
 @pytest.mark.parametrize(
@@ -377,8 +378,8 @@ def test_while_the_api_is_away_the_copy_stands(api: Api, copy: Copy) -> None:
     ],
     ids=["answer", "event"],
 )
-def test_an_expired_watch_lists_anew(api: Api, copy: Copy, expired: Any) -> None:
-    """After a 410 the differences between old and new list are told, and nothing else."""
+def test_an_expired_watch_lists_again(api: Api, copy: Copy, expired: Any) -> None:
+    """After a 410 the differences between old and new list are reported, and nothing else."""
     api.items = [thing("a"), thing("b")]
     changed = threading.Event()
     api.scripts = [[{"type": "ADDED", "object": thing("c", 11)}, changed, Api.CLOSE], [expired]]
@@ -388,7 +389,7 @@ def test_an_expired_watch_lists_anew(api: Api, copy: Copy, expired: Any) -> None
     changed.set()
     awaited(lambda: len(api.watches) == 3, "the third watch")
     assert copy.names == ["a", "b", "d"]
-    assert copy.told[3:] == [
+    assert copy.changes[3:] == [
         (thing("b"), thing("b", 20, spec=1)),
         (None, thing("d", 21)),
         (thing("c", 11), None),
@@ -396,14 +397,14 @@ def test_an_expired_watch_lists_anew(api: Api, copy: Copy, expired: Any) -> None
     assert [query["resourceVersion"] for query in api.watches] == ["10", "11", "30"]
 
 
-def test_another_error_event_lists_anew_in_the_end(api: Api, copy: Copy) -> None:
+def test_another_error_event_lists_again_in_the_end(api: Api, copy: Copy) -> None:
     """A watch that goes on being refused for another reason is given up after a few tries."""
     error = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "no such version"}}
     api.items = [thing("a")]
-    api.scripts = [[error, Api.CLOSE]] * module.ANEW_AFTER_FAILURES
+    api.scripts = [[error, Api.CLOSE]] * module.AGAIN_AFTER_FAILURES
     copy.start()
     awaited(lambda: len(api.lists) == 2, "the second list")
-    awaited(lambda: len(api.watches) == module.ANEW_AFTER_FAILURES + 1, "the watch after it")
+    awaited(lambda: len(api.watches) == module.AGAIN_AFTER_FAILURES + 1, "the watch after it")
     assert copy.names == ["a"]
 
 
@@ -492,7 +493,7 @@ def test_a_stopped_copy_tells_nobody(api: Api, copy: Copy) -> None:
     copy.stop()
     later.set()
     awaited(lambda: not any(one.is_alive for one in copy.liveness()), "the end")
-    assert copy.told == []
+    assert copy.changes == []
     assert len(api.watches) == 1
 
 
@@ -602,7 +603,7 @@ def test_who_hurries_waits_for_another_word_of_what_was_denied(
     assert not copy.is_shut_out
 
 
-def test_a_copy_that_was_listed_since_is_level_although_no_watch_stays(
+def test_a_copy_that_was_listed_since_is_current_without_a_watch(
     api: Api, copy: Copy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A proxy may end each watch at once: who comes to lead would wait for ever."""

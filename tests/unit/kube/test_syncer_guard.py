@@ -139,7 +139,7 @@ def test_a_cluster_without_the_kind_has_no_mirrors() -> None:
     """Also where its API server does not even tell that, but for one that has the kind and tells nothing."""
     assert judge(FakeCluster(has_mirrors=False)) is None
     assert judge(FakeCluster(has_mirrors=False, is_allowed=False)) is None
-    assert "EurekaMirrors of others cannot be told" in str(judge(FakeCluster(is_allowed=False)))
+    assert "EurekaMirrors of others is not known" in str(judge(FakeCluster(is_allowed=False)))
 
 
 def test_it_goes_when_nobody_else_needs_it() -> None:
@@ -175,7 +175,7 @@ def test_only_what_it_serves_counts() -> None:
         (
             FakeCluster(error=KubernetesError("no answer from the Kubernetes API at https://cluster")),
             {},
-            "cannot be told: no answer from the Kubernetes API at https://cluster",
+            "is not known: no answer from the Kubernetes API at https://cluster",
         ),
         (FakeCluster(), {"watch_namespaces": ("forbidden",)}, "answered 403: forbidden"),
         (
@@ -196,11 +196,11 @@ def test_where_nobody_can_tell_it_stays(cluster: FakeCluster, more: dict[str, An
 
 
 def test_a_cluster_that_is_gone_for_good() -> None:
-    """As Pulumi's Kubernetes provider is told; it means no cluster that answers."""
-    told = {"PULUMI_K8S_DELETE_UNREACHABLE": "true"}
-    assert judge(FakeCluster(error=KubernetesError("no answer")), told) is None
-    assert judge(FakeCluster(uid="uid-2"), told) is not None
-    assert judge(FakeCluster(syncer("shop/cart")), told) is not None
+    """As Pulumi's Kubernetes provider is configured; it means no cluster that answers."""
+    reported = {"PULUMI_K8S_DELETE_UNREACHABLE": "true"}
+    assert judge(FakeCluster(error=KubernetesError("no answer")), reported) is None
+    assert judge(FakeCluster(uid="uid-2"), reported) is not None
+    assert judge(FakeCluster(syncer("shop/cart")), reported) is not None
 
 
 def test_the_way_to_the_cluster_is_the_kubernetes_providers(
@@ -236,9 +236,9 @@ def test_the_way_to_the_cluster_is_the_kubernetes_providers(
     [
         (FakeCluster(is_there=False), None),
         (FakeCluster(), "the namespace bridge already exists: leave it to them"),
-        (FakeCluster(error=KubernetesError("no answer")), "cannot be told: no answer. Nothing was made"),
-        (FakeCluster(error=KubernetesError("no", status_code=403)), "already exists cannot be told: no."),
-        (FakeCluster(error=ConfigurationError("no kubeconfig")), "cannot be told: no kubeconfig. Nothing"),
+        (FakeCluster(error=KubernetesError("no answer")), "is not known: no answer. Nothing was made"),
+        (FakeCluster(error=KubernetesError("no", status_code=403)), "already exists is not known: no."),
+        (FakeCluster(error=ConfigurationError("no kubeconfig")), "is not known: no kubeconfig. Nothing"),
     ],
     ids=["free", "there", "away", "forbidden", "no way"],
 )
@@ -265,7 +265,7 @@ def test_an_operator_that_nobody_needs_may_be_uninstalled() -> None:
 
 
 def test_who_needs_an_operator_that_would_be_uninstalled_is_named() -> None:
-    """Of many the first five, whoever made them, and what to do."""
+    """Of many the first five, no matter who made them, and what to do."""
     syncers = [syncer(f"shop/s{number}", "shop.dev") for number in range(7)]
     assert uninstalled(FakeCluster(*syncers, mirrors=(syncer("shop/legacy"),))) == (
         "the operator is still needed by EurekaSyncer shop/s0, shop/s1, shop/s2, shop/s3, shop/s4 and 2 more"

@@ -36,7 +36,7 @@ def test_a_signature_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_a_jar_without_a_signature_is_left_alone(tmp_path: Path) -> None:
-    """It is not even written anew."""
+    """It is not even written again."""
     plain = jar(tmp_path / "plain.jar")
     before = plain.read_bytes()
     unsign(plain)

@@ -21,7 +21,7 @@ from lab.pulumi import inline_cli
 CLI = f"""#!{sys.executable}
 import json, os, sys
 
-told = {{"words": sys.argv[1:], "interpreter": os.environ.get("PULUMI_PYTHON_CMD"), "process": os.getpid()}}
+found = {{"words": sys.argv[1:], "interpreter": os.environ.get("PULUMI_PYTHON_CMD"), "process": os.getpid()}}
 for word in sys.argv[1:]:
     if word.startswith("--client="):
         import grpc
@@ -29,8 +29,8 @@ for word in sys.argv[1:]:
         from pulumi.runtime.proto import language_pb2_grpc
         with grpc.insecure_channel(word.partition("=")[2]) as channel:
             runtime = language_pb2_grpc.LanguageRuntimeStub(channel)
-            told["server"] = runtime.About(empty_pb2.Empty()).executable
-print(json.dumps(told))
+            found["server"] = runtime.About(empty_pb2.Empty()).executable
+print(json.dumps(found))
 sys.exit(7)
 """
 
@@ -49,10 +49,10 @@ def run(project: Path, runtime: str | Mapping[str, Any], *words: str) -> dict[st
     (project / "Pulumi.yaml").write_text(yaml.safe_dump({"name": "shop", "runtime": runtime}))
     command = [str(inline_cli(project / "cli")), *words]
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True) as process:
-        told: dict[str, Any] = json.loads(process.communicate(timeout=60)[0])
+        document: dict[str, Any] = json.loads(process.communicate(timeout=60)[0])
     assert process.returncode == 7
-    assert told["process"] == process.pid
-    return told
+    assert document["process"] == process.pid
+    return document
 
 
 def test_the_cli_calls_a_server_with_the_projects_interpreter(project: Path) -> None:
@@ -61,12 +61,12 @@ def test_the_cli_calls_a_server_with_the_projects_interpreter(project: Path) -> 
     environment.symlink_to(sys.prefix)
     python = str(environment / "bin" / "python")
     runtime = {"name": "python", "options": {"virtualenv": "environment"}}
-    told = run(project, runtime, "--non-interactive", "up", "--yes")
-    client = told["words"].pop(3)
+    reported = run(project, runtime, "--non-interactive", "up", "--yes")
+    client = reported["words"].pop(3)
     assert client.startswith("--client=127.0.0.1:")
-    assert told["words"] == ["--non-interactive", "up", "--yes", "--exec-kind=auto.inline"]
-    assert Path(told["server"]).samefile(python)
-    assert told["interpreter"] == python
+    assert reported["words"] == ["--non-interactive", "up", "--yes", "--exec-kind=auto.inline"]
+    assert Path(reported["server"]).samefile(python)
+    assert reported["interpreter"] == python
 
 
 @pytest.mark.parametrize(

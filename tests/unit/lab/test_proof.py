@@ -53,7 +53,7 @@ def test_how_long_a_removed_pod_was_called(file: Path) -> None:
 
 
 def test_only_what_a_server_has_no_longer_is_stale() -> None:
-    """The longest time in which one delta showed it and it was not held; what comes back counts anew."""
+    """The longest time in which one delta showed it and it was not held; what comes back counts again."""
     sights = [
         Sight(101.0, shown=True, held=True),
         Sight(102.0, shown=True),

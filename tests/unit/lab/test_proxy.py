@@ -111,10 +111,10 @@ def test_servers_take_turns(server: ThreadingHTTPServer, session: requests.Sessi
         other.shutdown()
         thread.join()
         other.server_close()
-        with requests.Session() as anew:
-            anew.trust_env = False
+        with requests.Session() as again:
+            again.trust_env = False
             for number in (4, 5):
-                assert anew.get(url(balancer, f"/{number}"), timeout=5).content == SAYS
+                assert again.get(url(balancer, f"/{number}"), timeout=5).content == SAYS
     assert server.heard == ["/0", "/2", "/4", "/5"]  # type: ignore[attr-defined]
     assert other.heard == ["/1", "/3"]  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""The way for bytes that nobody looks into, before a server that says what it was told."""
+"""The way for bytes that nobody looks into, before a server that says what it received."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_cut_ends_open_connections_only(tcp_proxy: TcpProxy) -> None:
 
 
 def test_mute_silences_open_connections_until_it_heals(tcp_proxy: TcpProxy) -> None:
-    """Nobody is told: new ones work, and the silent ones are reset in the end."""
+    """Nobody is informed: new ones work, and the silent ones are reset in the end."""
     with connect(tcp_proxy) as one, connect(tcp_proxy) as other:
         assert says(one, b"first") == b"first"
         assert says(other, b"first") == b"first"

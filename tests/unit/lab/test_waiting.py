@@ -54,7 +54,7 @@ def test_nobody_there_is_not_ready() -> None:
     assert not answers_well(urllib.request.build_opener(), f"http://127.0.0.1:{port}/")
 
 
-def test_looks_follow_each_other_quickly_at_first_and_rarely_in_the_end() -> None:
+def test_checks_are_frequent_at_first_and_rare_in_the_end() -> None:
     """A quick success is seen at once, and a long wait costs little of the processor."""
     pauses = list(itertools.islice(pauses_seconds(), 40))
     assert pauses[0] <= 0.02

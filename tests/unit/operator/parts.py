@@ -45,7 +45,7 @@ def saying(is_ready: bool | None, ready: Problem, unsynced: Problem | None = Non
 URL = "http://127.0.0.1:9/eureka"
 
 
-class Told:
+class PlayedOperator:
     """Parts, and what a test has them know."""
 
     def __init__(self, eurekas: Sequence[str] = ("default",)) -> None:

@@ -16,7 +16,7 @@ from eurekube_provider.operator.conditions import Report
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerResult
 from tests.unit.fake_eureka import FakeEureka, FakeServers
-from tests.unit.operator.parts import Told
+from tests.unit.operator.parts import PlayedOperator
 
 KEY = ("shop", "rating")
 WEB: list[dict[str, Any]] = [{"name": "web", "port": 8080}]
@@ -34,24 +34,24 @@ class Scene:
     """
 
     def __init__(self, *, unread: str = "", **spec: Any) -> None:
-        self.told = Told(("default", "elsewhere"))
-        self.elsewhere = self.told.registries["elsewhere"]
-        self.reconciler = self.told.reconciler
+        self.played = PlayedOperator(("default", "elsewhere"))
+        self.elsewhere = self.played.registries["elsewhere"]
+        self.reconciler = self.played.reconciler
         self.result = SyncerResult()
         self.sent: list[Change] = []
         self.carry_out: CarryOut = self._taken_as_done
-        for registry in (self.told.registry, self.elsewhere):
+        for registry in (self.played.registry, self.elsewhere):
             registry.reachability.read()
             registry.apply = self._applies_at(registry)  # type: ignore[method-assign,assignment]
             registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
-        sources = self.told.sources
-        self.concerned = self.told.concerned
+        sources = self.played.sources
+        self.concerned = self.played.concerned
         kinds = {"syncers": sources.syncers, "services": sources.services, "slices": sources.slices}
         for kind, group in kinds.items():
             if kind != unread:
                 self.read(group)
         self.spec = {"mode": "pod", "selector": {"app": "rating"}, **spec}
-        self.told.syncer("rating")
+        self.played.syncer("rating")
         self.edited()
         (services,) = sources.services.reflectors
         service = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
@@ -66,14 +66,14 @@ class Scene:
     def edited(self, *, status: dict[str, Any] | None = None, **spec: Any) -> None:
         """The syncer as it is from now on."""
         self.spec = self.spec | spec
-        (syncers,) = self.told.sources.syncers.reflectors
+        (syncers,) = self.played.sources.syncers.reflectors
         metadata = {"namespace": "shop", "name": "rating", "uid": "u", "finalizers": [FINALIZER]}
         kind = {"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}
         status = status or {}
         self.syncer: dict[str, Any] = {**kind, "metadata": metadata, "spec": self.spec, "status": status}
         syncers.take("MODIFIED", self.syncer)
 
-    def serves(self, **pods: dict[str, bool]) -> None:
+    def set_endpoints(self, **pods: dict[str, bool]) -> None:
         """Its endpoints are registered, and what was sent for it is forgotten."""
         self.endpoints(WEB, **pods)
         self.reconcile()
@@ -81,7 +81,7 @@ class Scene:
 
     def endpoints(self, ports: list[dict[str, Any]], **pods: dict[str, bool]) -> None:
         """The slice is so now."""
-        (slices,) = self.told.sources.slices.reflectors
+        (slices,) = self.played.sources.slices.reflectors
         endpoints = [
             {
                 "addresses": [f"10.0.0.{number}"],
@@ -109,9 +109,9 @@ class Scene:
         assert self.result.report is not None
         return self.result.report
 
-    def may(self, **settings: Any) -> None:
+    def configure(self, **settings: Any) -> None:
         """Change the operator's configuration from now on."""
-        self.reconciler = self.told.configured(replace(self.told.parts.settings, **settings))
+        self.reconciler = self.played.configured(replace(self.played.parts.settings, **settings))
 
     def real(self, *connections: EurekaRegistry) -> FakeEureka:
         """Carry out from now on, at a server's stand-in.
@@ -119,7 +119,7 @@ class Scene:
         :param connections: those that lead to it, by default the one that the syncer names.
         """
         eureka = FakeEureka()
-        for registry in connections or (self.told.registry,):
+        for registry in connections or (self.played.registry,):
             (peer,) = registry.peers.peers
             registry.peers.peers = FakeServers({peer.url: eureka})(Connection.parse(peer.url)).peers
             registry.refresh = partial(EurekaRegistry.refresh, registry)  # type: ignore[method-assign]
@@ -137,7 +137,7 @@ class Scene:
 
     def renewed(self, registry: EurekaRegistry | None = None) -> set[str]:
         """The pods whose instances are renewed."""
-        held = (registry or self.told.registry).renewals.held()
+        held = (registry or self.played.registry).renewals.held()
         return {instance.instance_id.partition(".")[0] for instance in held}
 
     def _applies_at(self, registry: EurekaRegistry) -> Callable[[Plan, str], Outcome]:

@@ -47,7 +47,7 @@ def blind(connection: MemoryConnection, **settings: Any) -> BlindRenewals:
     return BlindRenewals(Settings(connections, web_address="", **settings))
 
 
-def test_what_eureka_shows_as_this_clusters_is_renewed_and_nothing_else(connection: MemoryConnection) -> None:
+def test_only_this_clusters_instances_in_eureka_are_renewed(connection: MemoryConnection) -> None:
     """By all names of the cluster that settings say; what is there later, too; until it ends for good."""
     started = blind(connection, cluster_name="east", previous_cluster_names=("earlier",))
     assert (started.count, started.sentence) == (0, "")
@@ -76,8 +76,8 @@ def test_who_does_not_know_its_name_renews_nothing_and_says_so(
         unnamed.start()
         unnamed.start()
     assert connection.clients == []
-    (told,) = caplog.records
-    assert "the cluster's name is not known" in told.message
+    (record,) = caplog.records
+    assert "the cluster's name is not known" in record.message
     unnamed.stop()
 
 

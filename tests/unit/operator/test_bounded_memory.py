@@ -41,9 +41,9 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(renewals, "elapsed_seconds", clock.monotonic)
     scene = Scene()
-    told = scene.told
-    told.registry.table.clock = clock.monotonic
-    (peer,) = told.registry.peers.peers
+    played = scene.played
+    played.registry.table.clock = clock.monotonic
+    (peer,) = played.registry.peers.peers
     monkeypatch.setattr(peer, "read", lambda *_: None)
     pods = [f"pod{number}" for number in range(HELD)]
     gone: set[str] = set()
@@ -58,10 +58,10 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         pods.append(f"pod{HELD + number}")
         scene.endpoints(WEB, **dict.fromkeys(pods, READY))
         scene.reconcile()
-        told.registry.repair.look(peer)
-        told.registry.renewals.take_due()
+        played.registry.repair.look(peer)
+        played.registry.renewals.take_due()
         if number % 15 == 0:
-            told.registry.reader.learn(told.registry.known(), is_complete=True)
+            played.registry.reader.learn(played.registry.known(), is_complete=True)
 
     counts = []
     for number in range(1, 1501):
@@ -69,7 +69,9 @@ def test_what_is_remembered_of_the_gone_is_bounded(monkeypatch: pytest.MonkeyPat
         if number % 750 == 0:
             scene.sent.clear()
             counts.append(
-                remembered(gone, told.controller, told.reconciler, told.registry, told.sources, told.parts)
+                remembered(
+                    gone, played.controller, played.reconciler, played.registry, played.sources, played.parts
+                )
             )
     assert scene.renewed() == set(pods)
     assert counts[0].total() > 100  # those that were seen terminating are

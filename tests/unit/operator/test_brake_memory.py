@@ -51,7 +51,7 @@ def all_gone(count: int) -> Plan:
 
 
 def test_a_hold_lasts_until_its_time_is_over() -> None:
-    """It begins with the first look, whatever is looked at meanwhile; one that is over begins anew."""
+    """It begins with the first look, whatever is looked at meanwhile; one that is over begins again."""
     known = memory(table(3))
     held = [holds(known, all_gone(3), now) for now in (0.0, 30.0, 59.0, 61.0)]
     assert held == [True, True, True, False]

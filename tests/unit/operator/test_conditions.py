@@ -87,7 +87,7 @@ def test_nothing_is_registered_though_there_are_endpoints(left_out: tuple[str, .
     assert one.ready.remedy
 
 
-def test_endpoints_that_are_left_out_are_told_beside_those_that_are_registered() -> None:
+def test_left_out_endpoints_are_reported_beside_the_registered() -> None:
     """They keep no syncer from being synced."""
     mine = instances(Status.UP)
     one = report(
@@ -98,7 +98,7 @@ def test_endpoints_that_are_left_out_are_told_beside_those_that_are_registered()
 
 
 def test_a_name_for_another_service_is_not_ready() -> None:
-    """As where there is no Service; what leaves is told as well."""
+    """As where there is no Service; what leaves is reported as well."""
     mine = instances(Status.UP)
     one = found(mine, Problem("ExternalName", "it is a name for x alone"))
     assert said(one) == (False, "ExternalName", False, "ExternalName")
@@ -110,24 +110,24 @@ def test_none_is_up() -> None:
     down = instances(Status.DOWN, Status.DOWN)
     one = report(SYNCER, Desired(down), Plan(), DONE, down)
     assert said(one) == (False, "NoneUp", True, "Synced")
-    assert one.ready.text.endswith(f"none is UP; to mend it: {REMEDIES['NoneUp']}")
+    assert one.ready.text.endswith(f"none is UP; to fix it: {REMEDIES['NoneUp']}")
 
 
 def test_a_problem_with_something_up() -> None:
     """Callers find an instance, so it is Ready; Synced and the problem's condition say what is wrong."""
     one = found(instances(Status.UP), Problem("NoPort", "which?"))
     assert said(one) == (True, "InstancesUp", False, "NoPort")
-    mended = Problem("NoPort", "which?", REMEDIES["NoPort"])
-    assert one.ready.text == f"1 instance of RATING UP; {mended.text}"
-    assert one.synced == mended
-    assert one.problems == {"NoPort": mended}
+    fixed = Problem("NoPort", "which?", REMEDIES["NoPort"])
+    assert one.ready.text == f"1 instance of RATING UP; {fixed.text}"
+    assert one.synced == fixed
+    assert one.problems == {"NoPort": fixed}
 
 
-def test_what_mends_it_is_said_once_and_last() -> None:
+def test_what_fixes_it_is_said_once_and_last() -> None:
     """A problem that says it better than its name keeps its own; what Eureka holds stands before it."""
     own = Problem("NoMatchingService", "none is there", "make the Service rating")
     one = found(instances(Status.UP), own)
-    said_once = "none is there; Eureka holds 1 instance of RATING (1 UP); to mend it: make the Service rating"
+    said_once = "none is there; Eureka holds 1 instance of RATING (1 UP); to fix it: make the Service rating"
     assert one.ready.text == said_once
     assert one.problems["NoMatchingService"] == one.synced == own
 
@@ -139,7 +139,7 @@ def test_two_that_register_themselves_are_named_with_one_remedy() -> None:
     one = report(SYNCER, Desired(mine), steps, DONE, ())
     assert one.problems["SelfRegistered"].text == (
         "RATING 0 at 10.0.0.0:80, RATING 1 at 10.0.0.1:80 registered themselves;"
-        f" to mend it: {REMEDIES['SelfRegistered']}"
+        f" to fix it: {REMEDIES['SelfRegistered']}"
     )
 
 
@@ -157,7 +157,7 @@ def test_eureka_cannot_be_asked(kind: type[RegistryUnreachable]) -> None:
 
 
 def test_refusals_and_failures() -> None:
-    """A conflict that the plan saw and one that was only seen when writing are both told and counted."""
+    """A conflict that the plan saw and one that was only seen when writing are both reported and counted."""
     mine = instances(Status.UP)[0]
     theirs = replace(mine, metadata={OWNER_KEY: "theirs"})
     refused = Plan((), (Refusal(RefusalReason.SELF_REGISTERED, mine, theirs),))
@@ -235,7 +235,7 @@ def test_a_wrong_selector_on_a_serving_syncer() -> None:
     assert said(one) == (False, "NoMatchingService", False, "Braked")
     assert one.ready.text == (
         f"{NOTHING_MATCHES.message}; Eureka holds 2 instances of RATING (2 UP), {BRAKED.message};"
-        f" to mend it: {REMEDIES['NoMatchingService']}"
+        f" to fix it: {REMEDIES['NoMatchingService']}"
     )
     assert (one.desired, one.registered) == (0, 2)
 

@@ -20,7 +20,7 @@ from eurekube_provider.operator.controller import WORKERS
 from eurekube_provider.operator.index import SyncerKey
 from eurekube_provider.operator.reports import SyncerResult
 from lab.waiting import wait_until
-from tests.unit.operator.parts import CLUSTER, Told
+from tests.unit.operator.parts import CLUSTER, PlayedOperator
 from tests.unit.operator.scene import KEY, READY, TERMINATING, WEB, Scene
 
 
@@ -30,9 +30,9 @@ class Running:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(unresponsive, "TICK_SECONDS", 0.02)
         self.scene = Scene()
-        self.controller = self.scene.told.controller
-        self.registry = self.scene.told.registry
-        for one in self.scene.told.registries.values():
+        self.controller = self.scene.played.controller
+        self.registry = self.scene.played.registry
+        for one in self.scene.played.registries.values():
             monkeypatch.setattr(one, "take_over", lambda _: None)
 
     def start(self) -> None:
@@ -67,14 +67,12 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
 @pytest.mark.parametrize(
     ("cluster", "is_ours"), [(CLUSTER.name, True), ("earlier", True), ("another", False)]
 )
-def test_what_changes_under_a_former_name_of_the_cluster_concerns_its_syncer(
-    cluster: str, *, is_ours: bool
-) -> None:
+def test_a_change_under_a_former_cluster_name_concerns_its_syncer(cluster: str, *, is_ours: bool) -> None:
     """It is the syncer's own, and may have come when nobody expected it any more."""
-    told = Told()
-    told.previous_names = ("earlier",)
-    told.controller.owner_changed(f"cluster/{cluster}/shop/rating")
-    assert bool(told.queue.depth) is is_ours
+    played = PlayedOperator()
+    played.previous_names = ("earlier",)
+    played.controller.owner_changed(f"cluster/{cluster}/shop/rating")
+    assert bool(played.queue.depth) is is_ours
 
 
 def test_an_eureka_that_hangs_is_said_while_changes_wait_for_it(
@@ -121,14 +119,14 @@ def _refused(scene: Scene) -> None:
 
 def _deleted(scene: Scene) -> None:
     """Its instances are removed."""
-    (syncers,) = scene.told.sources.syncers.reflectors
+    (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {**scene.syncer["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
     syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
 
 
 def _moved(scene: Scene) -> None:
     """It selects nothing any more, and what another Eureka has is taken out."""
-    (left,) = scene.told.instances(KEY, 1, registered=False)
+    (left,) = scene.played.instances(KEY, 1, registered=False)
     scene.elsewhere.table.registered(left)
     scene.endpoints(WEB, a=READY)
     scene.edited(metadata={"color": "red"})
@@ -200,7 +198,7 @@ def test_an_eureka_that_hangs_is_said_of_all_its_syncers(monkeypatch: pytest.Mon
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
-    registry = scene.told.registry
+    registry = scene.played.registry
     changes: list[bool] = []
     watch = unresponsive.UnresponsiveWatch(
         {"default": registry},
@@ -258,7 +256,7 @@ def test_an_eureka_that_hangs_is_said_before_it_was_taken_over(
             assert report.registered == 2
         else:
             assert "what Eureka holds is not known before it was read" in report.ready.text
-            assert "wanted there: 2 instances of RATING; to mend it: find out why" in report.ready.text
+            assert "wanted there: 2 instances of RATING; to fix it: find out why" in report.ready.text
             assert (report.desired, report.registered) == (2, 7)
     finally:
         peer.traffic.count("GET", "200", 0.1)
@@ -285,15 +283,17 @@ def test_a_former_leader_says_nothing_of_its_last_reconcile(running: Running) ->
 
 
 def test_an_eureka_that_comes_and_goes_concerns_its_own_syncers() -> None:
-    """And whoever has something left there; those of other Eurekas have nothing to do with it."""
+    """And anyone who has something left there; those of other Eurekas have nothing to do with it."""
     scene = Scene()
-    moved = scene.told.syncer("moved")
-    other = scene.told.syncer("other", spec={"mode": "pod", "selector": {"app": "x"}, "eureka": "elsewhere"})
-    controller, queue = scene.told.controller, scene.told.parts.queue
+    moved = scene.played.syncer("moved")
+    other = scene.played.syncer(
+        "other", spec={"mode": "pod", "selector": {"app": "x"}, "eureka": "elsewhere"}
+    )
+    controller, queue = scene.played.controller, scene.played.parts.queue
     assert {queue.get("default") for _ in range(2)} | {queue.get("elsewhere")} == {KEY, moved, other}
     for key in (KEY, moved, other):
         queue.done(key)
-    (left,) = scene.told.instances(moved, 1, registered=False)
+    (left,) = scene.played.instances(moved, 1, registered=False)
     scene.elsewhere.table.registered(left)
     controller.registry_changed("elsewhere")
     assert (queue.get("default"), queue.get("elsewhere")) == (moved, other)
@@ -304,12 +304,12 @@ class Apart:
     """A controller that runs, with two Eurekas of which one hangs until it is freed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.told = Told(("default", "hanging"))
+        self.played = PlayedOperator(("default", "hanging"))
         self.freed = threading.Event()
         self.looked_at: list[SyncerKey] = []
-        self.controller = self.told.controller
-        monkeypatch.setattr(self.told.reconciler, "decide", self._decide)
-        for name, registry in self.told.registries.items():
+        self.controller = self.played.controller
+        monkeypatch.setattr(self.played.reconciler, "decide", self._decide)
+        for name, registry in self.played.registries.items():
             registry.reachability.read()
             waits = self.freed.wait if name == "hanging" else (lambda: None)
             monkeypatch.setattr(registry, "take_over", lambda _, waits=waits: waits())
@@ -318,7 +318,7 @@ class Apart:
     def syncers(self, eureka: str, count: int) -> list[SyncerKey]:
         """So many syncers that name an Eureka."""
         spec = {"mode": "pod", "selector": {"app": "x"}, "eureka": eureka}
-        return [self.told.syncer(f"{eureka}-{number}", spec=spec) for number in range(count)]
+        return [self.played.syncer(f"{eureka}-{number}", spec=spec) for number in range(count)]
 
     def lead(self) -> None:
         """Take over and lead."""
@@ -361,7 +361,7 @@ def test_an_eureka_that_hangs_holds_up_its_own_syncers_only(apart: Apart) -> Non
     wait_until(lambda: set(well) <= set(apart.looked_at), "those that answer", 30.0)
     assert not set(stuck) & set(apart.looked_at)
     for _ in range(2):
-        apart.told.registries["hanging"].reachability.failed(RegistryUnreachable("hangs"))
+        apart.played.registries["hanging"].reachability.failed(RegistryUnreachable("hangs"))
     assert apart.end() < 5.0  # the next leader waits for this one's end
     apart.freed.set()
 
@@ -381,7 +381,7 @@ def test_nobody_is_reconciled_where_the_operator_must_not_work(apart: Apart) -> 
     """Another cluster of our name was found at the first read, which was that of the take-over."""
     stuck, well = apart.syncers("hanging", 3), apart.syncers("default", 3)
     apart.lead()
-    apart.told.registries["hanging"].reachability.refuse(ConfigurationError("in use by another cluster"))
+    apart.played.registries["hanging"].reachability.refuse(ConfigurationError("in use by another cluster"))
     apart.freed.set()
     wait_until(lambda: set(well) <= set(apart.looked_at), "the others", 30.0)
     wait_until(lambda: apart.has_taken_over("hanging"), "it", 30.0)
@@ -395,7 +395,7 @@ def test_who_lost_the_lease_meanwhile_takes_nothing_over(
     """The Eureka that answers too late is neither renewed at nor reconciled."""
     stuck = apart.syncers("hanging", 3)
     stood_by: list[str] = []
-    monkeypatch.setattr(apart.told.registries["hanging"], "stand_by", lambda: stood_by.append("again"))
+    monkeypatch.setattr(apart.played.registries["hanging"], "stand_by", lambda: stood_by.append("again"))
     apart.lead()
     apart.controller.pause()
     apart.controller.stand_by()
@@ -410,7 +410,7 @@ def test_a_take_over_of_a_former_term_ends_nothing_of_the_next(
     """Its Eureka answers when this replica has lost the Lease and leads again: that term takes it over."""
     stuck = apart.syncers("hanging", 3)
     stood_by: list[str] = []
-    monkeypatch.setattr(apart.told.registries["hanging"], "stand_by", lambda: stood_by.append("once"))
+    monkeypatch.setattr(apart.played.registries["hanging"], "stand_by", lambda: stood_by.append("once"))
     apart.lead()
     apart.controller.pause()
     apart.controller.stand_by()

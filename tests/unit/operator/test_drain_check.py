@@ -11,7 +11,7 @@ import pytest
 from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.core.syncer import Mode, Selector, Syncer
 from eurekube_provider.operator import drain_check
-from eurekube_provider.operator.drain_check import DrainCheck, PodDrainTime, judged, representatives
+from eurekube_provider.operator.drain_check import DrainCheck, PodDrainTime, judged, sample_pods
 from lab.waiting import wait_until
 from tests.unit import held
 
@@ -56,17 +56,17 @@ OF_RATING = {"labels": {"kubernetes.io/service-name": "rating"}}
 
 
 class World:
-    """A cluster with one syncer: what is behind it, who asked for which pod, and who was told."""
+    """A cluster with one syncer: what is behind it, who asked for which pod, and who was informed."""
 
     def __init__(self) -> None:
         self.slices: list[Object] = []
         self.pods: dict[str, Object] = {}
         self._numbers: dict[str, int] = {}
         self.asked: list[str] = []
-        self.told: list[tuple[str, str]] = []
+        self.checked: list[tuple[str, str]] = []
         self.error: KubernetesError | None = None
         self.syncers: dict[tuple[str, str], Object] = {KEY: {}}
-        self.drains = DrainCheck(self, Behind(self), 120, self.told.append)  # type: ignore[arg-type]
+        self.drains = DrainCheck(self, Behind(self), 120, self.checked.append)  # type: ignore[arg-type]
         self.drains.start()
 
     def has(self, *pods: Object, others: int = 0) -> None:
@@ -124,7 +124,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made.drains.stop()
 
 
-def test_what_is_too_short_is_named_with_the_change_that_mends_it() -> None:
+def test_what_is_too_short_is_named_with_the_change_that_fixes_it() -> None:
     """The workload, what it has, what it needs, and what to write where."""
     assert judged(of_deployment("x", "abc", slept=20), 120) == PodDrainTime(
         "a rolling update loses calls: pods of Deployment shop/rating serve for 20 s after their deletion"
@@ -151,7 +151,7 @@ def test_pods_are_named_by_their_workload(one: Object, subject: str, speaks_for_
 
 
 def test_nothing_is_said_of_pods_that_drain_or_go() -> None:
-    """Also where less is needed; a pod on its way out has been mended, or will never be."""
+    """Also where less is needed; a pod on its way out has been fixed, or will never be."""
     assert judged(of_deployment("x", "abc", slept=120), 120).problem == ""
     assert judged(of_deployment("x", "abc", slept=20), 20).problem == ""
     assert judged(pod("a", deletionTimestamp="now"), 120).problem == ""
@@ -164,7 +164,7 @@ def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
         {"endpoints": [endpoint(4, "web-6b-z"), endpoint(5, "web-6b-c"), endpoint(6, "alone")]},
         {"endpoints": None},
     ]
-    assert representatives(slices) == (
+    assert sample_pods(slices) == (
         [
             (("alone", "10.0.0.6"),) * 2,
             (("db-2", "10.0.0.2"), ("db-10", "10.0.0.9")),
@@ -172,12 +172,12 @@ def test_of_each_workload_the_first_and_the_last_pod_are_meant() -> None:
         ],
         False,
     )
-    assert representatives([{"endpoints": [endpoint(1), endpoint(2, "n", kind="Node")]}]) == ([], True)
+    assert sample_pods([{"endpoints": [endpoint(1), endpoint(2, "n", kind="Node")]}]) == ([], True)
 
 
 def test_many_workloads_are_sampled() -> None:
     """A hundred pods without owners behind one Service are not a hundred requests."""
-    pods, _ = representatives([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
+    pods, _ = sample_pods([{"endpoints": [endpoint(n, f"pod{n}") for n in range(100)]}])
     assert len(pods) == drain_check.MOST_WORKLOADS
 
 
@@ -191,8 +191,8 @@ def test_one_pod_speaks_for_its_replica_set(world: World) -> None:
     assert world.looks() == []
 
 
-def test_a_rollout_that_mends_it_is_seen_to_its_end(world: World) -> None:
-    """It holds as long as one of the old pods is there; every change of it is told once."""
+def test_a_rollout_that_fixes_it_is_seen_to_its_end(world: World) -> None:
+    """It holds as long as one of the old pods is there; every change of it is reported once."""
     old, new = of_deployment("x", "abc", slept=20), of_deployment("y", "def", slept=120)
     assert world.drains.problem(KEY) is None
     world.has(old)
@@ -200,10 +200,10 @@ def test_a_rollout_that_mends_it_is_seen_to_its_end(world: World) -> None:
     world.has(old, new)
     assert world.looks() == ["rating-def-y"]
     assert "serve for 20 s" in str(world.drains.problem(KEY))
-    assert world.told == [KEY]
+    assert world.checked == [KEY]
     world.has(new)
     assert world.looks() == []
-    assert (world.drains.problem(KEY), world.told) == ("", [KEY, KEY])
+    assert (world.drains.problem(KEY), world.checked) == ("", [KEY, KEY])
 
 
 def test_a_stateful_set_is_read_at_both_ends(world: World) -> None:
@@ -230,7 +230,7 @@ def test_endpoints_that_are_no_pods_say_nothing(world: World) -> None:
     assert world.drains.problem(KEY) == ""
 
 
-def test_a_workload_that_is_scaled_to_zero_is_not_mended_by_that(world: World) -> None:
+def test_a_workload_that_is_scaled_to_zero_is_not_fixed_by_that(world: World) -> None:
     """The earlier knowledge of it stays."""
     world.has(of_deployment("x", "abc"))
     world.looks()
@@ -264,7 +264,7 @@ def test_changes_are_looked_at_together(world: World) -> None:
     world.has(of_deployment("x", "abc"))
     for _ in range(100):
         world.drains.check_soon(SYNCER)
-    wait_until(lambda: world.told == [KEY], "a look", 10)
+    wait_until(lambda: world.checked == [KEY], "a look", 10)
     assert world.asked == ["rating-abc-x"]
 
 
@@ -280,7 +280,7 @@ def test_a_pod_that_cannot_be_read_is_tried_again(world: World, monkeypatch: pyt
     wait_until(lambda: world.drains.problem(KEY), "an answer", 10)
 
 
-def test_whoever_wants_no_check_gets_none() -> None:
+def test_a_caller_that_wants_no_check_gets_none() -> None:
     """With 0 nobody is asked, and what an earlier setting said is over."""
     off = DrainCheck(None, None, 0, [].append)  # type: ignore[arg-type]
     off.start()

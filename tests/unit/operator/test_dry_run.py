@@ -1,4 +1,4 @@
-"""A rehearsal sends no write, and the ledger tells what was planned, done and not done."""
+"""A dry run sends no write, and its report says what was planned, done and not done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.registry import Registry
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator.conditions import Report
-from eurekube_provider.operator.dry_run import DryAccess, Ledger, RecordedRegistry
+from eurekube_provider.operator.dry_run import DryAccess, DryRunRegistry, RunReport
 
 RATING = Instance("RATING", "a", "10.0.0.1", "10.0.0.1", Port(8080))
 OWNER = "cluster/c/shop/rating"
@@ -41,16 +41,16 @@ class Played:
         return lambda *_, **__: self.asked.append(name)
 
 
-def recorded(ledger: Ledger, outcome: Outcome = NOTHING, name: str = "default") -> RecordedRegistry:
-    """A registry of which the ledger is told."""
+def recorded(run_report: RunReport, outcome: Outcome = NOTHING, name: str = "default") -> DryRunRegistry:
+    """A registry whose plans are recorded."""
     played: Any = Played(outcome)
-    return RecordedRegistry(played, name, ledger)
+    return DryRunRegistry(played, name, run_report)
 
 
-def test_a_dry_registry_is_asked_and_never_told() -> None:
+def test_a_dry_registry_is_read_and_never_changed() -> None:
     """Reads go through; nothing else does."""
     played: Any = Played()
-    dry: Registry = RecordedRegistry(played, "default", Ledger(is_once=True, is_dry=True))
+    dry: Registry = DryRunRegistry(played, "default", RunReport(is_once=True, is_dry=True))
     dry.take_over(5)
     dry.keep(RATING)
     dry.let_lapse(RATING)
@@ -63,7 +63,7 @@ def test_a_dry_registry_is_asked_and_never_told() -> None:
     assert played.asked == ["start", "refresh", "known"]
 
 
-def test_a_dry_cluster_is_asked_and_never_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_cluster_is_read_and_never_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads go through; anything else is answered with what was sent."""
 
     def request(self: KubeAccess, method: str, *_: Any) -> dict[str, Any]:  # noqa: ARG001
@@ -84,42 +84,43 @@ def report(reason: str) -> Report:
     return Report(is_well, said, is_well, said)
 
 
-def told(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> str:
+def output(run_report: RunReport, capsys: pytest.CaptureFixture[str]) -> str:
     """Return the output about one syncer."""
-    ledger.print({("shop", "rating"): OWNER})
+    run_report.print({("shop", "rating"): OWNER})
     return capsys.readouterr().out
 
 
 def test_a_dry_plan_is_kept_and_not_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
     """The last reconcile counts, since nothing has changed by the one before."""
-    ledger = Ledger(is_once=True, is_dry=True)
-    registry = recorded(ledger)
+    run_report = RunReport(is_once=True, is_dry=True)
+    registry = recorded(run_report)
     for _ in range(2):
         assert registry.apply(REGISTER, OWNER) == NOTHING
-    ledger.note(("shop", "rating"), report("Synced"))
-    assert told(ledger, capsys) == f"{OWNER}:\n  + RATING a UP 10.0.0.1:8080\n  1 to register\n"
-    assert not ledger.has_failed
+    run_report.note(("shop", "rating"), report("Synced"))
+    assert output(run_report, capsys) == f"{OWNER}:\n  + RATING a UP 10.0.0.1:8080\n  1 to register\n"
+    assert not run_report.has_failed
 
 
 def test_connections_with_the_same_urls_are_kept_apart(capsys: pytest.CaptureFixture[str]) -> None:
     """They may differ in what a server lets them see: the plan of one says nothing of the other's."""
-    ledger = Ledger(is_once=True, is_dry=True, output="json")
+    run_report = RunReport(is_once=True, is_dry=True, output="json")
     for name, plan in (("one", REGISTER), ("other", Plan())):
-        recorded(ledger, name=name).apply(plan, OWNER)
-    (syncer,) = json.loads(told(ledger, capsys))["syncers"]
+        recorded(run_report, name=name).apply(plan, OWNER)
+    (syncer,) = json.loads(output(run_report, capsys))["syncers"]
     assert [len(plan["changes"]) for plan in syncer["plans"]] == [1, 0]
 
 
 def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> None:
-    """A syncer may be reconciled again before the pass ends: what the first reconcile did is still told."""
-    ledger = Ledger(is_once=True, is_dry=False, output="json")
-    registry = recorded(ledger)
+    """A syncer may be reconciled again before the pass ends: what the first reconcile did is still
+    reported."""
+    run_report = RunReport(is_once=True, is_dry=False, output="json")
+    registry = recorded(run_report)
     registry.apply(REGISTER, OWNER)
     registry.apply(Plan(), OWNER)
-    ledger.note(("shop", "rating"), report("Synced"))
-    (syncer,) = json.loads(told(ledger, capsys))["syncers"]
+    run_report.note(("shop", "rating"), report("Synced"))
+    (syncer,) = json.loads(output(run_report, capsys))["syncers"]
     assert [change["action"] for change in syncer["plans"][0]["changes"]] == ["register"]
-    assert not ledger.has_failed
+    assert not run_report.has_failed
 
 
 @pytest.mark.parametrize(
@@ -134,64 +135,64 @@ def test_two_looks_in_one_pass_add_up(capsys: pytest.CaptureFixture[str]) -> Non
 )
 def test_which_problems_are_failures(reason: str, failed: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """A syncer's fault is reported; an operation that failed ends with 1 as well."""
-    ledger = Ledger(is_once=True, is_dry=False)
-    ledger.note(("shop", "rating"), report(reason))
-    assert (f"! {reason}: said so" in told(ledger, capsys)) is (reason != "Synced")
-    assert ledger.has_failed is failed
+    run_report = RunReport(is_once=True, is_dry=False)
+    run_report.note(("shop", "rating"), report(reason))
+    assert (f"! {reason}: said so" in output(run_report, capsys)) is (reason != "Synced")
+    assert run_report.has_failed is failed
 
 
 def test_what_was_not_done(capsys: pytest.CaptureFixture[str]) -> None:
-    """A change that failed is told with its error."""
+    """A change that failed is reported with its error."""
     failure = Failure(REGISTER.changes[0], RegistryUnreachable("no connection to http://a/e"))
-    ledger = Ledger(is_once=True, is_dry=False)
-    recorded(ledger, Outcome((), (failure,))).apply(REGISTER, OWNER)
-    ledger.note(("shop", "rating"), report("Synced"))
-    assert "failed: no connection to http://a/e" in told(ledger, capsys)
-    assert ledger.has_failed
+    run_report = RunReport(is_once=True, is_dry=False)
+    recorded(run_report, Outcome((), (failure,))).apply(REGISTER, OWNER)
+    run_report.note(("shop", "rating"), report("Synced"))
+    assert "failed: no connection to http://a/e" in output(run_report, capsys)
+    assert run_report.has_failed
 
 
 def test_a_syncer_that_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     """Silence is no success, and neither is a pass that was interrupted."""
-    ledger = Ledger(is_once=True, is_dry=False)
-    assert ledger.has_failed
-    assert "! NotLookedAt" in told(ledger, capsys)
-    assert ledger.has_failed
+    run_report = RunReport(is_once=True, is_dry=False)
+    assert run_report.has_failed
+    assert "! NotLookedAt" in output(run_report, capsys)
+    assert run_report.has_failed
 
 
 def test_a_syncer_on_its_way_out(capsys: pytest.CaptureFixture[str]) -> None:
     """A deleted syncer has no status any more: its plan is all that there is to tell."""
-    ledger = Ledger(is_once=True, is_dry=False)
-    recorded(ledger).apply(Plan((Change(Action.DEREGISTER, RATING, RATING),)), OWNER)
-    assert told(ledger, capsys) == f"{OWNER}:\n  - RATING a\n  1 to deregister\n"
-    assert not ledger.has_failed
+    run_report = RunReport(is_once=True, is_dry=False)
+    recorded(run_report).apply(Plan((Change(Action.DEREGISTER, RATING, RATING),)), OWNER)
+    assert output(run_report, capsys) == f"{OWNER}:\n  - RATING a\n  1 to deregister\n"
+    assert not run_report.has_failed
 
 
 def test_no_syncer_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing to do is said, and is no failure."""
-    ledger = Ledger(is_once=True, is_dry=False)
-    ledger.print({})
+    run_report = RunReport(is_once=True, is_dry=False)
+    run_report.print({})
     assert capsys.readouterr().out == "there are no syncers, and nothing is left of one\n"
-    assert not ledger.has_failed
+    assert not run_report.has_failed
 
 
 MIRROR = ("shop", "review")
 
 
 @pytest.mark.parametrize("is_dry", [False, True])
-def test_mirrors_are_told_beside_the_syncers(capsys: pytest.CaptureFixture[str], is_dry: bool) -> None:
+def test_mirrors_are_reported_beside_the_syncers(capsys: pytest.CaptureFixture[str], is_dry: bool) -> None:
     """Each write on a line; of a dry run those of the last reconcile, which would all be done."""
-    ledger = Ledger(is_once=True, is_dry=is_dry)
+    run_report = RunReport(is_once=True, is_dry=is_dry)
     shown = MirrorReport((MirroredService("REVIEW", "review", 1, 1),))
-    ledger.note_mirror(MIRROR, shown, ["+ Service review"])
-    ledger.note_mirror(MIRROR, shown, ["~ EndpointSlice review-0"])
-    ledger.print({}, mirrors=[MIRROR])
+    run_report.note_mirror(MIRROR, shown, ["+ Service review"])
+    run_report.note_mirror(MIRROR, shown, ["~ EndpointSlice review-0"])
+    run_report.print({}, mirrors=[MIRROR])
     writes = ["~ EndpointSlice review-0"] if is_dry else ["+ Service review", "~ EndpointSlice review-0"]
     count = "1 write" if is_dry else "2 writes"
     assert capsys.readouterr().out.splitlines()[1:] == [
         "mirror shop/review:",
         *(f"  {one}" for one in (*writes, count)),
     ]
-    assert not ledger.has_failed
+    assert not run_report.has_failed
 
 
 @pytest.mark.parametrize(
@@ -207,14 +208,14 @@ def test_mirrors_are_told_beside_the_syncers(capsys: pytest.CaptureFixture[str],
         (MirrorReport(problems={"NameTaken": Problem("NameTaken", "somebody's")}), "NameTaken", False),
     ],
 )
-def test_what_is_wrong_with_a_mirror_is_told(
+def test_what_is_wrong_with_a_mirror_is_reported(
     capsys: pytest.CaptureFixture[str], report: MirrorReport | None, reason: str, has_failed: bool
 ) -> None:
-    """A pass that was not carried out has failed; one that a person must mend has not."""
-    ledger = Ledger(is_once=True, is_dry=False, output="json")
+    """A pass that was not carried out has failed; one that a person must fix has not."""
+    run_report = RunReport(is_once=True, is_dry=False, output="json")
     if report is not None:
-        ledger.note_mirror(MIRROR, report, [])
-    ledger.print({}, mirrors=[MIRROR])
+        run_report.note_mirror(MIRROR, report, [])
+    run_report.print({}, mirrors=[MIRROR])
     (found,) = json.loads(capsys.readouterr().out)["mirrors"]
     assert (found["mirror"], found["problem"]["reason"]) == ("shop/review", reason)
-    assert ledger.has_failed is has_failed
+    assert run_report.has_failed is has_failed

@@ -43,7 +43,11 @@ def settings(**given: Any) -> Settings:
     return Settings({}, **given)
 
 
-def told(instances: list[Instance], notes: LeaseNotes = LeaseNotes(), **given: Any) -> list[tuple[bool, str]]:  # noqa: B008
+def findings_of(
+    instances: list[Instance],
+    notes: LeaseNotes = LeaseNotes(),  # noqa: B008
+    **given: Any,
+) -> list[tuple[bool, str]]:
     """Return each finding's severity and sentence."""
     return [(one.hampers, one.detail) for one in name_findings(settings(**given), UID, notes, instances)]
 
@@ -51,25 +55,28 @@ def told(instances: list[Instance], notes: LeaseNotes = LeaseNotes(), **given: A
 def test_all_that_belongs_to_one_other_name_is_said() -> None:
     """With the setting that takes it over; of what is known as a former name only that it will be."""
     earlier = registered("earlier", 3)
-    ((hampers, said),) = told(earlier, cluster_name="east")
+    ((hampers, said),) = findings_of(earlier, cluster_name="east")
     assert hampers
     assert "all 3 instances of this cluster's syncers are registered under this name" in said
     assert "--previous-cluster-name earlier" in said
     for known in ({"previous_cluster_names": ("earlier",)}, {"notes": LeaseNotes(cluster_name="earlier")}):
-        ((hampers, said),) = told(earlier, cluster_name="east", **known)
+        ((hampers, said),) = findings_of(earlier, cluster_name="east", **known)
         assert (hampers, said) == (False, "a former name of the cluster east: 3 instances will be taken over")
-    ((hampers, said),) = told([*earlier, *registered("east")], cluster_name="east")
+    ((hampers, said),) = findings_of([*earlier, *registered("east")], cluster_name="east")
     assert (hampers, "another operator calls the cluster so" in said) == (False, True)
-    assert told(registered("other", uid="uid-2"), cluster_name="east") == []
-    assert told(registered("earlier", namespace="pay"), cluster_name="east", watch_namespaces=("shop",)) == []
+    assert findings_of(registered("other", uid="uid-2"), cluster_name="east") == []
+    assert (
+        findings_of(registered("earlier", namespace="pay"), cluster_name="east", watch_namespaces=("shop",))
+        == []
+    )
 
 
 def test_what_a_start_would_cost_while_the_api_is_away_is_said() -> None:
     """Where nobody gave the name; the name by default may be given, and changes nothing."""
-    ((hampers, said),) = told(registered(UID[:8], 2))
+    ((hampers, said),) = findings_of(registered(UID[:8], 2))
     assert not hampers
     assert "2 instances would lapse after 90 to 180 s. --cluster-name 0b2c1d3e changes nothing else" in said
-    assert told(registered(UID[:8], 2), cluster_name=UID[:8]) == []
+    assert findings_of(registered(UID[:8], 2), cluster_name=UID[:8]) == []
 
 
 class Api:
@@ -130,7 +137,7 @@ def test_who_may_not_ask_for_a_namespace_does_not_take_it_for_missing(code: int)
     assert [subject for subject, _ in said] == ([] if code == 403 else ["eureka-system/eurekube-leader"])
 
 
-def test_stacks_that_ask_another_operator_are_said_where_nobody_renews_them() -> None:
+def test_stacks_of_another_renewer_are_named_if_nobody_renews_them() -> None:
     """An operator that was renamed renews them no more."""
     (made,) = registered("east")
 

@@ -42,7 +42,7 @@ class Candidate:
         return self.holds
 
 
-class Duties:
+class LeaderTasks:
     """Takes note; is idle when the tests say so."""
 
     def __init__(self) -> None:
@@ -78,93 +78,93 @@ def leadership(elector: Candidate) -> Leadership:
     return Leadership(elector)  # type: ignore[arg-type]
 
 
-def step(leadership: Leadership, elector: Candidate, duties: Duties) -> list[str]:
+def step(leadership: Leadership, elector: Candidate, tasks: LeaderTasks) -> list[str]:
     """Return the effect of one look at the Lease."""
-    duties.done.clear()
-    leadership.step(elector, duties)  # type: ignore[arg-type]
-    return list(duties.done)
+    tasks.done.clear()
+    leadership.step(elector, tasks)  # type: ignore[arg-type]
+    return list(tasks.done)
 
 
 def test_a_term_begins_when_all_of_the_one_before_has_ended(
     leadership: Leadership, elector: Candidate
 ) -> None:
     """Until then nothing may be written, although the Lease is held."""
-    duties = Duties()
-    duties.is_idle = False
-    assert step(leadership, elector, duties) == ["pause"]
+    tasks = LeaderTasks()
+    tasks.is_idle = False
+    assert step(leadership, elector, tasks) == ["pause"]
     elector.holds, elector.term = True, 1
-    assert step(leadership, elector, duties) == ["pause"]
+    assert step(leadership, elector, tasks) == ["pause"]
     assert not leadership.may_write()
-    duties.is_idle = True
-    assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
+    tasks.is_idle = True
+    assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
     assert leadership.may_write()
-    assert step(leadership, elector, duties) == []
+    assert step(leadership, elector, tasks) == []
 
 
 def test_who_knows_only_what_was_renews_and_waits(leadership: Leadership, elector: Candidate) -> None:
     """Its watches broke: acting on an old copy would take out what came meanwhile."""
-    duties = Duties()
-    duties.knows_all = False
+    tasks = LeaderTasks()
+    tasks.knows_all = False
     elector.holds, elector.term = True, 1
-    assert step(leadership, elector, duties) == ["pause", "renew"]
-    assert step(leadership, elector, duties) == ["pause"]
+    assert step(leadership, elector, tasks) == ["pause", "renew"]
+    assert step(leadership, elector, tasks) == ["pause"]
     assert not leadership.may_write()
-    duties.knows_all = True
-    assert step(leadership, elector, duties) == ["pause", "lead"]
+    tasks.knows_all = True
+    assert step(leadership, elector, tasks) == ["pause", "lead"]
     assert leadership.may_write()
 
 
 def test_a_lease_that_is_late_pauses_and_keeps_renewing(leadership: Leadership, elector: Candidate) -> None:
     """Nobody else was read; when the Lease is renewed, everything is looked at again."""
-    duties = Duties()
+    tasks = LeaderTasks()
     elector.holds, elector.term = True, 1
-    step(leadership, elector, duties)
+    step(leadership, elector, tasks)
     elector.holds = False
     assert not leadership.may_write()
-    assert step(leadership, elector, duties) == ["pause"]
+    assert step(leadership, elector, tasks) == ["pause"]
     elector.holds, elector.term = True, 2
     assert not leadership.may_write()
-    assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
+    assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
     assert leadership.may_write()
 
 
 def test_another_holder_ends_the_renewals(leadership: Leadership, elector: Candidate) -> None:
     """Once, and also where the Lease is ours again by then."""
-    duties = Duties()
+    tasks = LeaderTasks()
     elector.holds, elector.term = True, 1
-    step(leadership, elector, duties)
+    step(leadership, elector, tasks)
     elector.term, elector.losses = 2, 1
-    assert step(leadership, elector, duties) == ["pause", "stand by"]
+    assert step(leadership, elector, tasks) == ["pause", "stand by"]
     assert not leadership.may_write()
-    assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
+    assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
     assert leadership.may_write()
 
 
 def test_who_stands_by_renews_while_nobody_can_lead(leadership: Leadership, elector: Candidate) -> None:
     """The leader ended while the API server was away: until it is back, or another one leads."""
-    duties = Duties()
-    assert step(leadership, elector, duties) == ["pause"]
+    tasks = LeaderTasks()
+    assert step(leadership, elector, tasks) == ["pause"]
     elector.is_out_of_reach = True
-    assert step(leadership, elector, duties) == ["pause", "renew"]
-    assert step(leadership, elector, duties) == ["pause"]
+    assert step(leadership, elector, tasks) == ["pause", "renew"]
+    assert step(leadership, elector, tasks) == ["pause"]
     assert not leadership.may_write()
     elector.is_out_of_reach = False
-    assert step(leadership, elector, duties) == ["pause", "stand by"]
-    assert step(leadership, elector, duties) == ["pause"]
+    assert step(leadership, elector, tasks) == ["pause", "stand by"]
+    assert step(leadership, elector, tasks) == ["pause"]
     elector.is_out_of_reach = True
-    assert step(leadership, elector, duties) == ["pause", "renew"]
+    assert step(leadership, elector, tasks) == ["pause", "renew"]
     elector.is_out_of_reach, elector.holds, elector.term = False, True, 1
-    assert step(leadership, elector, duties) == ["pause", "renew", "lead"]
+    assert step(leadership, elector, tasks) == ["pause", "renew", "lead"]
     assert leadership.may_write()
     elector.losses, elector.holds = 1, False
-    assert step(leadership, elector, duties) == ["pause", "stand by"]
-    assert step(leadership, elector, duties) == ["pause"]
+    assert step(leadership, elector, tasks) == ["pause", "stand by"]
+    assert step(leadership, elector, tasks) == ["pause"]
 
 
 def test_nothing_is_written_on_the_way_out(leadership: Leadership, elector: Candidate) -> None:
     """Before the Lease is released."""
     elector.holds, elector.term = True, 1
-    step(leadership, elector, Duties())
+    step(leadership, elector, LeaderTasks())
     leadership.close()
     assert not leadership.may_write()
     assert elector.calls == []
@@ -174,10 +174,10 @@ def test_nothing_is_written_on_the_way_out(leadership: Leadership, elector: Cand
 
 def test_the_only_replica_leads_until_it_stops() -> None:
     """No Lease is asked for."""
-    leadership, duties, stop = Leadership(None), Duties(), threading.Event()
-    thread = threading.Thread(target=leadership.follow, args=(duties, stop))
+    leadership, tasks, stop = Leadership(None), LeaderTasks(), threading.Event()
+    thread = threading.Thread(target=leadership.follow, args=(tasks, stop))
     thread.start()
-    wait_until(lambda: duties.done == ["renew", "lead"], "it to lead", 10.0)
+    wait_until(lambda: tasks.done == ["renew", "lead"], "it to lead", 10.0)
     assert leadership.may_write()
     stop.set()
     thread.join(timeout=10.0)
@@ -226,7 +226,7 @@ def held(seconds_ago: float = 1.0, holder: str = "eurekube-0_1") -> dict[str, An
 def check_of(
     access: KubeAccess, period_seconds: float = 60.0, stop: threading.Event | None = None
 ) -> DuplicateOperatorCheck:
-    """Those of an operator whose Lease is in the namespace ``default``."""
+    """Return the check for duplicate operators, with this operator's Lease in the namespace ``default``."""
     found = (stop or threading.Event()).set
     return DuplicateOperatorCheck(access, "default", "eurekube-leader", period_seconds, found, lambda: NOW)
 
@@ -324,7 +324,7 @@ def test_work_that_is_done_once_gives_way(
     assert not leadership.may_write()
 
 
-def test_work_that_is_done_once_may_be_told_to_stop_or_have_no_election(leadership: Leadership) -> None:
+def test_one_time_work_may_be_stopped_or_have_no_election(leadership: Leadership) -> None:
     """Without an election there is nothing to wait for."""
     stop = threading.Event()
     stop.set()
@@ -374,8 +374,8 @@ def test_who_leads_or_reads_that_another_does_is_settled(
 ) -> None:
     """Once; a Lease whose holder may be dead, or an API that does not answer, settles nothing."""
     settled: list[str] = []
-    stop, duties = threading.Event(), Duties()
-    follows = (duties, stop, lambda: settled.append("settled"))
+    stop, tasks = threading.Event(), LeaderTasks()
+    follows = (tasks, stop, lambda: settled.append("settled"))
     thread = threading.Thread(target=leadership.follow, args=follows, daemon=True)
     thread.start()
     wait_until(lambda: bool(elector.calls), "the start", 10.0)

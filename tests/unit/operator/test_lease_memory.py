@@ -8,15 +8,15 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.lease_notes import read_notes
 from eurekube_provider.operator.lease_memory import LeaseMemory
 from eurekube_provider.operator.settings import Settings
-from tests.unit.operator.parts import Told
+from tests.unit.operator.parts import PlayedOperator
 
 
 def process(name: str, namespaces: tuple[str, ...] = (), **more: Any) -> LeaseMemory:
     """A process of an operator that calls its cluster so, and watches these namespaces."""
-    told = Told()
+    played = PlayedOperator()
     goes_on = more.pop("goes_on", True)
-    settings = Settings(told.parts.settings.connections, watch_namespaces=namespaces, **more)
-    return LeaseMemory(settings, Cluster(name, "uid-1"), told.registries, goes_on=goes_on)
+    settings = Settings(played.parts.settings.connections, watch_namespaces=namespaces, **more)
+    return LeaseMemory(settings, Cluster(name, "uid-1"), played.registries, goes_on=goes_on)
 
 
 def test_names_and_namespaces_go_from_one_process_to_the_next() -> None:
@@ -56,11 +56,11 @@ def test_a_single_pass_leaves_the_namespaces_to_the_operator() -> None:
 
 def test_each_server_is_noted_with_its_last_answer() -> None:
     """For people who ask how the operator fares."""
-    told = Told(("default", "elsewhere"))
-    (peer,) = told.registry.peers.peers
+    played = PlayedOperator(("default", "elsewhere"))
+    (peer,) = played.registry.peers.peers
     peer.traffic.judge()
-    told.registry.reachability.read()
-    memory = LeaseMemory(told.parts.settings, Cluster("east", "uid-1"), told.registries)
+    played.registry.reachability.read()
+    memory = LeaseMemory(played.parts.settings, Cluster("east", "uid-1"), played.registries)
     default, elsewhere = read_notes(memory.noted({})).servers
     assert (default.eureka, default.url, default.error) == ("default", peer.url, "")
     assert default.read_at.endswith("Z")

@@ -1,4 +1,4 @@
-"""Whose a name is: what is allowed and told of, and how long a claim holds."""
+"""Owners of names: what is allowed and reported, and how long a claim holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eurekube_provider.core.plan import Action
 from eurekube_provider.core.syncer import FINALIZER
 from tests.unit.operator.scene import READY, WEB, Scene
 
-TOLD = "NameNotReserved"
+REPORTED = "NameNotReserved"
 
 
 def stranger(owner: str = "", name: str = "machine-1", **fields: Any) -> Instance:
@@ -28,7 +28,7 @@ def with_stranger(*others: Instance, **spec: Any) -> Scene:
     """A syncer with a ready pod, beside instances of others."""
     scene = Scene(**spec)
     for one in others or (stranger(),):
-        scene.told.registry.table.registered(one)
+        scene.played.registry.table.registered(one)
     scene.endpoints(WEB, a=READY)
     return scene
 
@@ -36,19 +36,19 @@ def with_stranger(*others: Instance, **spec: Any) -> Scene:
 @pytest.mark.parametrize(
     ("spec", "name"), [({"application": "stars"}, "stars"), ({"vipAddress": "rating,stars"}, "stars")]
 )
-def test_a_name_of_ones_own_is_allowed_and_told(spec: dict[str, Any], name: str) -> None:
-    """Names in Eureka are older than Services; who gives the name to the namespace is not told of it."""
+def test_a_name_of_ones_own_is_allowed_and_reported(spec: dict[str, Any], name: str) -> None:
+    """Names in Eureka are older than Services; who gives the name to the namespace is not notified of it."""
     scene = Scene(**spec)
     scene.endpoints(WEB, a=READY)
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     scene.reconcile()
-    assert f"'{name}' is not the name of its Services" in scene.report.problems[TOLD].message
-    assert f"--reserve shop={name}" in scene.report.problems[TOLD].text
+    assert f"'{name}' is not the name of its Services" in scene.report.problems[REPORTED].message
+    assert f"--reserve shop={name}" in scene.report.problems[REPORTED].text
     assert scene.report.is_synced
     for given in ({"publish": frozenset({("shop", name)})}, {"reserve": frozenset({("shop", name)})}):
-        scene.may(**given)
+        scene.configure(**given)
         scene.reconcile()
-        assert TOLD not in scene.report.problems
+        assert REPORTED not in scene.report.problems
 
 
 @pytest.mark.parametrize(
@@ -62,18 +62,18 @@ def test_a_name_of_ones_own_is_allowed_and_told(spec: dict[str, Any], name: str)
         (stranger(application="ORDER", vip_address="orders"), ""),
     ],
 )
-def test_who_joins_others_under_a_name_is_told(other: Instance, said: str) -> None:
+def test_a_syncer_that_joins_others_is_warned(other: Instance, said: str) -> None:
     """Callers come to both. A namespace of the same name is the same in another cluster; Synced is True."""
     scene = with_stranger(other)
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     scene.reconcile()
     report = scene.report
     assert (report.is_ready, report.is_synced) == (True, True)
-    assert said in (report.problems[TOLD].message if said else "")
-    assert (TOLD in report.problems) is bool(said)
-    scene.may(reserve=frozenset({("shop", "rating")}))
+    assert said in (report.problems[REPORTED].message if said else "")
+    assert (REPORTED in report.problems) is bool(said)
+    scene.configure(reserve=frozenset({("shop", "rating")}))
     scene.reconcile()
-    assert TOLD not in scene.report.problems
+    assert REPORTED not in scene.report.problems
 
 
 def test_a_vip_address_of_machines_is_joined_as_well() -> None:
@@ -82,34 +82,35 @@ def test_a_vip_address_of_machines_is_joined_as_well() -> None:
     scene.reconcile()
     scene.reconcile()
     assert (
-        "what registered itself as another application has instances" in scene.report.problems[TOLD].message
+        "what registered itself as another application has instances"
+        in scene.report.problems[REPORTED].message
     )
 
 
 @pytest.mark.parametrize("is_paused", [True, False])
-def test_who_joins_nobody_is_not_told(is_paused: bool) -> None:
+def test_a_syncer_that_joins_nobody_is_not_warned(is_paused: bool) -> None:
     """A paused syncer that has nothing yet, or one beside machines that nobody calls any more."""
     scene = with_stranger(
         stranger(status=Status.UP if is_paused else Status.OUT_OF_SERVICE), paused=is_paused
     )
     scene.reconcile()
     scene.reconcile()
-    assert TOLD not in scene.report.problems
+    assert REPORTED not in scene.report.problems
 
 
 def test_machines_that_come_and_go_change_no_sentence() -> None:
     """Each other sentence would be another Event."""
     scene = with_stranger(stranger(), stranger(name="machine-2"))
     scene.reconcile()
-    before = scene.report.problems[TOLD]
-    scene.told.registry.table.registered(stranger(name="machine-3"))
+    before = scene.report.problems[REPORTED]
+    scene.played.registry.table.registered(stranger(name="machine-3"))
     scene.reconcile()
-    assert scene.report.problems[TOLD] == before
+    assert scene.report.problems[REPORTED] == before
 
 
 def claimant(scene: Scene, **more: Any) -> None:
     """A syncer of another namespace that has been called by the name, at zero instances now."""
-    scene.told.syncer("rating", "other", status={"names": ["rating"]}, **more)
+    scene.played.syncer("rating", "other", status={"names": ["rating"]}, **more)
 
 
 def test_a_claim_holds_at_zero_instances() -> None:
@@ -122,7 +123,7 @@ def test_a_claim_holds_at_zero_instances() -> None:
     assert "other/rating, a syncer of another namespace, keeps that name as long as it exists" in problem.text
     assert "--reserve other=rating,shop=rating" in problem.text
     assert scene.result.again_seconds == RECHECK_SECONDS
-    scene.told.removed(("other", "rating"))
+    scene.played.removed(("other", "rating"))
     assert len(scene.reconcile()) == 1
 
 
@@ -145,11 +146,11 @@ def test_whom_a_claim_does_not_keep_out(allowed: str) -> None:
     else:
         claimant(scene)
     if allowed == "reserved":
-        scene.may(reserve=frozenset({("other", "rating"), ("shop", "rating")}))
+        scene.configure(reserve=frozenset({("other", "rating"), ("shop", "rating")}))
     if allowed == "claimed":
         scene.edited(status={"names": ["rating"]})
     if allowed == "own":
-        scene.told.syncer("rating-2", status={"names": ["rating"]})
+        scene.played.syncer("rating-2", status={"names": ["rating"]})
     scene.endpoints(WEB, a=READY)
     assert len(scene.reconcile()) == 1
 
@@ -185,13 +186,13 @@ BY_HAND: dict[str, Any] = {
 def test_an_address_by_hand(address: str, refused: str) -> None:
     """Only in a network, or of a host, that the configuration allows, and never what is the cluster's own."""
     scene = Scene(mode="service", address=address)
-    (services,) = scene.told.sources.services.reflectors
+    (services,) = scene.played.sources.services.reflectors
     metadata = {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}
     services.take("MODIFIED", {"metadata": metadata, "spec": {"ports": [{"name": "http", "port": 80}]}})
     scene.endpoints(WEB, a=READY)
     assert scene.reconcile() == []
     assert scene.report.ready.reason == "NotAllowed"  # as long as the configuration says nothing
-    scene.may(**BY_HAND)
+    scene.configure(**BY_HAND)
     registered = scene.reconcile()
     if refused:
         assert (registered, scene.report.ready.reason) == ([], "NotAllowed")

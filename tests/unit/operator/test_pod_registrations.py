@@ -18,7 +18,7 @@ from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import pod_registrations
 from eurekube_provider.operator.pod_registrations import MOST_ASKED, UNRENEWED_SECONDS
 from tests.unit.operator.scene import KEY, READY, WEB
-from tests.unit.operator.test_permission import TOLD, stranger, with_stranger
+from tests.unit.operator.test_permission import REPORTED, stranger, with_stranger
 
 
 class Pods:
@@ -93,7 +93,7 @@ def test_another_port_of_a_pods_own_address(
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     scene.reconcile()
     assert ("SelfRegistered" in scene.report.problems) is is_twin
-    assert (TOLD in scene.report.problems) is not is_twin
+    assert (REPORTED in scene.report.problems) is not is_twin
     assert len(pods.asked) == 1
     if is_twin:
         assert "RATING own at 10.0.0.1:9090" in scene.report.problems["SelfRegistered"].text
@@ -101,7 +101,7 @@ def test_another_port_of_a_pods_own_address(
         scene.reconcile()
         scene.endpoints(WEB, a=READY)
         scene.reconcile()
-        assert pods.asked.count("/api/v1/namespaces/shop/pods?a") >= 2, "the next pod is asked for anew"
+        assert pods.asked.count("/api/v1/namespaces/shop/pods?a") >= 2, "the next pod is asked for again"
 
 
 def test_many_pods_are_asked_for_together(pods: Pods) -> None:
@@ -118,7 +118,7 @@ def test_many_pods_are_asked_for_together(pods: Pods) -> None:
 
 def test_a_dead_pods_registration_at_a_reused_address(pods: Pods) -> None:
     """It stays UP at its port for ever in self-preservation; the address's next pod is registered, and both
-    are told.
+    are reported.
     """
     pods.add("a", "10.0.0.1")
     scene = with_stranger(replace(itself(port=9999), instance_id="old:rating:9999", host_name="old"))
@@ -129,7 +129,7 @@ def test_a_dead_pods_registration_at_a_reused_address(pods: Pods) -> None:
 
 
 def test_a_registration_at_loopback_keeps_nobody_from_the_pod(pods: Pods) -> None:
-    """It is told of; the pod is registered, since callers reach it by nothing else."""
+    """It is notified of; the pod is registered, since callers reach it by nothing else."""
     scene = with_stranger(replace(itself("127.0.0.1"), host_name="a"))
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
     assert "RATING own at 127.0.0.1:9090" in scene.report.problems["SelfRegistered"].text
@@ -160,7 +160,7 @@ class Dead:
         return self.own.key in self.eureka.held
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """The condition."""
         return self.scene.report.problems["DeadSelfRegistered"].text
 
@@ -177,11 +177,11 @@ def test_what_a_dead_pod_registered_is_named_and_left(pods: Pods, monkeypatch: p
     """Without being asked to, nobody removes what is somebody else's; it is looked at again."""
     found = dead(pods, monkeypatch)
     assert found.passes()
-    assert "RATING own at 10.0.0.2 of pod a registered itself, and is an endpoint no more" in found.told
-    assert "set spec.removeDeadSelfRegistered to true" in found.told
+    assert "RATING own at 10.0.0.2 of pod a registered itself, and is an endpoint no more" in found.sentence
+    assert "set spec.removeDeadSelfRegistered to true" in found.sentence
     assert found.scene.report.synced.reason == "DeadSelfRegistered"
     assert found.scene.result.again_seconds == RECHECK_SECONDS
-    assert TOLD not in found.scene.report.problems
+    assert REPORTED not in found.scene.report.problems
 
 
 def test_what_a_dead_pod_registered_is_removed(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_what_a_dead_pod_registered_is_removed(pods: Pods, monkeypatch: pytest.M
 def test_a_pod_that_died_is_known_to_the_next_operator(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
     """The syncer's status says whose it was; without, it may be a machine's."""
     found = dead(pods, monkeypatch, **OPT_IN)
-    found.scene.may()
+    found.scene.configure()
     assert not found.passes()
     found = dead(pods, monkeypatch, **OPT_IN)
     found.scene.edited(status={})
@@ -214,7 +214,7 @@ def test_no_event_asks_again(status_code: int | None, pods: Pods, monkeypatch: p
     pods.fails, pods.status_code = "" if status_code == 0 else "pods", status_code
     pods.asked.clear()
     found.scene.reconcile()
-    told, asked = found.told, list(pods.asked)
+    before, asked = found.sentence, list(pods.asked)
     assert len(asked) == 1
     read = list[str]()
     usual = found.eureka.read
@@ -227,7 +227,7 @@ def test_no_event_asks_again(status_code: int | None, pods: Pods, monkeypatch: p
     found.scene.endpoints(WEB, d=READY)
     found.now += RECHECK_SECONDS - 1
     assert Action.REGISTER in {one.action for one in found.scene.reconcile()}
-    assert (found.told, pods.asked, "own" in read) == (told, asked, False)
+    assert (found.sentence, pods.asked, "own" in read) == (before, asked, False)
     found.now += 1
     found.scene.reconcile()
     assert (len(pods.asked), "own" in read) == (2, True)
@@ -241,10 +241,10 @@ def test_who_gave_no_answer_is_not_asked_about_other_pods(
     pods.fails, pods.status_code = "pods", None
     found.scene.reconcile()
     asked = list(pods.asked)
-    found.scene.told.registry.table.registered(replace(itself("10.0.0.1"), instance_id="other"))
+    found.scene.played.registry.table.registered(replace(itself("10.0.0.1"), instance_id="other"))
     found.scene.reconcile()
     assert pods.asked == asked
-    assert "could not be asked for: forbidden" in found.told
+    assert "could not be asked for: forbidden" in found.sentence
 
 
 DOUBTS = {
@@ -255,7 +255,7 @@ DOUBTS = {
     "the pods cannot be read": "could not be read: forbidden",
     "the EndpointSlices cannot be read": "could not be read: forbidden",
     "it was renewed": "once nobody has renewed it for a while",
-    "it was registered anew": "once nobody has renewed it for a while",
+    "it was registered again": "once nobody has renewed it for a while",
     "nobody says until when it lives": "once nobody has renewed it for a while",
     "no request can name it": "its id has a slash",
 }
@@ -282,18 +282,18 @@ def test_in_doubt_nothing_of_others_is_removed(
         pods.fails = "endpointslices"
     elif doubt == "no request can name it":
         odd = replace(found.own, unreadable="its id has a slash")
-        found.scene.told.registry.table.found(odd)
+        found.scene.played.registry.table.found(odd)
     elif doubt == "nobody says until when it lives":
         found.eureka.held[found.own.key] = replace(found.own, lease_ends_ms=None)
     found.scene.reconcile()
     if doubt == "it was renewed":
         found.eureka.held[found.own.key] = replace(found.own, lease_ends_ms=130_000)
-    elif doubt == "it was registered anew":
+    elif doubt == "it was registered again":
         found.eureka.held[found.own.key] = replace(found.own, last_dirty_timestamp_ms=2)
     found.now += UNRENEWED_SECONDS
     found.scene.reconcile()
     assert found.own.key in found.eureka.held
-    assert DOUBTS[doubt] in found.told
+    assert DOUBTS[doubt] in found.sentence
 
 
 def test_what_a_mirror_shows_proves_nothing(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,12 +344,14 @@ def test_a_pod_that_lives_on_unselected_is_not_dead(pods: Pods, monkeypatch: pyt
     assert "DeadSelfRegistered" not in found.scene.report.problems
 
 
-def test_a_pod_that_cannot_be_asked_for_is_told_as_such(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_that_cannot_be_asked_for_is_reported_as_such(
+    pods: Pods, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is no endpoint any more, and may live; what it registered is named, with the reason, and left."""
     found = dead(pods, monkeypatch)
     pods.fails = "pods?a"
     found.scene.reconcile()
-    assert "whether the pod lives could not be asked for: forbidden" in found.told
+    assert "whether the pod lives could not be asked for: forbidden" in found.sentence
     assert found.own.key in found.eureka.held
 
 
@@ -357,21 +359,21 @@ def test_what_a_machine_registered_is_never_a_dead_pods(pods: Pods, monkeypatch:
     """No pod has its address either, and nobody renews it."""
     found = dead(pods, monkeypatch, **OPT_IN)
     machine = stranger(lease_ends_ms=100_000)
-    found.scene.told.registry.table.registered(machine)
+    found.scene.played.registry.table.registered(machine)
     found.eureka.held[machine.key] = machine
     assert not found.passes()
     assert machine.key in found.eureka.held
 
 
 def test_what_is_known_of_pods_goes_with_their_syncer(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept of one that is gone: its successor begins anew."""
+    """Nothing is kept of one that is gone: its successor begins again."""
     found = dead(pods, monkeypatch, **OPT_IN)
     found.scene.reconcile()
     found.now += UNRENEWED_SECONDS
     item = found.scene.syncer
-    found.scene.told.removed(KEY)
+    found.scene.played.removed(KEY)
     found.scene.reconcile()
-    (syncers,) = found.scene.told.sources.syncers.reflectors
+    (syncers,) = found.scene.played.sources.syncers.reflectors
     syncers.take("ADDED", item)
     found.scene.reconcile()
     assert found.own.key in found.eureka.held

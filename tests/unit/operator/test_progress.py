@@ -59,7 +59,7 @@ def test_what_only_a_person_can_change_is_stalled_after_two_minutes(reason: str)
     assert said(after(item, report(), 999)) == {}
 
 
-def test_another_reason_begins_anew() -> None:
+def test_another_reason_begins_again() -> None:
     """Two minutes without Eureka are no two minutes with a Service that is not there."""
     item = after(SYNCER, report(Reason.EUREKA_UNREACHABLE), 0)
     item = after(item, report(ConditionType.NO_PORT), 500)
@@ -138,7 +138,7 @@ def test_what_the_crd_has_put_there_is_nobodys_word() -> None:
 
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-01-02T03:04:05", None])
-def test_a_time_that_somebody_wrote_is_waited_from_anew(time: str | None) -> None:
+def test_a_time_that_somebody_wrote_is_waited_from_again(time: str | None) -> None:
     """It stops no status: the syncer goes on to be waited for."""
     reason = min(STUCK)
     item = after(SYNCER, report(reason), 0)

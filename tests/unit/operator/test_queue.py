@@ -112,7 +112,7 @@ def test_a_waiting_worker_takes_what_comes_sooner() -> None:
 
 
 def test_retries_wait_longer_and_longer() -> None:
-    """Delays double with each failure up to a limit, with a jitter, and success starts anew."""
+    """Delays double with each failure up to a limit, with a jitter, and success starts again."""
     queue: WorkQueue[str] = WorkQueue()
     for failure in range(12):
         longest = min(FIRST_DELAY_SECONDS * 2**failure, LONGEST_DELAY_SECONDS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eurekube_provider.core.brake import HOLD_SECONDS, RELEASE_ANNOTATION, WINDOW_SECONDS
-from eurekube_provider.core.decision import HEIR_POLL_SECONDS, TOLD_WITHIN_SECONDS
+from eurekube_provider.core.decision import HEIR_POLL_SECONDS, REPORTED_WITHIN_SECONDS
 from eurekube_provider.core.errors import (
     KubernetesError,
     LeadershipLost,
@@ -27,7 +27,7 @@ from eurekube_provider.eureka.registry.restart_detection import RestartDetection
 from eurekube_provider.kube import reflector
 from eurekube_provider.kube.access import KubeAccess
 from eurekube_provider.operator import heirs, reconciler, registries
-from eurekube_provider.operator.dry_run import Ledger, RecordedRegistry
+from eurekube_provider.operator.dry_run import DryRunRegistry, RunReport
 from eurekube_provider.operator.ended_pods import MOST_ASKED
 from eurekube_provider.operator.registries import Registries
 from lab.waiting import wait_until
@@ -65,7 +65,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 def test_what_was_seen_terminating_leaves_a_refused_syncer(refused: str, is_looked_at: bool) -> None:
     """The rest stays and is renewed, nothing is registered, and Ready says why."""
     scene = Scene()
-    scene.may(strict_names=True)
+    scene.configure(strict_names=True)
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     scene.reconcile()
     scene.edited(**REFUSED[refused])
@@ -115,10 +115,10 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
 ) -> None:
     """As it stood, where the same endpoint is still ready; what a person removed does not."""
     scene = Scene()
-    scene.may(strict_names=True)
+    scene.configure(strict_names=True)
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY)
     scene.reconcile()
-    registry = scene.told.registry
+    registry = scene.played.registry
     registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
     monkeypatch.setattr(RestartDetection, "lost_memory", is_restarted)
     scene.edited(**KEEPS[keeps])
@@ -135,12 +135,10 @@ def test_what_eureka_forgot_of_what_is_kept_comes_back(
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_persons_status_comes_back_with_the_pod_that_it_was_set_over(
-    ends: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_persons_status_comes_back_with_its_pod(ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eureka lost its memory: the pod of that name which comes when this one has ended is another one."""
     scene = Scene()
-    eureka, registry = scene.real(), scene.told.registry
+    eureka, registry = scene.real(), scene.played.registry
     registry.restarts.notice = lambda *_: frozenset()  # type: ignore[method-assign]
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
@@ -164,12 +162,12 @@ def test_what_was_forgotten_is_not_kept_for_who_wants_it_no_more(monkeypatch: py
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
-    registry = scene.told.registry
+    registry = scene.played.registry
     held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     monkeypatch.setattr(RestartDetection, "lost_memory", True)
     registry.repair.missing(held, None)
     scene.edited(application="stars")
-    scene.may(publish=frozenset({("shop", "stars")}))
+    scene.configure(publish=frozenset({("shop", "stars")}))
     assert {one.instance.application for one in scene.reconcile()} == {"STARS"}
     scene.edited(eureka="nowhere")
     assert scene.reconcile() == []
@@ -207,7 +205,7 @@ def test_a_pod_that_ended_unseen_leaves_who_registers_nothing(
 
 def others_pod(scene: Scene, address: str, name: str = "orders-1") -> None:
     """A pod of another Service, in another namespace, is ready at this address."""
-    (slices,) = scene.told.sources.slices.reflectors
+    (slices,) = scene.played.sources.slices.reflectors
     labels = {SERVICE_NAME_LABEL: "orders"}
     endpoint = {"addresses": [address], "conditions": READY, "targetRef": {"kind": "Pod", "name": name}}
     metadata = {"namespace": "other", "name": f"{name}-x", "labels": labels}
@@ -246,8 +244,8 @@ def test_an_address_that_another_applications_pod_has_by_now(
 
     monkeypatch.setattr(KubeAccess, "get", get)
     scene = Scene()
-    scene.may(strict_names=True)
-    scene.serves(a=READY, b=READY)
+    scene.configure(strict_names=True)
+    scene.set_endpoints(a=READY, b=READY)
     scene.edited(**KEEPS[keeps])
     scene.endpoints(WEB, a=READY)  # b was killed while nobody looked
     others_pod(scene, "10.0.0.2")
@@ -255,8 +253,8 @@ def test_an_address_that_another_applications_pod_has_by_now(
     assert sent == ([(Action.DEREGISTER, "b")] if is_proven and how == "removed" else [])
     assert scene.renewed() == ({"a"} if is_proven else {"a", "b"})
     if keeps == "paused":
-        told = "b.shop.lab:rating:8080, whose address the pod other/orders-1 has by now"
-        assert (told in scene.report.problems["Paused"].text) is is_proven
+        reported = "b.shop.lab:rating:8080, whose address the pod other/orders-1 has by now"
+        assert (reported in scene.report.problems["Paused"].text) is is_proven
     assert scene.reconcile() == []
 
 
@@ -265,7 +263,7 @@ def test_the_next_pod_of_that_name_keeps_no_address_of_another(monkeypatch: pyte
     there = {"items": [{"metadata": {"name": "orders-1"}, "status": {"podIP": "10.0.0.1"}}]}
     monkeypatch.setattr(KubeAccess, "get", lambda *_: there)
     scene = Scene()
-    scene.serves(a=READY)
+    scene.set_endpoints(a=READY)
     scene.edited(paused=True)
     scene.endpoints(WEB, z=TERMINATING, a=READY)  # at 10.0.0.2
     others_pod(scene, "10.0.0.1")
@@ -282,14 +280,14 @@ def test_the_next_pod_of_that_name_keeps_no_address_of_another(monkeypatch: pyte
     [({}, SLICE_CONTROLLER), ({"notReady": "Remove"}, SLICE_CONTROLLER), ({}, "somebody.example.com")],
     ids=["Down", "Remove", "of somebody else's"],
 )
-def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any], manager: str) -> None:
+def test_slices_that_are_packed_again_take_nothing_out(spec: dict[str, Any], manager: str) -> None:
     """A Service got another port: Kubernetes writes one slice after the other, each with other endpoints.
 
     What is not ready is no doubt, and where that is removed nobody can tell the two apart. Slices that
     somebody else writes may have different ports for good.
     """
     scene = Scene(**spec)
-    (slices,) = scene.told.sources.slices.reflectors
+    (slices,) = scene.played.sources.slices.reflectors
 
     def packed(name: str, ports: list[dict[str, Any]], *pods: str, **conditions: dict[str, bool]) -> None:
         endpoints = [
@@ -323,7 +321,7 @@ def test_slices_that_are_packed_anew_take_nothing_out(spec: dict[str, Any], mana
     scene.reconcile()
     packed("one", [http], *"fa", f={"ready": False})
     assert [(change.action, change.instance.status) for change in scene.reconcile()] == []
-    states = {one.instance_id[0]: one.status for one in scene.told.registry.table.known()}
+    states = {one.instance_id[0]: one.status for one in scene.played.registry.table.known()}
     assert states == {**dict.fromkeys("abcdgh", Status.UP), "f": Status.DOWN}
 
 
@@ -365,7 +363,7 @@ def test_with_upsert_only_what_stays_at_another_eureka_lapses() -> None:
     scene.reconcile()
     assert (scene.renewed(), scene.renewed(scene.elsewhere)) == (set(), {"a"})
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    assert scene.told.registry.table.owned(owner)
+    assert scene.played.registry.table.owned(owner)
 
 
 RENAMED = ("shop", "ratings")
@@ -373,7 +371,7 @@ RENAMED = ("shop", "ratings")
 
 def renamed(scene: Scene, **spec: Any) -> None:
     """Another syncer for the same endpoints, which is refused as long as the first one is there."""
-    (syncers,) = scene.told.sources.syncers.reflectors
+    (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
     syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **spec}})
     scene.reconcile(RENAMED)
@@ -384,7 +382,7 @@ def renamed(scene: Scene, **spec: Any) -> None:
 def deleted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one is being deleted."""
     monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: None)
-    (syncers,) = scene.told.sources.syncers.reflectors
+    (syncers,) = scene.played.sources.syncers.reflectors
     before: dict[str, Any] = scene.syncer["metadata"]
     metadata = {**before, "deletionTimestamp": "2026-01-01T00:00:00Z"}
     syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
@@ -395,7 +393,7 @@ def test_a_renamed_syncer_leaves_no_gap(monkeypatch: pytest.MonkeyPatch) -> None
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     scene.reconcile()
-    view = scene.told.registry.table
+    view = scene.played.registry.table
     old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
     held = {one.instance_id.partition(".")[0]: one for one in view.owned(old)}
     by_a_person = replace(held["b"], status=Status.OUT_OF_SERVICE, overridden_status=Status.OUT_OF_SERVICE)
@@ -426,13 +424,13 @@ def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
     scene.sent.clear()
     renamed(scene)
     scene.edited(application="stars")
-    scene.may(publish=frozenset({("shop", "stars")}))
+    scene.configure(publish=frozenset({("shop", "stars")}))
     found = scene.reconcile()
     assert sorted(one.action for one in found) == [Action.REGISTER] * 2 + [Action.UPDATE] * 2
-    view = scene.told.registry.table
+    view = scene.played.registry.table
     assert {one.application for one in view.owned(old)} == {"STARS"}
     assert {one.instance_id.partition(".")[0] for one in view.owned(new)} == {"a", "b"}
-    assert len(scene.told.registry.renewals) == 4
+    assert len(scene.played.registry.renewals) == 4
     assert RENAMED in scene.result.concerned
 
 
@@ -440,12 +438,12 @@ def test_what_a_syncer_gives_up_passes_to_who_wants_it(policy: str) -> None:
 def test_a_syncer_that_is_not_sure_gives_nothing_away(spec: dict[str, Any]) -> None:
     """It is paused, or cannot tell what it wants: what it has stays its own."""
     scene = Scene()
-    scene.serves(a=READY)
+    scene.set_endpoints(a=READY)
     renamed(scene)
     scene.edited(**{"mode": "service", **spec})
     assert scene.reconcile() == []
     owner = str(ClusterOwner(CLUSTER.name, *KEY))
-    assert len(scene.told.registry.table.owned(owner)) == 1
+    assert len(scene.played.registry.table.owned(owner)) == 1
 
 
 def test_a_dry_run_shows_what_passes_to_another_syncer(
@@ -453,18 +451,18 @@ def test_a_dry_run_shows_what_passes_to_another_syncer(
 ) -> None:
     """And does not say that it would leave."""
     scene = Scene()
-    scene.serves(a=READY, b=READY)
+    scene.set_endpoints(a=READY, b=READY)
     renamed(scene)
     scene.endpoints(WEB, a=READY)
     deleted(scene, monkeypatch)
-    ledger = Ledger(is_once=True, is_dry=True)
-    recorded = {name: RecordedRegistry(one, name, ledger) for name, one in scene.told.registries.items()}
-    scene.told.registry.apply = recorded["default"].apply  # type: ignore[method-assign]
+    run_report = RunReport(is_once=True, is_dry=True)
+    recorded = {name: DryRunRegistry(one, name, run_report) for name, one in scene.played.registries.items()}
+    scene.played.registry.apply = recorded["default"].apply  # type: ignore[method-assign]
     scene.elsewhere.apply = recorded["elsewhere"].apply  # type: ignore[method-assign]
     scene.reconcile()
     scene.reconcile()
     old, new = (str(ClusterOwner(CLUSTER.name, *key)) for key in (KEY, RENAMED))
-    ledger.print({KEY: old}, frozenset({KEY}))
+    run_report.print({KEY: old}, frozenset({KEY}))
     assert capsys.readouterr().out.splitlines() == [
         f"{old}:",
         f"  ~ RATING a.shop.lab:rating:8080 metadata.eurekube.owner: {old} -> {new}",
@@ -480,9 +478,9 @@ def test_what_is_found_while_others_are_asked_is_offered_as_well(
 ) -> None:
     """Of two instances one is read as the syncer's only while the other one is handed over."""
     scene = Scene()
-    scene.serves(a=READY, b=READY)
+    scene.set_endpoints(a=READY, b=READY)
     renamed(scene)
-    view = scene.told.registry.table
+    view = scene.played.registry.table
     (late,) = [one for one in view.application("rating") if one.instance_id.startswith("b.")]
     view.gone(late.key)
     if is_deleted:
@@ -520,10 +518,10 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
     api = QuietApi(monkeypatch)
     api.lists_answer.clear()
     scene = Scene()
-    scene.told.registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
-    scene.reconciler = scene.told.configured(scene.told.parts.settings, reads_each=waits_at_once)
-    scene.serves(a=READY)
-    (syncers,) = scene.told.sources.syncers.reflectors
+    scene.played.registry.refresh = lambda *_, **__: None  # type: ignore[method-assign]
+    scene.reconciler = scene.played.configured(scene.played.parts.settings, reads_each=waits_at_once)
+    scene.set_endpoints(a=READY)
+    (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {"namespace": "shop", "name": "ratings", "uid": "v", "finalizers": [FINALIZER]}
     labels = {"metadataFromPodLabels": ["version"]}
     syncers.take("ADDED", {**scene.syncer, "metadata": metadata, "spec": {**scene.spec, **labels}})
@@ -539,32 +537,32 @@ def test_what_another_syncer_may_want_waits_until_that_is_known(
             assert scene.result.again_seconds is not None
             time.sleep(scene.result.again_seconds)
             found = scene.reconcile()
-    scene.told.sources.stop()
+    scene.played.sources.stop()
     api.end()
     assert [one.action for one in found] == [Action.UPDATE]
     assert released == [True]
     assert scene.renewed() == {"a"}
     scene.reconcile(RENAMED)
-    (held,) = scene.told.registry.table.owned(str(ClusterOwner(CLUSTER.name, *RENAMED)))
+    (held,) = scene.played.registry.table.owned(str(ClusterOwner(CLUSTER.name, *RENAMED)))
     assert held.status is Status.UP
 
 
 def test_a_wait_that_ran_out_shortens_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the pods of another syncer cannot be read for a while, and then again."""
     scene, now = Scene(), 0.0
-    scene.serves(a=READY)
-    scene.told.syncer("ratings", spec={**scene.spec, "metadataFromPodLabels": ["version"]})
+    scene.set_endpoints(a=READY)
+    scene.played.syncer("ratings", spec={**scene.spec, "metadataFromPodLabels": ["version"]})
     monkeypatch.setattr(heirs, "elapsed_seconds", lambda: now)
     scene.edited(selector={"app": "none"})
     awaited = {}
-    scene.may()
+    scene.configure()
     scene.carry_out = lambda steps, *_: Outcome.of(
         steps.changes, [RegistryUnreachable("away")] * len(steps.changes)
     )
     for now in (0.0, 4.0, 6.0, 20.0, 100.0, 104.0, 106.0):
         scene.reconcile()
         awaited[now] = scene.result.again_seconds == HEIR_POLL_SECONDS
-    scene.told.sources.stop()
+    scene.played.sources.stop()
     assert [at for at, waits_on in awaited.items() if waits_on] == [0.0, 4.0, 100.0, 104.0]
 
 
@@ -574,9 +572,9 @@ def test_nothing_passes_to_a_syncer_that_does_not_register_it(
 ) -> None:
     """A deleted syncer's instances leave; what stood in the way of others is looked at again at once."""
     scene = Scene()
-    scene.serves(a=READY)
+    scene.set_endpoints(a=READY)
     renamed(scene)
-    (syncers,) = scene.told.sources.syncers.reflectors
+    (syncers,) = scene.played.sources.syncers.reflectors
     other = syncers.get(*RENAMED)
     assert other is not None
     syncers.take("MODIFIED", {**other, "spec": {**other["spec"], **spec}})
@@ -592,14 +590,14 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
     """Two syncers want the same: the one that goes is looked at again and again, and the other one is not."""
     scene = Scene()
     eureka = scene.real()
-    scene.serves(a=READY, b=READY)
+    scene.set_endpoints(a=READY, b=READY)
     renamed(scene)
     if is_handed_over:
         deleted(scene, monkeypatch)
         scene.reconcile()  # what then fails, say to let the finalizer go, is tried again
     else:
         monkeypatch.setattr(reconciler, "set_finalizer", lambda *_, **__: None)
-        (syncers,) = scene.told.sources.syncers.reflectors
+        (syncers,) = scene.played.sources.syncers.reflectors
         other = syncers.get(*RENAMED)
         assert other is not None
         syncers.take("MODIFIED", {**other, "metadata": {**other["metadata"], "deletionTimestamp": "x"}})
@@ -612,9 +610,9 @@ def test_a_deletion_ends_no_renewal_of_another_syncers(
 
 def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both list what stands there, and a removal at one of them would be one at both; what ended goes."""
-    monkeypatch.setattr(registries, "TOLD_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(registries, "REPORTED_WITHIN_SECONDS", 0.0)
     scene = Scene()
-    both = (scene.told.registry, scene.elsewhere)
+    both = (scene.played.registry, scene.elsewhere)
     eureka = scene.real(*both)
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
@@ -633,8 +631,8 @@ def test_nothing_moves_between_two_connections_to_one_eureka(monkeypatch: pytest
 def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
     """A recent write may not be at the other server yet, and a silent one proves nothing."""
     scene = Scene()
-    scene.serves(a=READY)
-    registry, elsewhere = scene.told.registry, scene.elsewhere
+    scene.set_endpoints(a=READY)
+    registry, elsewhere = scene.played.registry, scene.elsewhere
     (here,) = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     now = int(time.time() * 1000)
     elsewhere.table.registered(replace(here, last_dirty_timestamp_ms=now - 60_000))
@@ -645,7 +643,7 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
         return [change.action for change in scene.reconcile()]
 
     assert written(1.0) == []
-    assert scene.result.again_seconds == TOLD_WITHIN_SECONDS
+    assert scene.result.again_seconds == REPORTED_WITHIN_SECONDS
     answers, elsewhere.refresh = elsewhere.refresh, silent  # type: ignore[method-assign]
     assert written(30.0) == []
     assert isinstance(scene.result.error, RegistryUnreachable)
@@ -653,7 +651,7 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
     for _ in range(FAILURES_THAT_LAST):
         elsewhere.reachability.failed(RegistryUnreachable("no server answers"))
     with pytest.raises(RegistryUnreachable):  # nor may it answer before what is decided is carried out
-        Registries({"default": registry, "elsewhere": elsewhere}, "default").are_alike(
+        Registries({"default": registry, "elsewhere": elsewhere}, "default").lead_to_same_eureka(
             "default", "elsewhere", [here.key]
         )
     elsewhere.reachability.read()
@@ -661,15 +659,16 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
 
 
 def test_what_is_not_registered_yet_moves_nowhere() -> None:
-    """An Eureka that began anew empty is told all at once: what the other one listed before tells nothing."""
+    """An Eureka that began again empty is reported all at once: what the other one listed before tells
+    nothing."""
     scene = Scene()
-    both = (scene.told.registry, scene.elsewhere)
+    both = (scene.played.registry, scene.elsewhere)
     eureka = scene.real(*both)
     scene.endpoints(WEB, a=READY, b=READY, c=READY, d=READY, e=READY)
     scene.reconcile()
     scene.elsewhere.reader.learn(list(eureka.held.values()), is_complete=True)
     for key in list(eureka.held):
-        scene.told.registry.table.gone(key)
+        scene.played.registry.table.gone(key)
     eureka.held.clear()
     for _ in range(3):
         scene.reconcile()
@@ -687,7 +686,7 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    for instance in scene.told.registry.table.owned(owner):
+    for instance in scene.played.registry.table.owned(owner):
         scene.elsewhere.table.registered(instance)
     scene.sent.clear()
     renamed(scene)
@@ -703,7 +702,7 @@ def test_what_cannot_be_handed_over_keeps_nothing_elsewhere(monkeypatch: pytest.
     scene.reconcile()
     assert "away" in str(scene.result.error)
     assert scene.elsewhere.table.owned(owner) == []
-    assert len(scene.told.registry.table.owned(owner)) == 1
+    assert len(scene.played.registry.table.owned(owner)) == 1
 
 
 def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -713,7 +712,7 @@ def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reflector, "FIRST_DELAY_SECONDS", 3600.0)
     monkeypatch.setattr(reflector, "LONGEST_DELAY_SECONDS", 3600.0)
     api, scene = QuietApi(monkeypatch), Scene(mode="service", advertise="NodePort")
-    sources = scene.told.sources
+    sources = scene.played.sources
     sources.start()
     wait_until(lambda: api.lists["nodes"] and sources.is_current, "all lists", 20)
     assert "reflector-nodes-all" in [loop.name for loop in sources.liveness()]
@@ -728,14 +727,14 @@ def test_who_comes_to_lead_waits_for_nodes_as_well(monkeypatch: pytest.MonkeyPat
     api.end()
 
 
-def test_a_service_that_lost_its_address_is_down_while_nothing_is_ready() -> None:
+def test_a_service_without_an_address_is_down_while_none_is_ready() -> None:
     """It stands at its cluster IP, and waits for a load balancer: nobody may call what is not ready."""
     scene = Scene(mode="service")
-    (services,) = scene.told.sources.services.reflectors
+    (services,) = scene.played.sources.services.reflectors
     service = {"metadata": {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}}
     spec = {"clusterIP": "10.96.0.9", "ports": WEB}
     services.take("MODIFIED", {**service, "spec": spec})
-    scene.serves(a=READY)
+    scene.set_endpoints(a=READY)
     services.take("MODIFIED", {**service, "spec": {**spec, "type": "LoadBalancer"}})
     assert scene.reconcile() == []
     for pods, status in (({"a": {"ready": False}}, Status.DOWN), ({}, None), ({"b": READY}, Status.UP)):
@@ -745,17 +744,17 @@ def test_a_service_that_lost_its_address_is_down_while_nothing_is_ready() -> Non
         assert scene.report.ready.reason == ("InstancesUp" if status is Status.UP else "NoAddress")
 
 
-def test_what_another_service_of_the_selection_has_leaves_after_a_minute(
+def test_another_selected_services_instances_leave_after_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An earlier version registered it, too: half of the application must not be gone at once.
 
-    Where as many pods come as go, the Services were told to change places, and that goes at once.
+    Where as many pods come as go, the Services were asked to change places, and that goes at once.
     """
     scene = Scene()
-    (services,) = scene.told.sources.services.reflectors
-    (slices,) = scene.told.sources.slices.reflectors
-    scene.serves(a=READY, b=READY, c=READY, d=READY)
+    (services,) = scene.played.sources.services.reflectors
+    (slices,) = scene.played.sources.slices.reflectors
+    scene.set_endpoints(a=READY, b=READY, c=READY, d=READY)
 
     def canary(**pods: str) -> None:
         metadata = {"namespace": "shop", "name": "rating-canary", "labels": {"app": "rating"}}
@@ -783,13 +782,13 @@ def test_what_another_service_of_the_selection_has_leaves_after_a_minute(
     assert len(scene.reconcile()) == 4
 
 
-def test_a_rolling_update_where_nobody_can_tell_which_service_is_meant() -> None:
+def test_a_rolling_update_with_ambiguous_services() -> None:
     """Each new pod replaces one of the same Service and port; nothing of the other Service is registered."""
     scene = Scene()
-    (services,) = scene.told.sources.services.reflectors
-    (slices,) = scene.told.sources.slices.reflectors
+    (services,) = scene.played.sources.services.reflectors
+    (slices,) = scene.played.sources.slices.reflectors
     service = {"metadata": {"namespace": "shop", "name": "rating", "labels": {"app": "rating"}}, "spec": {}}
-    scene.serves(a=READY)
+    scene.set_endpoints(a=READY)
     services.take("DELETED", service)
     active: dict[str, Any] = {}
     for name, address in (("active", "10.0.0.1"), ("preview", "10.0.1.1")):
@@ -820,20 +819,20 @@ OTHERS = ("other", "rating")
 """A syncer of another namespace that publishes the same name."""
 
 
-def others(scene: Scene) -> list[Instance]:
+def instances_of_other_syncer(scene: Scene) -> list[Instance]:
     """Return its instances in Eureka, each at an address of its own."""
     theirs = [
-        replace(one, ip_address="10.1.0.1") for one in scene.told.instances(OTHERS, 1, registered=False)
+        replace(one, ip_address="10.1.0.1") for one in scene.played.instances(OTHERS, 1, registered=False)
     ]
     for one in theirs:
-        scene.told.registry.table.registered(one)
+        scene.played.registry.table.registered(one)
     return theirs
 
 
 def test_a_namespace_does_not_take_the_name_of_another() -> None:
     """A label on one's own Service is not enough: nothing is registered, and the status says whose it is."""
     scene = Scene()
-    theirs = others(scene)
+    theirs = instances_of_other_syncer(scene)
     scene.endpoints(WEB, a=READY)
     assert scene.reconcile() == []
     found = scene.report
@@ -841,15 +840,15 @@ def test_a_namespace_does_not_take_the_name_of_another() -> None:
     assert "instances of other/rating" in found.problems["Conflict"].text
     assert "--reserve other=rating,shop=rating" in found.problems["Conflict"].text
     for one in theirs:
-        scene.told.registry.table.gone(one.key)
+        scene.played.registry.table.gone(one.key)
     assert len(scene.reconcile()) == 1
 
 
 def test_a_vip_address_is_a_name_as_well() -> None:
     """Callers look it up: an application of one's own with another's VIP address would be called for it."""
     scene = Scene(application="mine", vipAddress="mine,rating")
-    scene.may(publish=frozenset({("*", "*")}))
-    others(scene)
+    scene.configure(publish=frozenset({("*", "*")}))
+    instances_of_other_syncer(scene)
     scene.endpoints(WEB, a=READY)
     assert scene.reconcile() == []
 
@@ -865,7 +864,7 @@ def test_namespaces_that_share_a_name_already_go_on(status: dict[str, Any]) -> N
     """Also after all was scaled to zero, or an Eureka lost its memory; an older operator's status will do."""
     scene = Scene()
     scene.edited(status=status)
-    others(scene)
+    instances_of_other_syncer(scene)
     scene.endpoints(WEB, a=READY)
     assert len(scene.reconcile()) == 1
     assert scene.report.names == frozenset({"rating"})
@@ -876,7 +875,7 @@ def test_who_is_called_by_a_name_may_register_more() -> None:
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
-    others(scene)
+    instances_of_other_syncer(scene)
     scene.endpoints(WEB, a=READY, b=READY)
     assert len(scene.reconcile()) == 1
 
@@ -899,12 +898,12 @@ def test_a_name_is_not_claimed_by_nothing() -> None:
     ],
 )
 def test_reserved_names(pairs: set[tuple[str, str]], is_let_in: bool) -> None:
-    """The namespaces of a name share it, and no other may have it, whoever comes first."""
+    """The namespaces of a name share it, and no other may have it, no matter who comes first."""
     for is_taken in (True, False):
         scene = Scene()
-        scene.may(reserve=frozenset(pairs))
+        scene.configure(reserve=frozenset(pairs))
         if is_taken:
-            others(scene)
+            instances_of_other_syncer(scene)
         scene.endpoints(WEB, a=READY)
         assert len(scene.reconcile()) == is_let_in
 
@@ -914,7 +913,7 @@ def test_what_is_registered_under_a_name_that_is_reserved_now_stays() -> None:
     scene = Scene()
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
-    scene.may(reserve=frozenset({("other", "rating")}))
+    scene.configure(reserve=frozenset({("other", "rating")}))
     scene.endpoints(WEB, a=READY, b=READY)
     assert scene.reconcile() == []
     assert scene.renewed() == {"a"}
@@ -927,16 +926,16 @@ def test_what_a_deleted_syncer_left_at_two_eurekas() -> None:
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
     owner = Syncer.from_object(scene.syncer).owner(CLUSTER)
-    for instance in scene.told.registry.table.owned(owner):
+    for instance in scene.played.registry.table.owned(owner):
         scene.elsewhere.table.registered(instance)
     for _ in range(2):
-        scene.told.registry.reachability.failed(RegistryUnreachable("hangs"))
-    scene.told.removed(KEY)
+        scene.played.registry.reachability.failed(RegistryUnreachable("hangs"))
+    scene.played.removed(KEY)
     scene.reconcile(served="elsewhere")
     assert "hangs" in str(scene.result.error)
     assert (len(scene.sent), scene.elsewhere.table.owned(owner)) == (2, [])
-    assert len(scene.told.registry.table.owned(owner)) == 2
-    assert scene.told.controller.worker_group_of(KEY) == "default"
+    assert len(scene.played.registry.table.owned(owner)) == 2
+    assert scene.played.controller.worker_group_of(KEY) == "default"
 
 
 class Deletion:
@@ -945,7 +944,7 @@ class Deletion:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scene, self.now, self.api_fails = Scene(), 0.0, False
         self._taken = self.scene.carry_out
-        self.scene.serves(a=READY)
+        self.scene.set_endpoints(a=READY)
         deleted(self.scene, monkeypatch)
         self.released: list[float] = []
         self.away(is_away=True)
@@ -987,7 +986,7 @@ def test_a_deleted_syncer_waits_for_as_long_as_is_configured(monkeypatch: pytest
     assert deletion.scene.renewed() == set()
 
 
-def test_a_round_that_waits_for_another_syncer_does_not_begin_the_wait_anew(
+def test_a_round_that_waits_for_another_syncer_keeps_its_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It asks no Eureka, and so does not say that one answers."""
@@ -1001,7 +1000,7 @@ def test_a_round_that_waits_for_another_syncer_does_not_begin_the_wait_anew(
     assert "Eureka could not be asked for 601 s" in deletion.reconcile(601)
 
 
-def test_an_api_that_fails_at_the_release_does_not_begin_the_wait_anew(
+def test_an_api_failure_at_the_release_keeps_the_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The next reconcile lets it go."""
@@ -1021,11 +1020,11 @@ def test_a_wait_is_over_with_its_syncer(is_away: bool, monkeypatch: pytest.Monke
     deletion = Deletion(monkeypatch)
     deletion.reconcile(0)
     deletion.away(is_away=is_away)
-    deletion.scene.told.removed(KEY)  # its finalizer was removed by hand
+    deletion.scene.played.removed(KEY)  # its finalizer was removed by hand
     deletion.reconcile(1)
     deletion.away(is_away=False)
     deletion.scene.edited()
-    deletion.scene.serves(a=READY)
+    deletion.scene.set_endpoints(a=READY)
     deletion.away(is_away=True)
     deleted(deletion.scene, monkeypatch)
     monkeypatch.setattr(reconciler, "set_finalizer", deletion.release)
@@ -1037,7 +1036,7 @@ def test_a_person_lets_a_deleted_syncer_go(monkeypatch: pytest.MonkeyPatch) -> N
     """At once, whatever it leaves, which is renewed no more; nothing is sent."""
     deletion = Deletion(monkeypatch)
     scene = deletion.scene
-    (syncers,) = scene.told.sources.syncers.reflectors
+    (syncers,) = scene.played.sources.syncers.reflectors
     annotations = {FORCE_DELETE_ANNOTATION: ""}
     metadata = {**scene.syncer["metadata"], "deletionTimestamp": "x", "annotations": annotations}
     syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
@@ -1058,8 +1057,8 @@ def test_a_person_releases_the_brake(fails: bool, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(KubeAccess, "request", request)
     scene = Scene()
-    scene.serves(a=READY, b=READY)
-    (syncers,) = scene.told.sources.syncers.reflectors
+    scene.set_endpoints(a=READY, b=READY)
+    (syncers,) = scene.played.sources.syncers.reflectors
     metadata = {**scene.syncer["metadata"], "annotations": {RELEASE_ANNOTATION: "now"}}
     syncers.take("MODIFIED", {**scene.syncer, "metadata": metadata})
     assert scene.reconcile() == []
@@ -1073,11 +1072,11 @@ def test_who_may_not_write_begins_nothing() -> None:
     """Another replica may lead by now: neither a finalizer nor a registration is begun."""
     scene = Scene()
     scene.endpoints(WEB, a=READY)
-    scene.told.may_write = False
+    scene.played.may_write = False
     with pytest.raises(LeadershipLost):
         scene.reconcile()
     assert scene.sent == []
-    scene.told.may_write = True
+    scene.played.may_write = True
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
 
 
@@ -1090,7 +1089,7 @@ def test_nothing_is_changed_before_the_registry_was_read(
     scene.endpoints(WEB, a=READY)
     if is_deleted:
         deleted(scene, monkeypatch)
-    scene.told.registry.reachability = Reachability(scene.told.registry.peers)
+    scene.played.registry.reachability = Reachability(scene.played.registry.peers)
     scene.reconcile()
     assert "has not been read yet" in str(scene.result.error)
     assert scene.sent == []
@@ -1101,19 +1100,19 @@ def test_a_syncer_whose_namespace_cannot_be_read_is_not_deleted() -> None:
     scene = Scene(unread="syncers")
     scene.endpoints(WEB, a=READY)
     scene.reconcile()
-    scene.told.removed(KEY)
-    for instance in scene.told.registry.renewals.held():
-        scene.told.registry.renewals.remove(instance.key)
+    scene.played.removed(KEY)
+    for instance in scene.played.registry.renewals.held():
+        scene.played.registry.renewals.remove(instance.key)
     assert scene.reconcile() == []
     assert scene.renewed() == {"a"}
-    scene.read(scene.told.sources.syncers)
+    scene.read(scene.played.sources.syncers)
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
 
 
 def test_a_namespace_that_was_not_read_says_nothing_of_its_endpoints() -> None:
     """Its slices have not been listed: there seem to be none, and what is registered stays."""
     scene = Scene(unread="slices")
-    scene.told.instances(KEY, 2)
+    scene.played.instances(KEY, 2)
     scene.endpoints(WEB)
     assert scene.reconcile() == []
     assert scene.renewed() == {"rating-0", "rating-1"}
@@ -1125,7 +1124,7 @@ def test_what_a_paused_syncer_had_comes_back_as_it_stood(monkeypatch: pytest.Mon
     scene = Scene()
     scene.endpoints(WEB, a=READY, b=READY)
     scene.reconcile()
-    registry = scene.told.registry
+    registry = scene.played.registry
     held = registry.table.owned(str(ClusterOwner(CLUSTER.name, *KEY)))
     scene.edited(paused=True, metadata={"color": "red"})
     scene.endpoints(WEB, a=READY, b=TERMINATING, c=READY)
@@ -1157,12 +1156,12 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
 
     scene.carry_out = refused
     scene.reconcile()
-    assert len(scene.told.registry.table.owned(owner)) == 1
+    assert len(scene.played.registry.table.owned(owner)) == 1
     scene.carry_out = carry_out
     assert [one.action for one in scene.reconcile()] == [Action.REGISTER]
-    assert scene.result.again_seconds == TOLD_WITHIN_SECONDS  # both may be the same one
+    assert scene.result.again_seconds == REPORTED_WITHIN_SECONDS  # both may be the same one
     assert [one.action for one in scene.reconcile()] == [Action.DEREGISTER]
-    assert scene.told.registry.table.owned(owner) == []
+    assert scene.played.registry.table.owned(owner) == []
 
 
 @pytest.mark.parametrize(
@@ -1176,7 +1175,7 @@ def test_what_moves_to_another_eureka_is_missed_by_nobody() -> None:
 def test_what_a_syncer_may_not_publish(spec: dict[str, Any], flag: str) -> None:
     """Another namespace's Services, or in strict settings another name than its Service's, without leave."""
     scene = Scene(**spec)
-    scene.may(strict_names=True)
+    scene.configure(strict_names=True)
     scene.endpoints(WEB, a=READY)
     assert scene.reconcile() == []
     assert scene.report.synced.reason == "NotAllowed"
@@ -1190,18 +1189,18 @@ def under(scene: Scene, name: str, *pods: str, uid: str = CLUSTER.uid) -> None:
         metadata = {OWNER_KEY: owner, CLUSTER_UID_KEY: uid}
         id_ = f"{pod}.shop.{name}:rating:8080"
         made = Instance("rating", id_, address, address, Port(8080), metadata=metadata, vip_address="rating")
-        scene.told.registry.table.registered(made)
+        scene.played.registry.table.registered(made)
 
 
 def held_by(scene: Scene, name: str) -> set[str]:
     """The ids of what the syncer has under a name of the cluster."""
-    return {one.instance_id for one in scene.told.registry.known(owner=str(ClusterOwner(name, *KEY)))}
+    return {one.instance_id for one in scene.played.registry.known(owner=str(ClusterOwner(name, *KEY)))}
 
 
-def test_what_a_former_name_of_the_cluster_owned_is_taken_over_under_its_id() -> None:
+def test_instances_of_a_former_cluster_name_keep_their_ids() -> None:
     """It is renewed as its own, the next pods have the new name, and what ends leaves."""
     scene = Scene()
-    scene.told.previous_names = ("earlier",)
+    scene.played.previous_names = ("earlier",)
     scene.endpoints(WEB, a=READY, b=READY, c=READY)
     under(scene, "earlier", "a", "b")
     assert {(one.action, one.instance.instance_id, one.adopts) for one in scene.reconcile()} == {
@@ -1220,14 +1219,14 @@ def test_what_a_former_name_of_the_cluster_owned_is_taken_over_under_its_id() ->
     scene.endpoints(WEB, a=TERMINATING, b=READY, c=READY)
     (left,) = scene.reconcile()
     assert (left.action, left.instance.instance_id) == (Action.DEREGISTER, "a.shop.earlier:rating:8080")
-    scene.told.previous_names = ()  # whatever a later process remembers
+    scene.played.previous_names = ()  # whatever a later process remembers
     assert scene.reconcile() == []
 
 
 def test_what_a_paused_syncer_has_under_a_former_name_counts() -> None:
     """It takes nothing over, and callers find its instances."""
     scene = Scene()
-    scene.told.previous_names = ("earlier",)
+    scene.played.previous_names = ("earlier",)
     scene.endpoints(WEB, a=READY, b=READY)
     under(scene, "earlier", "a", "b")
     scene.edited(paused=True)

@@ -1,4 +1,4 @@
-"""The order in which an operator starts and ends, on parts that only write down what they are told."""
+"""The order in which an operator starts and ends, on parts that only write down what they get."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from unittest.mock import Mock
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.registry import Well
+from eurekube_provider.core.registry import Healthy
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.registry.reachability import Reachability
 from eurekube_provider.operator import run as module
 from eurekube_provider.operator.settings import Settings
-from tests.unit.operator.parts import URL, Told
+from tests.unit.operator.parts import URL, PlayedOperator
 
 PARTS = (
     "Controller",
@@ -44,7 +44,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     parts.KubeAccess.get.return_value = {"metadata": {"uid": "uid"}}
     parts.Sources.unread_namespaces.return_value = {}
     parts.Sources.syncer_keys.return_value = []
-    parts.EurekaRegistry.condition.return_value = Well()
+    parts.EurekaRegistry.condition.return_value = Healthy()
     parts.Leadership.follow.side_effect = lambda *_: parts.reset_mock()
     monkeypatch.setattr("eurekube_provider.operator.selfcheck.BackgroundSelfCheck", parts.BackgroundSelfCheck)
     monkeypatch.setattr(module, "settle_down", lambda: None)  # of the tests' own process
@@ -53,11 +53,11 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [name for name, _, _ in parts.mock_calls]
 
 
-def test_the_lease_is_released_when_nothing_is_under_way_and_renewals_end_last(
+def test_the_lease_is_released_after_all_work_and_renewals_end_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The next leader may write at once; and what it has not found yet must not lapse meanwhile."""
-    told = ended(monkeypatch)
+    reported = ended(monkeypatch)
     order = [
         "Sources.stop",
         "Leadership.close",
@@ -65,14 +65,14 @@ def test_the_lease_is_released_when_nothing_is_under_way_and_renewals_end_last(
         "Leadership.release",
         "EurekaRegistry.stop",
     ]
-    assert [name for name in told if name in order] == order
-    of_registry = {name for name in told if name.startswith("EurekaRegistry.")}
+    assert [name for name in reported if name in order] == order
+    of_registry = {name for name in reported if name.startswith("EurekaRegistry.")}
     assert of_registry == {"EurekaRegistry.condition", "EurekaRegistry.stop"}
 
 
 def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
     """A first list that is missing would look like a cluster, or an Eureka, without anything in it."""
-    registry = Told().registry
+    registry = PlayedOperator().registry
     sources: Any = SimpleNamespace(is_synced=False, is_settled=False, failures={}, unread_namespaces=dict)
 
     def waits() -> bool:
@@ -100,5 +100,5 @@ def test_without_mirrors_none_of_them_takes_memory() -> None:
         "import sys, eurekube_provider.operator.run, eurekube_provider.operator.settings\n"
         "print([name for name in sys.modules if 'operator.mirror' in name or 'core.mirror_' in name])"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "['eurekube_provider.core.mirror_source']"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "['eurekube_provider.core.mirror_source']"

@@ -111,7 +111,7 @@ def test_nothing_is_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("urls", "credentials", "told"),
+    ("urls", "credentials", "expected"),
     [
         ("http://e:8761/eureka", {"user": "me", "password": "s3cret"}, "the password is sent to e:8761 by"),
         ("https://a/eureka,http://b/eureka", {"token": "s3cret"}, "the token is sent to b by plain http"),
@@ -121,13 +121,13 @@ def test_nothing_is_missing() -> None:
     ],
 )
 def test_a_credential_by_plain_http_is_one_warning(
-    urls: str, credentials: dict[str, str], told: str | None
+    urls: str, credentials: dict[str, str], expected: str | None
 ) -> None:
     """It names the servers, and not the credential; what stays on this machine is not meant."""
     found = check_encryption("default", Connection.parse(urls, **credentials))
-    assert len(found) == len(warnings(found)) == (told is not None)
+    assert len(found) == len(warnings(found)) == (expected is not None)
     assert "s3cret" not in str(found)
-    assert told is None or told in found[0].detail
+    assert expected is None or expected in found[0].detail
 
 
 def test_missing_verbs_are_named_by_namespace() -> None:
@@ -161,7 +161,7 @@ def test_every_right_has_its_consequence() -> None:
     assert {resource for rule in rules for resource in rule.resources} == set(CONSEQUENCES)
 
 
-def test_the_rights_for_readiness_gates_are_asked_for_where_they_are_served() -> None:
+def test_gate_rights_are_checked_where_gates_are_served() -> None:
     """In those namespaces, and nowhere else."""
     access = FakeAccess(lambda asked: asked.get("subresource") != "status" or asked["resource"] != "pods")
     assert warnings(check_kubernetes(access, ("a", "b"))) == []
@@ -182,7 +182,7 @@ def test_the_right_to_be_elected() -> None:
 
 
 def test_without_the_crd() -> None:
-    """The command that mends it is named, and the rights are looked at all the same."""
+    """The command that fixes it is named, and the rights are looked at all the same."""
     access = FakeAccess(crd=KubernetesError("not found", status_code=404))
     ((check, _, detail),) = warnings(check_kubernetes(access, ()))
     assert check == "crd"

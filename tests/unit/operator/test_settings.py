@@ -100,7 +100,7 @@ def test_names_that_may_be_published() -> None:
 
 
 def test_the_lease_is_the_operators_own() -> None:
-    """Named for it, and in its pod's namespace unless told otherwise."""
+    """Named for it, and in its pod's namespace by default."""
     assert settings(OPERATOR_NAME="blue").lease_name == "blue-leader"
     assert settings(POD_NAMESPACE="ops").lease_namespace == "ops"
     assert settings(POD_NAMESPACE="ops", LEASE_NAMESPACE="other").lease_namespace == "other"
@@ -205,9 +205,9 @@ def test_secrets_are_no_flags() -> None:
 def test_every_flag_names_its_variable() -> None:
     """The help has the environment's name of each flag."""
     helps = re.split(r"^  --", parser().format_help(), flags=re.MULTILINE)
-    told = {text.split(maxsplit=1)[0].replace("-", "_"): text for text in helps[1:]}
-    assert told.keys() == vars(parser().parse_args([])).keys()
-    assert [name for name, text in told.items() if name.upper() not in text] == []
+    reported = {text.split(maxsplit=1)[0].replace("-", "_"): text for text in helps[1:]}
+    assert reported.keys() == vars(parser().parse_args([])).keys()
+    assert [name for name, text in reported.items() if name.upper() not in text] == []
 
 
 def test_secrets_from_files(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_file_says_the_same(tmp_path: Path) -> None:
 
 
 def test_flag_then_environment_then_file_then_default(tmp_path: Path) -> None:
-    """The nearest to whoever starts the operator wins, for each setting on its own; secrets, too."""
+    """The nearest to anyone who starts the operator wins, for each setting on its own; secrets, too."""
     password = tmp_path / "password"
     password.write_text("from-file")
     file = written(

@@ -31,7 +31,7 @@ from eurekube_provider.operator.watches import (
 from lab.waiting import wait_until
 from tests.unit import strategies
 from tests.unit.operator.parts import CLUSTER
-from tests.unit.operator.parts import Told as RunningOperator
+from tests.unit.operator.parts import PlayedOperator as RunningOperator
 
 Object = dict[str, Any]
 
@@ -82,7 +82,7 @@ def test_what_was_kept_before_does_not_matter(earlier: list[Object], later: list
         {"nodeName": "node-2"},
     ],
 )
-def test_only_an_endpoint_that_changed_is_kept_anew(changed: Object) -> None:
+def test_only_an_endpoint_that_changed_is_kept_again(changed: Object) -> None:
     """The others stay the objects that they were, wherever they stand, so that nobody compares them again."""
 
     def slice_of(*endpoints: Object) -> Object:
@@ -113,8 +113,8 @@ def test_field_managers_are_left_out() -> None:
     assert trim_own(syncer) == {"metadata": {"name": "a", "uid": "u"}, "spec": {"mode": "pod"}}
 
 
-class Told:
-    """Sources that are fed by hand, and whom they told."""
+class SourceChanges:
+    """Sources that are fed by hand, and whom they inform."""
 
     def __init__(self) -> None:
         self.concerned: list[tuple[str, str]] = []
@@ -125,11 +125,11 @@ class Told:
         self.sources.follow_services(self.changed.append)
 
     def syncer(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
-        """Whom a change of a syncer concerns."""
+        """Return the syncers that a change of a syncer concerns."""
         return self._change(self.sources.syncers, old, new)
 
     def service(self, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
-        """Whom a change of a Service concerns."""
+        """Return the syncers that a change of a Service concerns."""
         return self._change(self.sources.services, old, new)
 
     def _change(self, kind: ReflectorGroup, old: Object | None, new: Object | None) -> list[tuple[str, str]]:
@@ -165,67 +165,67 @@ def service(name: str, app: str | None = None, namespace: str = "team") -> Objec
 
 def test_a_syncer_concerns_itself() -> None:
     """A new, changed or deleted syncer is looked at."""
-    told = Told()
+    changes = SourceChanges()
     key = ("team", "rating")
-    assert told.syncer(None, syncer()) == [key]
-    assert told.syncer(syncer(), syncer(app="other")) == [key]
-    assert told.syncer(syncer(app="other"), syncer(app="other", deletionTimestamp="now")) == [key]
-    assert told.syncer(syncer(app="other"), None) == [key]
+    assert changes.syncer(None, syncer()) == [key]
+    assert changes.syncer(syncer(), syncer(app="other")) == [key]
+    assert changes.syncer(syncer(app="other"), syncer(app="other", deletionTimestamp="now")) == [key]
+    assert changes.syncer(syncer(app="other"), None) == [key]
 
 
 def test_our_own_status_is_no_reason_to_reconcile() -> None:
     """A change of status or version comes from ourselves."""
-    told = Told()
-    told.syncer(None, syncer())
-    assert told.syncer(syncer(), {**syncer(resourceVersion="2"), "status": {"desired": 1}}) == []
+    changes = SourceChanges()
+    changes.syncer(None, syncer())
+    assert changes.syncer(syncer(), {**syncer(resourceVersion="2"), "status": {"desired": 1}}) == []
 
 
 def test_somebody_elses_status_is_a_reason_to_reconcile() -> None:
     """A killed leader's late write is such a status."""
-    told = Told()
-    told.syncer(None, syncer())
-    told.is_overwritten = True
+    changes = SourceChanges()
+    changes.syncer(None, syncer())
+    changes.is_overwritten = True
     before = syncer(resourceVersion="2")
-    assert told.syncer(before, {**syncer(resourceVersion="3"), "status": {"desired": 1}}) == [
+    assert changes.syncer(before, {**syncer(resourceVersion="3"), "status": {"desired": 1}}) == [
         ("team", "rating")
     ]
-    assert told.syncer(before, syncer(resourceVersion="3")) == [], "a change of labels"
+    assert changes.syncer(before, syncer(resourceVersion="3")) == [], "a change of labels"
 
 
 def test_a_service_concerns_those_who_select_it() -> None:
     """By label or name, in the namespace that a syncer selects in."""
-    told = Told()
-    told.syncer(None, syncer("one"))
-    told.syncer(None, syncer("two"))
-    told.syncer(None, syncer("away", namespace="shop"))
-    assert told.service(None, service("rating")) == [("team", "one"), ("team", "two")]
-    assert told.service(None, service("x", app="rating", namespace="shop")) == [("team", "away")]
-    assert told.service(None, service("rating", app="other")) == []
+    changes = SourceChanges()
+    changes.syncer(None, syncer("one"))
+    changes.syncer(None, syncer("two"))
+    changes.syncer(None, syncer("away", namespace="shop"))
+    assert changes.service(None, service("rating")) == [("team", "one"), ("team", "two")]
+    assert changes.service(None, service("x", app="rating", namespace="shop")) == [("team", "away")]
+    assert changes.service(None, service("rating", app="other")) == []
 
 
 def test_a_relabelled_service_concerns_both_sides() -> None:
     """A Service that changes its label leaves one syncer and comes to another."""
-    told = Told()
-    told.syncer(None, syncer("one", app="a"))
-    told.syncer(None, syncer("two", app="b"))
-    assert told.service(service("x", app="a"), service("x", app="b")) == [("team", "one"), ("team", "two")]
+    changes = SourceChanges()
+    changes.syncer(None, syncer("one", app="a"))
+    changes.syncer(None, syncer("two", app="b"))
+    assert changes.service(service("x", app="a"), service("x", app="b")) == [("team", "one"), ("team", "two")]
 
 
 def test_a_syncer_that_selects_elsewhere_is_left_in_peace() -> None:
     """After its selector changed, or it was deleted, the old Service concerns it no more."""
-    told = Told()
-    told.syncer(None, syncer())
-    told.syncer(syncer(), syncer(app="other"))
-    assert told.service(None, service("rating")) == []
-    assert told.service(None, service("other")) == [("team", "rating")]
-    told.syncer(syncer(app="other"), None)
-    assert told.service(None, service("other")) == []
-    assert [one["metadata"]["name"] for one in told.changed] == ["other"], "others are told all the same"
+    changes = SourceChanges()
+    changes.syncer(None, syncer())
+    changes.syncer(syncer(), syncer(app="other"))
+    assert changes.service(None, service("rating")) == []
+    assert changes.service(None, service("other")) == [("team", "rating")]
+    changes.syncer(syncer(app="other"), None)
+    assert changes.service(None, service("other")) == []
+    assert [one["metadata"]["name"] for one in changes.changed] == ["other"], "others hear of it"
 
 
 def test_labels_select_too() -> None:
     """A syncer that names labels is concerned by the Services that have all of them, or had."""
-    told = Told()
+    changes = SourceChanges()
     selecting: Object = {
         "metadata": {"namespace": "team", "name": "one", "uid": "u"},
         "spec": {
@@ -234,23 +234,23 @@ def test_labels_select_too() -> None:
             "selector": {"matchLabels": {"tier": "web", "team": "a"}},
         },
     }
-    told.syncer(None, selecting)
+    changes.syncer(None, selecting)
 
     def labelled(**labels: str) -> Object:
         return {"metadata": {"namespace": "team", "name": "s", "labels": labels}}
 
-    assert told.service(None, labelled(tier="web")) == []
-    assert told.service(labelled(tier="web"), labelled(tier="web", team="a")) == [("team", "one")]
-    assert told.service(labelled(tier="web", team="a"), labelled(team="a")) == [("team", "one")]
-    assert told.service(labelled(team="a"), labelled(team="a", tier="db")) == []
+    assert changes.service(None, labelled(tier="web")) == []
+    assert changes.service(labelled(tier="web"), labelled(tier="web", team="a")) == [("team", "one")]
+    assert changes.service(labelled(tier="web", team="a"), labelled(team="a")) == [("team", "one")]
+    assert changes.service(labelled(team="a"), labelled(team="a", tier="db")) == []
 
 
 def test_a_syncer_that_cannot_be_read_selects_nothing() -> None:
     """It is looked at, so that its status says why; no Service concerns it."""
-    told = Told()
+    changes = SourceChanges()
     broken: Object = {"metadata": {"namespace": "team", "name": "x", "uid": "u"}, "spec": {"mode": "pod"}}
-    assert told.syncer(None, broken) == [("team", "x")]
-    assert told.service(None, service("x")) == []
+    assert changes.syncer(None, broken) == [("team", "x")]
+    assert changes.service(None, service("x")) == []
 
 
 class Counting(dict[str, Any]):
@@ -434,21 +434,21 @@ def test_a_cluster_that_may_not_be_read_is_no_single_namespace() -> None:
 
 def test_only_what_syncers_select_counts_as_wanted() -> None:
     """A large cluster that has just begun to move is no reason for batches."""
-    told = RunningOperator()
-    told.syncer("rating")
-    told.syncer("order", spec={"mode": "service", "selector": {"app": "order"}, "eureka": "other"})
-    told.syncer("gone", metadata={"namespace": "shop", "name": "gone", "deletionTimestamp": "now"})
-    told.syncer("odd", spec={"mode": "pod"})
-    (services,) = told.sources.services.reflectors
-    (slices,) = told.sources.slices.reflectors
+    operator = RunningOperator()
+    operator.syncer("rating")
+    operator.syncer("order", spec={"mode": "service", "selector": {"app": "order"}, "eureka": "other"})
+    operator.syncer("gone", metadata={"namespace": "shop", "name": "gone", "deletionTimestamp": "now"})
+    operator.syncer("odd", spec={"mode": "pod"})
+    (services,) = operator.sources.services.reflectors
+    (slices,) = operator.sources.slices.reflectors
     for name, count in {"rating": 3, "order": 4, "foreign": 900, "gone": 5}.items():
         services.take("ADDED", service(name, namespace="shop"))
         metadata = {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": name}}
         endpoints = [{"addresses": [f"10.0.0.{number}"]} for number in range(count)]
         slices.take("ADDED", {"metadata": metadata, "endpoints": endpoints})
-    assert told.sources.wanted_at() == {"default": 3, "other": 1}
-    assert sorted(told.sources.syncers_at("other")) == [("shop", "gone"), ("shop", "order")]
-    assert sorted(told.sources.syncers_at("default")) == [
+    assert operator.sources.wanted_at() == {"default": 3, "other": 1}
+    assert sorted(operator.sources.syncers_at("other")) == [("shop", "gone"), ("shop", "order")]
+    assert sorted(operator.sources.syncers_at("default")) == [
         ("shop", "gone"),
         ("shop", "odd"),
         ("shop", "rating"),
@@ -458,7 +458,7 @@ def test_only_what_syncers_select_counts_as_wanted() -> None:
 @pytest.mark.parametrize("pod", ["rating-1", "rating.1", "10.0.0.1", "2001:db8::1"])
 def test_what_terminates_is_looked_up_by_what_the_id_says(pod: str) -> None:
     """Pod, or address where there is none, and namespace, whatever signs they have."""
-    sources = Told().sources
+    sources = SourceChanges().sources
     (slices,) = sources.slices.reflectors
     target = {"kind": "Pod", "name": pod} if "rating" in pod else None
     leaves = {"addresses": ["10.0.0.1" if target else pod], "conditions": {"terminating": True}}

@@ -125,7 +125,7 @@ def test_long_messages_are_cut() -> None:
 
 
 class Access:
-    """An API that takes what is written, fails when told to, and can be held up."""
+    """An API that takes what is written, fails on request, and can be held up."""
 
     def __init__(self) -> None:
         self.written: list[tuple[str, dict[str, Any]]] = []
@@ -252,7 +252,7 @@ def test_a_turn_does_not_wait_for_counts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [status["registered"] for _, status in access.written] == [0, 1, 2, 3, 4, 5, 1, 0]
 
 
-def test_a_write_that_ends_after_another_replica_leads_is_not_remembered() -> None:
+def test_a_write_that_ends_under_another_leader_is_not_remembered() -> None:
     """The other leader's later writes would stay if this one's were taken for the present."""
     access = Access()
     access.go_on.clear()

@@ -46,15 +46,15 @@ class Events:
     """Takes Events."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.published: list[tuple[str, str]] = []
 
     def record(self, regarding: dict[str, Any], _kind: object, reason: str, _note: str) -> None:
         """Note it."""
-        self.told.append((regarding["metadata"]["namespace"], reason))
+        self.published.append((regarding["metadata"]["namespace"], reason))
 
 
 class Scene:
-    """An operator of the namespace ``shop`` that looks when it is told to."""
+    """An operator of the namespace ``shop`` that looks when it is asked to."""
 
     def __init__(self, *dropped: str, namespaces: tuple[str, ...] = ("shop",)) -> None:
         self.api = Api(syncer("shop", resourceVersion="1"), syncer("pay", resourceVersion="1"))
@@ -90,7 +90,7 @@ def test_what_somebody_renews_is_served() -> None:
     assert (scene.api.patched, scene.unserved.count) == ([], 0)
 
 
-def test_what_nobody_renews_is_said_and_its_status_is_not_known_any_more(
+def test_an_unrenewed_instance_is_reported_with_status_unknown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """At once in the log; after a lease on the syncer, also when its instances have lapsed meanwhile."""
@@ -98,7 +98,7 @@ def test_what_nobody_renews_is_said_and_its_status_is_not_known_any_more(
     scene.renewed(NOW - 100)
     with caplog.at_level(logging.WARNING):
         assert list(scene.unserved.look(NOW)) == [KEY]
-    assert [one.message for one in caplog.records] == ["no operator serves a syncer of this cluster"]
+    assert [one.message for one in caplog.records] == ["found a syncer that no operator serves"]
     assert (scene.api.patched, scene.unserved.count) == ([], 1)
     scene.connection.held.clear()
     assert list(scene.unserved.look(NOW + 60)) == [KEY]
@@ -106,11 +106,11 @@ def test_what_nobody_renews_is_said_and_its_status_is_not_known_any_more(
     for seconds in (90, 120):
         assert list(scene.unserved.look(NOW + seconds)) == [KEY]
     assert scene.api.patched == ["pay"]
-    assert scene.events.told == [("pay", "NotServed")]
+    assert scene.events.published == [("pay", "NotServed")]
 
 
 def test_who_is_served_elsewhere_is_left_alone() -> None:
-    """Another operator registers it at another Eureka, and has written its status anew."""
+    """Another operator registers it at another Eureka, and has written its status again."""
     scene = Scene("pay")
     healthy = scene.api.items["pay"]
     scene.unserved.look(NOW)
@@ -137,8 +137,8 @@ def test_a_namespace_that_was_watched_before_is_said_at_the_start(caplog: pytest
     with caplog.at_level(logging.WARNING):
         scene.unserved.look(NOW)
         scene.unserved.look(NOW + 30)
-    (told,) = caplog.records
-    assert (vars(told)["namespace"], vars(told)["syncers"]) == ("pay", "billing")
+    (record,) = caplog.records
+    assert (vars(record)["namespace"], vars(record)["syncers"]) == ("pay", "billing")
 
 
 def test_a_namespace_that_may_be_misspelt_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -147,9 +147,9 @@ def test_a_namespace_that_may_be_misspelt_is_said(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.WARNING):
         scene.unserved.look(NOW)
         scene.unserved.look(NOW + 30)
-    (told,) = caplog.records
-    assert vars(told)["namespace"] == "pey"
-    assert vars(told)["hint"] == "--watch-namespace pay"
+    (record,) = caplog.records
+    assert vars(record)["namespace"] == "pey"
+    assert vars(record)["hint"] == "--watch-namespace pay"
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         Scene(namespaces=("shop", "empty")).unserved.look(NOW)

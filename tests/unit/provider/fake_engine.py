@@ -24,15 +24,15 @@ from pulumi.runtime.proto import (
 from eurekube_provider.provider.servicer import ProviderServicer
 
 KUBECONFIG = "apiVersion: v1\nkind: Config\n"
-"""What the provider for Kubernetes has that a program chose."""
+"""Settings of a program's own provider for Kubernetes."""
 
 
 class FakeMonitor(resource_pb2_grpc.ResourceMonitorServicer):
     """Makes every resource that it is asked for, whatever hooks say before.
 
-    :ivar refused: what the hooks before a creation said against it, by the resource's name.
+    :ivar refused: the refusals of the hooks before a creation, by the resource's name.
     :ivar made: the requests, by the resource's name and type.
-    :ivar outputs: what each component has registered, by its URN.
+    :ivar outputs: the outputs that each component has registered, by its URN.
     """
 
     def __init__(self, stack: str) -> None:

@@ -180,7 +180,7 @@ def test_what_is_not_known_yet_hides_nothing_but_itself(engine: FakeEngine) -> N
     assert (variables(monitor)["A"], variables(monitor)["B"]) == (UNKNOWN_TEXT, "known")
 
 
-def test_a_preview_without_what_names_the_objects_shows_the_component_alone(engine: FakeEngine) -> None:
+def test_a_preview_without_object_names_shows_the_component_alone(engine: FakeEngine) -> None:
     """And says why; what depends on its outputs goes on."""
     inputs = sent({"eurekaUrls": [UNKNOWN], "watchNamespaces": ["shop"]})
     answer, monitor = engine.construct(OPERATOR, "eurekube", inputs, dryRun=True)
@@ -189,12 +189,12 @@ def test_a_preview_without_what_names_the_objects_shows_the_component_alone(engi
     assert "eurekaUrls[0] is known only after the update" in engine.log.shown[-1]
 
 
-def test_what_a_plain_argument_depends_on_is_what_the_component_depends_on(engine: FakeEngine) -> None:
+def test_a_component_depends_on_what_its_arguments_depend_on(engine: FakeEngine) -> None:
     """So that it goes after the component."""
     inputs = sent({"eurekaUrls": URLS})
     inputs.update({"watchNamespaces": [output("shop", BUCKET)]})
-    told = {"watchNamespaces": proto.ConstructRequest.PropertyDependencies(urns=[BUCKET])}
-    _, monitor = engine.construct(OPERATOR, "eurekube", inputs, inputDependencies=told)
+    reported = {"watchNamespaces": proto.ConstructRequest.PropertyDependencies(urns=[BUCKET])}
+    _, monitor = engine.construct(OPERATOR, "eurekube", inputs, inputDependencies=reported)
     assert list(monitor.made["eurekube", OPERATOR].dependencies) == [BUCKET]
 
 
@@ -255,7 +255,7 @@ def test_an_operators_namespace_is_made_only_where_there_is_none(
         (there,) = said("default").values()
     assert there.startswith("Operator: the namespace default already exists: set createNamespace to false")
     (away,) = said("shop").values()
-    assert away.startswith("Operator: whether the namespace shop already exists cannot be told: ")
+    assert away.startswith("Operator: whether the namespace shop already exists is not known: ")
 
 
 def test_an_operator_has_a_guard_that_goes_first(engine: FakeEngine) -> None:
@@ -348,7 +348,7 @@ def test_problems_are_one_sentence_in_the_schemas_words(
     assert "Traceback" not in said
 
 
-def test_without_the_packages_for_kubernetes_a_sentence_says_what_to_install(
+def test_without_kubernetes_packages_a_sentence_says_what_to_install(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Registrations work without."""

@@ -23,7 +23,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EUREKA_PASSWORD", "hidden")
 
 
-def test_a_programs_own_provider_takes_no_credentials_from_the_environment() -> None:
+def test_a_programs_provider_ignores_credentials_in_the_environment() -> None:
     """They are another Eureka's."""
     own = configured_connection(Configuration({"url": URL}, is_default=False))
     assert (own.service_urls, own.user, own.password) == ((URL,), None, None)
@@ -32,7 +32,7 @@ def test_a_programs_own_provider_takes_no_credentials_from_the_environment() -> 
 
 
 def test_a_provider_without_a_url_is_the_environments() -> None:
-    """All of it, or nothing of it."""
+    """Without a URL the whole connection comes from the environment; with one, none of it."""
     found = configured_connection(Configuration({}, is_default=False))
     assert (found.service_urls, found.user) == (("http://from-environment:8761/eureka",), "somebody")
 
@@ -67,7 +67,7 @@ def test_a_secret_in_a_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch, t
 
 
 @pytest.mark.parametrize(
-    ("values", "property_", "told"),
+    ("values", "property_", "expected"),
     [
         ({"url": "eureka"}, "url", "must look like http://host:8761/eureka"),
         ({"pasword": "x"}, "pasword", "password is one"),
@@ -81,11 +81,11 @@ def test_a_secret_in_a_file_is_read_each_time(monkeypatch: pytest.MonkeyPatch, t
         ({"connections": {"eu": {"url": UNKNOWN, "pasword": "hidden"}}}, "connections", "password is one"),
     ],
 )
-def test_what_cannot_be_used_is_refused(values: dict[str, Any], property_: str, told: str) -> None:
+def test_what_cannot_be_used_is_refused(values: dict[str, Any], property_: str, expected: str) -> None:
     """By its key, with what would be right."""
     (problem,) = Configuration(values, is_default=False).problems()
     assert problem.property == property_
-    assert told in problem.reason
+    assert expected in problem.reason
     assert "hidden" not in problem.reason
 
 

@@ -57,7 +57,7 @@ def test_what_makes_a_new_registration_says_so() -> None:
     }
 
 
-def test_what_the_check_fills_in_is_not_told() -> None:
+def test_what_the_check_fills_in_is_not_reported() -> None:
     """An import has no more than a program must write: only another value, and an owner, are a change."""
     olds = {"application": "A", "host_name": "a", "port": 1}
     filled = {

@@ -19,6 +19,7 @@ from pulumi.runtime.proto import provider_pb2 as proto
 from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.provider.wire import UNKNOWN_TEXT, received, sent
 from eurekube_provider.registrations import registry_lists
+from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.defaults import (
     NOT_AMONG_INPUTS,
     NOT_AMONG_OUTPUTS,
@@ -29,7 +30,6 @@ from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.names import camel, renamed, snake
 from eurekube_provider.registrations.property_check import check
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
-from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.application import ApplicationProvider
@@ -106,7 +106,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     made = FakeEureka()
     monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
     monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
-    for memory in (RUN_RESOURCES, RENEWER_CHECK):
+    for memory in (DECLARED_RESOURCES, RENEWER_CHECK):
         memory.__init__()  # type: ignore[misc]
     return made
 
@@ -125,9 +125,7 @@ def long(request: pytest.FixtureRequest) -> Properties:
     return found
 
 
-def test_a_state_of_the_long_form_is_no_change_and_none_after_a_refresh(
-    long: Properties, eureka: FakeEureka
-) -> None:
+def test_a_state_in_long_form_is_no_change_also_after_a_refresh(long: Properties, eureka: FakeEureka) -> None:
     """Checked by the same program it is as it was, and a refresh shows nothing that came or went."""
     native = Native(long["name"], long.get("stack", "dev"))
     holds(eureka, long["outputs"])
@@ -137,7 +135,7 @@ def test_a_state_of_the_long_form_is_no_change_and_none_after_a_refresh(
     assert CHANGING.isdisjoint(eureka.asked)
 
 
-def test_an_update_makes_the_long_form_short_and_changes_nothing_in_eureka(
+def test_an_update_shortens_a_state_and_changes_nothing_in_eureka(
     long: Properties, eureka: FakeEureka
 ) -> None:
     """It says the same, and from then on as little as a new one."""
@@ -188,7 +186,7 @@ def test_the_dynamic_provider_takes_no_state_of_the_native_one(
     assert failure.reason == (
         "its state was written by the native provider, and a state moves from the dynamic provider to the"
         " native one, not back: keep the native provider's resource in the program, or leave out the alias:"
-        " then the update registers anew in the same place, and what stood there goes from the state alone"
+        " then the update registers again in the same place, and what stood there goes from the state alone"
     )
 
 
@@ -200,8 +198,8 @@ def test_a_state_says_nothing_twice_that_follows_from_the_rest(eureka: FakeEurek
     assert inputs.keys() == asked
     outputs = native.create(inputs)
     assert eureka.held
-    told = {"ipAddress", "vipAddress", "secureVipAddress", "status", "overriddenStatus", "incarnation"}
-    assert outputs.keys() == asked | told
+    reported = {"ipAddress", "vipAddress", "secureVipAddress", "status", "overriddenStatus", "incarnation"}
+    assert outputs.keys() == asked | reported
 
 
 def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
@@ -219,7 +217,7 @@ def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
     changed = native.check({"application": "billing", "hostName": "192.0.2.11", "port": 8080}, inputs)
     foreseen = native.update(outputs, changed, preview=True)
     assert foreseen["ipAddress"] == "192.0.2.11"
-    # What the update writes anew is unknown before, and what it keeps is known.
+    # What the update writes again is unknown before, and what it keeps is known.
     assert (foreseen["lastUpdated"], foreseen["overriddenStatus"]) == (UNKNOWN_TEXT, UNKNOWN_TEXT)
     assert foreseen["incarnation"] == outputs["incarnation"]
     after = native.update(outputs, changed)
@@ -230,7 +228,7 @@ def test_a_preview_tells_what_an_update_will(eureka: FakeEureka) -> None:
     }
 
 
-def test_drift_is_told_although_the_inputs_are_short(eureka: FakeEureka) -> None:
+def test_drift_is_reported_although_the_inputs_are_short(eureka: FakeEureka) -> None:
     """A changed default stands among the inputs that a refresh finds."""
     native = Native("billing")
     program = {"application": "billing", "hostName": "192.0.2.10", "port": 8080}
@@ -240,9 +238,9 @@ def test_drift_is_told_although_the_inputs_are_short(eureka: FakeEureka) -> None
     other = {"owner": "cluster/eu/shop/rating", "vip_address": "other"}
     holds(eureka, {**outputs, **renamed(other, camel)})
     found, state = native.read(inputs, outputs)
-    for told in (found, state):
-        assert (told["vipAddress"], told["seenOwner"]) == ("other", "cluster/eu/shop/rating")
-        assert told["owner"] == held.owner
+    for properties in (found, state):
+        assert (properties["vipAddress"], properties["seenOwner"]) == ("other", "cluster/eu/shop/rating")
+        assert properties["owner"] == held.owner
     assert found["secureVipAddress"] == "billing"  # which no longer follows from the other
     difference = native.diff(state, found, native.check(program, found))
     assert {"vipAddress", "seenOwner"} <= set(difference.detailedDiff)
@@ -284,7 +282,7 @@ _texts = st.sampled_from(["billing", "BILLING", "other", "192.0.2.10", "[2001:db
         },
     ),
     before=st.sampled_from(["dev", "prod"]),
-    told=st.fixed_dictionaries(
+    drawn=st.fixed_dictionaries(
         {"overridden_status": st.sampled_from(["UNKNOWN", "UP"])},
         optional={
             "status_is_enforced": st.booleans(),
@@ -292,7 +290,7 @@ _texts = st.sampled_from(["billing", "BILLING", "other", "192.0.2.10", "[2001:db
         },
     ),
 )
-def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str, told: Properties) -> None:
+def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str, drawn: Properties) -> None:
     """Of inputs and of outputs, whatever was written and whichever stack gave the default id."""
     ours = {"renewer": "eurekube", "service_url": URL}
     owners = [f"stack/organization/shop/{stack}/billing" for stack in (before, "dev")]
@@ -301,7 +299,7 @@ def test_what_was_left_out_comes_back_as_it_was(program: Properties, before: str
     short = without_what_follows(inputs, NOT_AMONG_INPUTS)
     assert completed(short) == inputs
     assert check(short, {**program, **ours, "owner": owners[1]}).properties == inputs
-    outputs = completed({**inputs, **told})
+    outputs = completed({**inputs, **drawn})
     assert completed(without_what_follows(outputs, NOT_AMONG_OUTPUTS)) == outputs
 
 

@@ -25,8 +25,8 @@ from eurekube_provider.provider.servicer import ProviderServicer
 from eurekube_provider.provider.wire import received, sent
 from eurekube_provider.registrations import registry_lists, resource
 from eurekube_provider.registrations.cancellation import CANCELLATION
+from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.renewer_check import RENEWER_CHECK
-from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.secret_values import as_secret
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.registrations.values import UNKNOWN
@@ -59,7 +59,7 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> FakeEureka:
     made = FakeEureka()
     monkeypatch.setattr(PEERS, "of", FakeServers({URL: made}))
     monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
-    for memory in (RUN_RESOURCES, RENEWER_CHECK):
+    for memory in (DECLARED_RESOURCES, RENEWER_CHECK):
         memory.__init__()  # type: ignore[misc]
     return made
 
@@ -154,8 +154,8 @@ def test_a_warning_is_shown_at_its_resource(stub: Any, eureka: FakeEureka, engin
     """The engine hides what a plugin prints."""
     created = stub.Create(proto.CreateRequest(properties=check(stub), **NAMED))
     assert eureka.held
-    (told,) = engine.shown
-    assert (told.urn, "is renewed by 'eurekube' yet" in told.message) == (NAMED["urn"], True)
+    (warning,) = engine.shown
+    assert (warning.urn, "is renewed by 'eurekube' yet" in warning.message) == (NAMED["urn"], True)
     stub.Delete(proto.DeleteRequest(properties=created.properties, **NAMED))
 
 
@@ -214,7 +214,7 @@ def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"host_name": as_secret("pa55 word")}, "must be a bare host name"),
         ({"port": as_secret("pa55word")}, "must be a whole number"),
@@ -227,12 +227,12 @@ def test_problems_name_properties_as_they_are_written(stub: Any) -> None:
         ({"status": as_secret("pa55")}, "must be one of UP"),
     ],
 )
-def test_what_is_wrong_with_a_secret_is_told_without_it(stub: Any, given: Any, told: str) -> None:
+def test_what_is_wrong_with_a_secret_is_reported_without_it(stub: Any, given: Any, expected: str) -> None:
     """The engine shows the sentence to everybody, and keeps it in the log of a build."""
     answer = stub.Check(proto.CheckRequest(news=sent({**GIVEN, **given}), **NAMED))
     reasons = [each.reason for each in answer.failures]
     assert reasons
-    assert told in reasons[0]
+    assert expected in reasons[0]
     assert "pa55" not in " ".join(reasons)
     # Of a property that is named the engine shows the value.
     assert {each.property for each in answer.failures} == {""}
@@ -242,7 +242,7 @@ def test_what_is_wrong_with_a_secret_is_told_without_it(stub: Any, given: Any, t
 
 
 @pytest.mark.parametrize("secret", [("host_name",), (), None])
-def test_what_is_wrong_with_a_secret_of_one_instance_is_told_without_it(stub: Any, secret: Any) -> None:
+def test_a_fault_of_an_instances_secret_is_reported_without_it(stub: Any, secret: Any) -> None:
     """It may be one property, one instance, or all of them."""
     kind = "eurekube:index:Application"
     named: dict[str, Any] = {"urn": f"urn:pulumi:dev::shop::{kind}::old", "type": kind}
@@ -293,9 +293,9 @@ def test_an_error_of_eureka_tells_no_secret(stub: Any, eureka: FakeEureka, engin
     eureka.held.clear()
     eureka.register(Instance("BILLING", "vm-1", "vm-1", "198.51.100.7", Port(8080)))
     stub.Check(proto.CheckRequest(olds=state, news=inputs, **NAMED))
-    told = " ".join(each.message for each in engine.shown)
-    assert "is gone, and not registered again" in told
-    assert "198.51.100.7" not in told
+    result_text = " ".join(each.message for each in engine.shown)
+    assert "is gone, and not registered again" in result_text
+    assert "198.51.100.7" not in result_text
 
 
 def test_a_program_may_ignore_every_change(stub: Any, eureka: FakeEureka) -> None:
@@ -362,7 +362,7 @@ def test_a_programs_own_settings_are_not_kept_with_the_provider(stub: Any) -> No
 
 
 @pytest.mark.parametrize("connection", [5, True, ["eu"], {"eu": "x"}])
-def test_a_connection_that_is_no_text_is_told_in_a_sentence(stub: Any, connection: Any) -> None:
+def test_a_connection_that_is_no_text_is_reported_in_a_sentence(stub: Any, connection: Any) -> None:
     """Python and JavaScript let a program write anything."""
     news = sent({**GIVEN, "connection": connection})
     (failure,) = stub.Check(proto.CheckRequest(news=news, **NAMED)).failures
@@ -376,7 +376,7 @@ def test_a_connection_that_is_no_text_is_told_in_a_sentence(stub: Any, connectio
     assert sentence(raised) == failure.reason
 
 
-def test_a_file_of_another_machine_is_refused_of_the_connection_that_is_named(stub: Any) -> None:
+def test_another_machines_file_is_refused_for_the_named_connection(stub: Any) -> None:
     """A connection that no resource names may be for those of another machine."""
     values = {"url": URL, "connections": {"eu": {"url": URL, "caFile": "/nowhere", "maxAnswerMib": 256}}}
     urn = "urn:pulumi:dev::shop::pulumi:providers:eurekube::default"
@@ -498,16 +498,16 @@ def test_what_a_program_gets_says_whose_it_is(stub: Any, eureka: FakeEureka, own
     metadata = {"eurekube.owner": owner, "tier": "1"} if owner else {"tier": "1"}
     eureka.register(Instance("OLD", "vm-17", "vm-17", "192.0.2.17", Port(80), metadata=metadata))
     got = stub.Read(proto.ReadRequest(id="old/vm-17", properties=sent({}), **NAMED))
-    told = received(got.properties).properties
-    assert (got.id, told["owner"], told["host_name"]) == ("OLD/vm-17", owner, "vm-17")
-    assert told["metadata"] == {"tier": "1"}
+    reported = received(got.properties).properties
+    assert (got.id, reported["owner"], reported["host_name"]) == ("OLD/vm-17", owner, "vm-17")
+    assert reported["metadata"] == {"tier": "1"}
     eureka.register(Instance("OLD", "vm-17", "vm-17", "192.0.2.18", Port(80)))
     # The engine keeps no inputs of it.
     again = stub.Read(proto.ReadRequest(id=got.id, properties=got.properties, **NAMED))
-    told = received(again.properties).properties
-    assert told["ip_address"] == "192.0.2.18"
-    if not told.get("service_url"):
-        assert (again.id, told["owner"]) == ("OLD/vm-17", "")
+    reported = received(again.properties).properties
+    assert reported["ip_address"] == "192.0.2.18"
+    if not reported.get("service_url"):
+        assert (again.id, reported["owner"]) == ("OLD/vm-17", "")
     eureka.held.clear()
     assert stub.Read(proto.ReadRequest(id=got.id, **NAMED)).id == ""
 
@@ -532,8 +532,8 @@ def test_an_application_that_a_program_gets_says_whose_each_is(
         metadata = {"eurekube.owner": name} if name else {}
         eureka.register(Instance("OLD", f"vm-{at}", "vm", "192.0.2.1", Port(at + 1), metadata=metadata))
     found = stub.Read(proto.ReadRequest(id="old", **named))
-    told = received(found.properties).properties
-    assert (found.id, told["owner"], told["held_by_others"]) == ("OLD", owner, others)
+    reported = received(found.properties).properties
+    assert (found.id, reported["owner"], reported["held_by_others"]) == ("OLD", owner, others)
     again = stub.Read(
         proto.ReadRequest(id=found.id, properties=found.properties, inputs=found.inputs, **named)
     )
@@ -554,7 +554,7 @@ def test_an_application_that_a_program_gets_says_whose_each_is(
         ("default_2", "", False),
     ],
 )
-def test_only_a_stacks_own_provider_reads_credentials_from_the_environment(
+def test_only_a_stacks_provider_reads_environment_credentials(
     stub: Any, monkeypatch: pytest.MonkeyPatch, name: str, version: str, is_taken: bool
 ) -> None:
     """Whichever way the engine says whose the configuration is; a program may name its own as it likes."""
@@ -617,12 +617,12 @@ def test_an_offline_preview_hears_what_its_program_says(
         return stub.Invoke(proto.InvokeRequest(tok=token, args=sent(given), preview=preview))
 
     assert json_format.MessageToDict(getattr(asked(given), "return")) == answer  # type: ignore[no-untyped-call]
-    for wrong, told in (
+    for wrong, expected in (
         ({}, "give it what it is to answer then, as its argument offline"),
         ({"offline": []}, "as its argument offline"),
         ({"offline": {"nobody": 1}}, "answers no 'nobody'; there are"),
     ):
-        with pytest.raises(grpc.RpcError, match=told):
+        with pytest.raises(grpc.RpcError, match=expected):
             asked({**given, "offline": None, **wrong})
     with pytest.raises(grpc.RpcError, match=r"no connection|/nowhere"):
         asked(given, preview=False)
@@ -661,9 +661,9 @@ def test_cancel_is_heard_while_every_thread_drains(stub: Any, eureka: FakeEureka
         time.sleep(0.01)
     before = dict(eureka.held)
     stub.Cancel(empty_pb2.Empty(), timeout=30)  # type: ignore[attr-defined]
-    told = [str(each.exception(30).details()) for each in deletes]
-    assert sum("in service again" in each for each in told) == CALLS
-    assert sum("interrupted before it began" in each for each in told) == 2
+    reported = [str(each.exception(30).details()) for each in deletes]
+    assert sum("in service again" in each for each in reported) == CALLS
+    assert sum("interrupted before it began" in each for each in reported) == 2
     with pytest.raises(grpc.RpcError, match="interrupted before it began"):
         stub.Delete(proto.DeleteRequest(properties=states[0], **NAMED))
     assert before.keys() == eureka.held.keys()
@@ -754,27 +754,27 @@ def test_two_resources_that_stand_at_one_address_go_on(stub: Any, eureka: FakeEu
         for name, each in zip(("a", "b"), both, strict=True)
     ]
     assert [len(each.failures) for each in (*both, *again)] == [0, 1, 0, 0]
-    told = (
+    reported = (
         "the resource 'a' of this program registers the same application at this address and port (this one"
     )
-    assert f"{told} was registered there before, and stays)" in engine.shown[-1].message
+    assert f"{reported} was registered there before, and stays)" in engine.shown[-1].message
     assert eureka.held == {}
 
 
-def test_what_stands_goes_on_beside_a_new_resource_that_is_checked_first(stub: Any, engine: Engine) -> None:
+def test_an_existing_resource_goes_on_beside_a_new_one(stub: Any, engine: Engine) -> None:
     """The engine checks in an order of its own; the sentence is true in each."""
     standing = stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named("old"))).inputs
     stub.Configure(proto.ConfigureRequest(args=sent({"url": URL}), name="default"))
     assert not stub.Check(proto.CheckRequest(news=sent(GIVEN), **_named("new"))).failures
     again = proto.CheckRequest(olds=standing, news=sent(GIVEN), **_named("old"))
     assert not stub.Check(again).failures
-    told = (
+    reported = (
         "the resource 'new' of this program registers the same application at this address and port (this one"
     )
-    assert f"{told} was registered there before, and stays)" in engine.shown[-1].message
+    assert f"{reported} was registered there before, and stays)" in engine.shown[-1].message
 
 
-def test_who_shares_an_address_is_told_by_up_and_refresh(
+def test_a_shared_address_is_reported_by_up_and_refresh(
     stub: Any, eureka: FakeEureka, engine: Engine
 ) -> None:
     """It may have come at the same time, or since; an instance that is out of service is called by nobody."""
@@ -788,9 +788,9 @@ def test_who_shares_an_address_is_told_by_up_and_refresh(
     stub.Check(proto.CheckRequest(olds=inputs, news=sent(GIVEN), **NAMED))
     read = proto.ReadRequest(id=made.id, properties=made.properties, inputs=inputs, **NAMED)
     assert stub.Read(read).properties == made.properties
-    told = [each.message for each in engine.shown]
-    assert len(told) == 2
-    for each in told:
+    sentence = [each.message for each in engine.shown]
+    assert len(sentence) == 2
+    for each in sentence:
         assert "callers of BILLING find 192.0.2.10:8080 twice, since theirs is registered there" in each
         assert f"belongs to {stack}" in each
         assert "another hostName or port" in each
@@ -809,9 +809,7 @@ def test_who_shares_an_address_is_told_by_up_and_refresh(
     assert key in eureka.held
 
 
-def test_the_error_of_an_address_that_is_taken_names_it_and_the_ways_out(
-    stub: Any, eureka: FakeEureka
-) -> None:
+def test_the_error_of_a_taken_address_names_it_and_the_ways_out(stub: Any, eureka: FakeEureka) -> None:
     """Of another stack, and of an application that registered itself."""
     inputs = check(stub)
     stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
@@ -826,9 +824,9 @@ def test_the_error_of_an_address_that_is_taken_names_it_and_the_ways_out(
         eureka.held = {theirs.key: theirs}
         with pytest.raises(grpc.RpcError) as raised:
             stub.Create(proto.CreateRequest(properties=inputs, **NAMED))
-        told = sentence(raised)
-        assert f"BILLING theirs at 192.0.2.10:8080 {whose}" in told
-        assert f'instanceId="theirs" and onConflict="adopt"{more}' in told
+        reported = sentence(raised)
+        assert f"BILLING theirs at 192.0.2.10:8080 {whose}" in reported
+        assert f'instanceId="theirs" and onConflict="adopt"{more}' in reported
         assert list(eureka.held) == [theirs.key]
 
 
@@ -854,7 +852,7 @@ def denied(_: Callable[[], Any]) -> Any:
         ({}, True, False),
     ],
 )
-def test_a_refresh_before_an_update_is_asked_for_where_it_is_configured(
+def test_a_refresh_before_an_update_is_requested_if_configured(
     stub: Any, eureka: FakeEureka, values: dict[str, Any], is_newer_engine: bool, asks: bool
 ) -> None:
     """By each answer with a state, a half-made one included; not of what a program only gets."""
@@ -966,7 +964,7 @@ def test_a_token_of_another_provider_continues_no_list(stub: Any, eureka: FakeEu
     hold(eureka, "BILLING/vm-1")
     with pytest.raises(grpc.RpcError) as raised:
         listed(stub, continuation_token=token)
-    assert "continues no list of this provider: begin anew" in sentence(raised)
+    assert "continues no list of this provider: begin again" in sentence(raised)
 
 
 def test_a_list_is_asked_for_an_application_and_an_owner(stub: Any, eureka: FakeEureka) -> None:
@@ -987,7 +985,7 @@ def test_a_list_is_asked_for_an_application_and_an_owner(stub: Any, eureka: Fake
 
 
 STATELESS: dict[str, Any] = {"urn": f"urn:pulumi:dev::default::{TYPE}::Instance", "type": TYPE}
-"""What everybody's registration is called who runs ``pulumi do --stateless``."""
+"""Owner of registrations by ``pulumi do --stateless``."""
 
 
 def do(stub: Any, **values: Any) -> None:
@@ -996,12 +994,12 @@ def do(stub: Any, **values: Any) -> None:
     stub.Configure(proto.ConfigureRequest(args=sent({"url": URL, **values}), urn=urn, name=""))
 
 
-def all_are_refused(told: str, *acts: Callable[[], object]) -> None:
+def all_are_refused(expected: str, *acts: Callable[[], object]) -> None:
     """Each act ends with an error that says this."""
     for act in acts:
         with pytest.raises(grpc.RpcError) as raised:
             act()
-        assert told in sentence(raised)
+        assert expected in sentence(raised)
 
 
 def do_create(stub: Any, **given: Any) -> Any:
@@ -1061,7 +1059,7 @@ def test_without_a_state_an_owner_changes_what_is_its_own(stub: Any, eureka: Fak
     patched = eureka.held["BILLING", "vm-1"]
     assert (patched.metadata["zone"], patched.metadata["tier"], patched.owner) == ("b", "1", owner)
     assert patched.host_name == "192.0.2.1"
-    RUN_RESOURCES.__init__()  # type: ignore[misc]  # each command is a process of its own
+    DECLARED_RESOURCES.__init__()  # type: ignore[misc]  # each command is a process of its own
     do_delete(stub, "BILLING/vm-1")
     assert eureka.held == {untouched.key: untouched}
 
@@ -1091,7 +1089,7 @@ def test_without_a_state_nothing_of_others_is_changed(stub: Any, eureka: FakeEur
     assert eureka.held == before
 
 
-def test_without_a_state_a_read_that_was_somebody_elses_gives_no_right(stub: Any, eureka: FakeEureka) -> None:
+def test_without_a_state_a_read_of_anothers_gives_no_right(stub: Any, eureka: FakeEureka) -> None:
     """It was this owner's when it was read, and is another one's when it is to be removed."""
     do(stub, doOwner="alice")
     do_create(stub, instanceId="vm-1")
@@ -1105,7 +1103,7 @@ def test_without_a_state_a_read_that_was_somebody_elses_gives_no_right(stub: Any
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"doOwner": "al/ice"}, "doOwner must be"),
         ({"organization": "acme/shop"}, "organization must have no slash"),
@@ -1113,8 +1111,8 @@ def test_without_a_state_a_read_that_was_somebody_elses_gives_no_right(stub: Any
         ({"type": "eurekube:index:Application"}, "use eurekube:index:Instance for each"),
     ],
 )
-def test_without_a_state_what_could_not_be_told_apart_is_refused(
-    stub: Any, eureka: FakeEureka, given: dict[str, Any], told: str
+def test_without_a_state_what_could_not_be_distinguished_is_refused(
+    stub: Any, eureka: FakeEureka, given: dict[str, Any], expected: str
 ) -> None:
     """An owner that is no name, an id that all would have, and many registrations at once."""
     do(stub, **{"doOwner": "alice", **{name: given[name] for name in given if name in KEYS}})
@@ -1130,7 +1128,7 @@ def test_without_a_state_what_could_not_be_told_apart_is_refused(
 
     with pytest.raises(grpc.RpcError) as raised:
         create()
-    assert told in sentence(raised)
+    assert expected in sentence(raised)
     assert eureka.held == {}
 
 
@@ -1152,7 +1150,7 @@ def test_without_a_state_names_may_be_written_in_any_way(stub: Any, eureka: Fake
     assert eureka.held["BILLING", "vm-1"].owner == "stack/organization/pulumi:do/alice/BILLING/vm-1"
     do_patch(stub, "billing/vm-1", zone="b")
     assert eureka.held["BILLING", "vm-1"].metadata["zone"] == "b"
-    RUN_RESOURCES.__init__()  # type: ignore[misc]  # each command is a process of its own
+    DECLARED_RESOURCES.__init__()  # type: ignore[misc]  # each command is a process of its own
     do_delete(stub, " Billing/vm-1 ")
     assert eureka.held == {}
 

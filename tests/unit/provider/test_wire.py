@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
 
 
 def test_names_are_the_schemas_and_come_back() -> None:
-    """All of them, whoever wrote the state."""
+    """All of them, no matter who wrote the state."""
     for name in {*INPUTS, *OUTPUTS, *MEMBER_INPUTS, *MEMBER_OUTPUTS}:
         assert snake(camel(name)) == snake(name) == name
     for written in ("hostName", "host_name"):

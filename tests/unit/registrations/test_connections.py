@@ -70,7 +70,7 @@ def test_the_largest_answer_of_a_named_connection_may_be_a_number() -> None:
         assert made.max_answer_mib == 256
 
 
-def test_a_missing_file_of_a_secret_is_told_of_the_connection_that_is_used(
+def test_a_missing_secret_file_is_reported_for_the_used_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may be on the machine of those alone that use the connection."""
@@ -96,7 +96,7 @@ def test_a_missing_file_of_a_secret_is_told_of_the_connection_that_is_used(
         ("eu", {"connections": {"eu": {"url": URL, "caFile": "/nowhere"}}}, "does not exist"),
     ],
 )
-def test_what_cannot_be_used_is_told_without_any_value_of_it(
+def test_what_cannot_be_used_is_reported_without_any_value_of_it(
     name: str, config: dict[str, Any], sentence: str
 ) -> None:
     """One sentence that says what to do, and never a secret."""
@@ -148,7 +148,7 @@ def test_all_connections_are_looked_at_whether_used_or_not(connections: Any, sen
     text = connections if isinstance(connections, str) else json.dumps(connections)
     found = connection_problems({"url": URL, "connections": text}.get)
     assert len(found) == len(sentences)
-    for told, sentence in zip(found, sentences, strict=True):
-        assert sentence in told
-        assert SECRET not in told
-        assert told.startswith("eurekube:connections")
+    for problem, sentence in zip(found, sentences, strict=True):
+        assert sentence in problem
+        assert SECRET not in problem
+        assert problem.startswith("eurekube:connections")

@@ -14,7 +14,7 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.table import Table
 from eurekube_provider.registrations.cancellation import Cancellation
-from eurekube_provider.registrations.draining import drain, put_all_back, put_back, was_left
+from eurekube_provider.registrations.draining import clear_override, drain, put_all_back, was_left
 from eurekube_provider.registrations.properties import LEAVING
 
 OWNER = "stack/o/p/s/n"
@@ -85,7 +85,7 @@ class Server:
         return True
 
     def clear_status(self, instance: Instance, status: Status) -> bool:
-        """No override any more."""
+        """Clear the override, as a server does."""
         self._write(f"clear {instance.instance_id}")
         have = self.held[instance.key]
         if have.is_overridden:
@@ -131,13 +131,13 @@ def test_whatever_dies_the_next_run_undoes_it(requests: int) -> None:
     assert is_marked or server.held[ONE.key].status is Status.UP
     assert was_left(server.peer, [ONE]) == ({LEAVING} if is_marked else set())
     server.dies_after = None
-    put_back(server.peer, ONE)
+    clear_override(server.peer, ONE)
     assert server.standing() == {"one": (Status.UP, False)}
     assert not was_left(server.peer, [ONE])
 
 
 def test_an_interrupted_drain_is_put_back_at_once() -> None:
-    """By the process that is told to end."""
+    """By the process that is asked to end."""
     server = Server(ONE, TWO)
     with pytest.raises(DrainInterrupted, match=r"A one and 1 more: interrupted, .* in service again"):
         drain([(server.peer, ONE), (server.peer, TWO)], 100, interrupt)
@@ -179,7 +179,7 @@ def test_a_persons_status_is_left_alone() -> None:
     assert server.standing()["one"] == (Status.OUT_OF_SERVICE, False)
     theirs = {OWNER_KEY: "stack/o/p/s/other", LEAVING_KEY: "true"}
     server.held[TWO.key] = replace(TWO, status=Status.OUT_OF_SERVICE, metadata=theirs)
-    put_back(server.peer, TWO)
+    clear_override(server.peer, TWO)
     assert server.standing()["two"] == (Status.OUT_OF_SERVICE, True)
 
 
@@ -212,7 +212,7 @@ def test_a_run_that_was_cancelled_begins_no_drain() -> None:
 
 
 def test_a_wait_ends_when_the_engine_is_gone() -> None:
-    """It hangs up when it is told to end twice, or is killed."""
+    """It hangs up when it is asked to end twice, or is killed."""
 
     class Context:
         def is_active(self) -> bool:

@@ -109,7 +109,7 @@ def test_one_more_server_of_the_same_eureka_updates_in_place() -> None:
 
 
 def test_a_renamed_stack_updates_in_place() -> None:
-    """The owner is written anew, and the id stays."""
+    """The owner is written again, and the id stays."""
     olds = state()
     renamed = check(olds, {**LEAST, "owner": "stack/organization/shop/production/billing"})
     assert StateDifference(changes=True) == diff(olds, renamed.properties)
@@ -179,7 +179,7 @@ OUT = Status.OUT_OF_SERVICE
     ("held", "expected"),
     [(OUT, Status.UP), (Status.DOWN, None), (Status.UP, None), (None, None)],
 )
-def test_a_status_that_is_no_longer_enforced_goes_unless_a_person_changed_it(
+def test_an_unenforced_status_goes_unless_a_person_changed_it(
     held: Status | None, expected: Status | None
 ) -> None:
     """It is brought back to UP once; what somebody set since, or removed, is theirs."""

@@ -23,10 +23,10 @@ from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.removal_checks import RemovalChecks
 from eurekube_provider.registrations import lifecycle, registry_lists
 from eurekube_provider.registrations.cancellation import CANCELLATION
+from eurekube_provider.registrations.declared_resources import DECLARED_RESOURCES
 from eurekube_provider.registrations.desired import DesiredState
 from eurekube_provider.registrations.importing import as_not_ours, imported_application, imported_instance
 from eurekube_provider.registrations.properties import INCARNATION, Properties
-from eurekube_provider.registrations.run_resources import RUN_RESOURCES
 from eurekube_provider.registrations.servers import PEERS
 from eurekube_provider.resources.application import ApplicationProvider
 from eurekube_provider.resources.instance import InstanceProvider
@@ -45,7 +45,7 @@ GONE = "http://gone:8761/eureka"
 
 Provider = InstanceProvider | ApplicationProvider
 
-Kind = tuple[Callable[[], Provider], Properties]
+ResourceType = tuple[Callable[[], Provider], Properties]
 
 KINDS = pytest.mark.parametrize(
     "kind", [(InstanceProvider, LEAST), (ApplicationProvider, ALL)], ids=["one", "many"]
@@ -57,7 +57,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that holds something else is asked again at once, and nobody waits for a drain."""
     monkeypatch.setattr("time.sleep", lambda _: None)
     monkeypatch.setattr(CANCELLATION, "wait_of_this_call", lambda: lambda _: None)
-    RUN_RESOURCES.__init__()  # type: ignore[misc]
+    DECLARED_RESOURCES.__init__()  # type: ignore[misc]
     monkeypatch.setattr(registry_lists, "LISTED_FOR_SECONDS", -1.0)
 
 
@@ -81,9 +81,9 @@ def servers(eureka: FakeEureka, other: FakeEureka, monkeypatch: pytest.MonkeyPat
     return made
 
 
-def run(kind: Kind, **config: str) -> Provider:
+def run(kind: ResourceType, **config: str) -> Provider:
     """Return a provider as a new plugin process has it."""
-    RUN_RESOURCES.__init__()  # type: ignore[misc]
+    DECLARED_RESOURCES.__init__()  # type: ignore[misc]
     PEERS.silent.clear()
     provider = kind[0]()
     settings = {f"eurekube:{key}": value for key, value in config.items()}
@@ -91,21 +91,21 @@ def run(kind: Kind, **config: str) -> Provider:
     return provider
 
 
-def checked(kind: Kind, **changes: Any) -> Properties:
+def checked(kind: ResourceType, **changes: Any) -> Properties:
     """Return the inputs with which the engine creates."""
     result = kind[0]().check({}, {**kind[1], "service_url": URL, **changes})
     assert not result.failures
     return dict(result.inputs)
 
 
-def created(kind: Kind, **changes: Any) -> Properties:
+def created(kind: ResourceType, **changes: Any) -> Properties:
     """The state after a creation, in a process of its own."""
     return dict(run(kind).create(checked(kind, **changes)).outs or {})
 
 
 @KINDS
 def test_a_removal_takes_its_own_incarnation_only(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The new half of a replacement takes the place over, and the old one leaves it, in whichever run."""
     old, new = created(kind, drain_seconds=9), created(kind, drain_seconds=9)
@@ -122,7 +122,9 @@ def test_a_removal_takes_its_own_incarnation_only(
 
 
 @KINDS
-def test_a_state_without_an_incarnation_goes_on(kind: Kind, eureka: FakeEureka, servers: FakeServers) -> None:
+def test_a_state_without_an_incarnation_goes_on(
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
+) -> None:
     """As 0.1.0 wrote it: no change by itself, removed where Eureka names none; an update gives none.
 
     Or what an update has written whose answer got lost could not be removed any more.
@@ -155,7 +157,7 @@ def test_a_state_without_an_incarnation_goes_on(kind: Kind, eureka: FakeEureka, 
 @KINDS
 @pytest.mark.parametrize("url", [URL, SPELT])
 def test_a_move_that_is_taken_back_leaves_what_stood(
-    kind: Kind, url: str, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, url: str, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """The state has both for a while; the engine finds the first unchanged, and removes the second."""
     assert servers
@@ -171,7 +173,7 @@ def test_a_move_that_is_taken_back_leaves_what_stood(
 
 @KINDS
 def test_what_was_renamed_is_given_back_to_nobody(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """The state before its update has another owner, and is the same resource."""
     assert servers
@@ -186,7 +188,7 @@ def test_what_was_renamed_is_given_back_to_nobody(
 
 @KINDS
 def test_a_copy_in_the_state_takes_nothing_that_the_program_has(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Somebody copied it by hand, mark included. With the program's own gone, too, it goes."""
     assert servers
@@ -205,7 +207,7 @@ def test_a_copy_in_the_state_takes_nothing_that_the_program_has(
 
 @KINDS
 def test_what_is_previewed_or_refreshed_is_not_asked_for(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """An up begins with both, and removes what it finds there and the program does not have."""
     assert servers
@@ -220,7 +222,7 @@ def test_what_is_previewed_or_refreshed_is_not_asked_for(
 
 @KINDS
 def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """An instance with another mark than the state's could not be removed by it."""
     assert servers
@@ -234,7 +236,7 @@ def test_another_incarnation_shows_in_a_refresh_and_is_put_right(
 
 @KINDS
 def test_another_spelling_drains_nothing_and_another_eureka_is_left(
-    kind: Kind, eureka: FakeEureka, other: FakeEureka, servers: FakeServers
+    kind: ResourceType, eureka: FakeEureka, other: FakeEureka, servers: FakeServers
 ) -> None:
     """Registered first, at the new URL; at the old one it is removed where it is the old one still."""
     assert servers
@@ -253,7 +255,7 @@ def test_another_spelling_drains_nothing_and_another_eureka_is_left(
 
 
 @KINDS
-def test_the_order_of_urls_changes_nothing(kind: Kind) -> None:
+def test_the_order_of_urls_changes_nothing(kind: ResourceType) -> None:
     """A laptop in another zone asks other servers first."""
     both = checked(kind, service_url=f"{URL},{OTHER}")
     state = {**both, "status": "UP", "status_is_enforced": False} if kind[0] is InstanceProvider else both
@@ -263,7 +265,7 @@ def test_the_order_of_urls_changes_nothing(kind: Kind) -> None:
 
 @KINDS
 def test_a_server_that_is_gone_for_good_is_let_go_of(
-    kind: Kind, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+    kind: ResourceType, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The error of the removal says how; then nothing is asked of it, and a refresh drops it."""
     state = {**created(kind), "service_url": GONE}
@@ -279,7 +281,7 @@ def test_a_server_that_is_gone_for_good_is_let_go_of(
 
 @KINDS
 def test_a_removal_that_finds_nothing_says_so(
-    kind: Kind, servers: FakeServers, eureka: FakeEureka, capsys: pytest.CaptureFixture[str]
+    kind: ResourceType, servers: FakeServers, eureka: FakeEureka, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another Eureka may answer at the URL by now: absence there is no removal."""
     assert servers
@@ -294,7 +296,9 @@ def test_a_removal_that_finds_nothing_says_so(
 
 
 @KINDS
-def test_credentials_go_to_the_urls_that_they_were_configured_for(kind: Kind, servers: FakeServers) -> None:
+def test_credentials_go_to_the_urls_that_they_were_configured_for(
+    kind: ResourceType, servers: FakeServers
+) -> None:
     """A URL that is not configured any more gets none; that of another connection gets its own."""
     state = created(kind)
     today = {"url": SPELT, "user": "bridge", "password": "pa55"}
@@ -310,7 +314,9 @@ def test_credentials_go_to_the_urls_that_they_were_configured_for(kind: Kind, se
 
 
 @KINDS
-def test_a_refresh_tells_nobody_to_abandon_a_server_that_is_in_use(kind: Kind, servers: FakeServers) -> None:
+def test_a_refresh_tells_nobody_to_abandon_a_server_that_is_in_use(
+    kind: ResourceType, servers: FakeServers
+) -> None:
     """It is away for a while; what is to be removed there may be abandoned."""
     assert servers
     state = {**created(kind), "service_url": GONE}
@@ -323,7 +329,7 @@ def test_a_refresh_tells_nobody_to_abandon_a_server_that_is_in_use(kind: Kind, s
 
 @KINDS
 def test_a_server_that_wants_credentials_has_them_in_a_connection(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """Said where the state's URL is none that is configured."""
     assert servers
@@ -341,7 +347,7 @@ def test_a_server_that_wants_credentials_has_them_in_a_connection(
 
 @KINDS
 def test_a_connection_goes_together_with_what_is_registered_there(
-    kind: Kind, other: FakeEureka, servers: FakeServers
+    kind: ResourceType, other: FakeEureka, servers: FakeServers
 ) -> None:
     """A removal needs no configured connection."""
     assert servers
@@ -367,7 +373,7 @@ def away(_: Callable[[], Any]) -> Any:
     raise RegistryUnreachable("no connection", url=URL)
 
 
-ONE: Kind = (InstanceProvider, LEAST)
+ONE: ResourceType = (InstanceProvider, LEAST)
 
 
 @pytest.mark.parametrize(
@@ -455,7 +461,7 @@ def test_one_of_many_that_a_drain_left_out_is_found(
     """It is put back although the state does not know, whichever of them it is."""
     assert servers
     instances = {f"i{at:03}": {"host_name": f"192.0.2.{at}"} for at in range(1, count + 1)}
-    many: Kind = (ApplicationProvider, {**ALL, "instances": instances})
+    many: ResourceType = (ApplicationProvider, {**ALL, "instances": instances})
     old = created(many)
     given = {**many[1], "service_url": URL, "in_update": True}
     first = run(many)
@@ -487,7 +493,7 @@ def test_a_failed_creation_of_many_gives_back_what_it_took_over(
 ) -> None:
     """The old half goes on with its own incarnation."""
     assert servers
-    many: Kind = (ApplicationProvider, ALL)
+    many: ResourceType = (ApplicationProvider, ALL)
     old = created(many)
     before = {key: each.metadata for key, each in eureka.held.items()}
     instances: Any = {**cast("Properties", ALL["instances"]), "c": {"host_name": "192.0.2.3"}}
@@ -533,7 +539,7 @@ def test_a_creation_that_fails_takes_back_nothing_but_its_own(
 @pytest.mark.parametrize("owner", [None, "cluster/eks/shop/billing", "stack/organization/shop/prod/billing"])
 @KINDS
 def test_nobody_elses_instance_is_adopted_unasked(
-    kind: Kind, owner: str | None, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, owner: str | None, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """One that has our id, of whomever it is, stands as it stood; with ``adopt`` it is taken over."""
     assert servers
@@ -550,7 +556,7 @@ def test_nobody_elses_instance_is_adopted_unasked(
     assert {each.owner for each in eureka.held.values()} == {kind[1]["owner"]}
 
 
-def test_what_was_removed_from_several_servers_is_looked_at_a_second_time(servers: FakeServers) -> None:
+def test_a_removal_from_several_servers_is_checked_twice(servers: FakeServers) -> None:
     """Unless its application renews it itself: then it would be the application's wish that it came back."""
     for renewer, count in (("eurekube", 1), ("self", 0)):
         state = created(ONE, service_url=f"{URL},{OTHER}", renewer=renewer)
@@ -590,7 +596,7 @@ BEHIND_THE_STACKS_BACK = {
 @pytest.mark.parametrize("marks", BEHIND_THE_STACKS_BACK.values(), ids=BEHIND_THE_STACKS_BACK)
 @KINDS
 def test_a_refresh_settles(
-    kind: Kind, marks: dict[str, str], eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, marks: dict[str, str], eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """It finds the same difference once; the program finds it until it is gone. Its own owner stays."""
     assert servers
@@ -615,7 +621,7 @@ def test_a_refresh_settles(
 
 @KINDS
 def test_what_an_update_has_healed_is_no_change_of_a_refresh(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """The marks by which its check asked for it stand among its inputs, and say nothing any more."""
     assert servers
@@ -642,7 +648,7 @@ CAME_BACK: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
     "with an owner that nobody can read": ({"metadata": {"eurekube.owner": ""}}, {}, False),
     "of a program that has an operator renew it": ({}, {"renewer": "eurekube"}, False),
 }
-"""What stands in the place of a registration that renews itself, what the program changes, and whether it is
+"""The instance in the place of a registration that renews itself, the program's change, and whether it is
 taken over."""
 
 
@@ -650,7 +656,7 @@ taken over."""
 @pytest.mark.parametrize(("found", "changes", "is_ours"), CAME_BACK.values(), ids=CAME_BACK)
 @KINDS
 def test_an_application_that_came_back_is_taken_over(
-    kind: Kind,
+    kind: ResourceType,
     found: dict[str, Any],
     changes: dict[str, Any],
     is_ours: bool,
@@ -689,7 +695,7 @@ def test_an_application_that_came_back_is_taken_over(
 @pytest.mark.parametrize("is_marked", [True, False], ids=["", "in the name of the stack"])
 @KINDS
 def test_what_was_only_imported_is_not_taken_over(
-    kind: Kind, is_marked: bool, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, is_marked: bool, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """It may be anybody's: the program has to ask for it. What was adopted once may come back."""
     place = {"host_name": "192.0.2.10", "instance_id": "vm-1"}
@@ -737,39 +743,39 @@ STRANGERS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("metadata", STRANGERS.values(), ids=STRANGERS)
 @KINDS
 def test_a_stranger_that_no_request_can_name_stops_nothing(
-    kind: Kind,
+    kind: ResourceType,
     metadata: dict[str, str],
     eureka: FakeEureka,
     servers: FakeServers,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Eureka takes a registration under an id with a slash: it is told, and stays."""
+    """Eureka takes a registration under an id with a slash: it is reported, and stays."""
     assert servers
     state, inputs = created(kind), checked(kind)
     ours = eureka.held[min(eureka.held)]
     theirs = replace(ours, instance_id="vm/17", metadata=metadata, unreadable="its id")
     eureka.held[theirs.key] = theirs
 
-    def told(calls: Callable[[Provider], Any]) -> bool:
+    def reports(calls: Callable[[Provider], Any]) -> bool:
         capsys.readouterr()
         state.update(dict(getattr(calls(run(kind)), "outs", None) or {}))
         return "vm/17" in capsys.readouterr().err
 
     is_member = bool(metadata) and "instances" in kind[1]
-    assert told(lambda provider: provider.read("x", state))
+    assert reports(lambda provider: provider.read("x", state))
     update = {**kind[1], "service_url": URL, IN_UPDATE: True}
-    assert told(lambda provider: provider.check(inputs, update)) is not bool(metadata)
+    assert reports(lambda provider: provider.check(inputs, update)) is not bool(metadata)
     assert not PEERS.silent
     news = checked(kind, metadata={"tier": "2"})
-    assert told(lambda provider: provider.update("x", state, news)) is is_member
+    assert reports(lambda provider: provider.update("x", state, news)) is is_member
     assert eureka.held[ours.key].metadata["tier"] == "2"
-    assert told(lambda provider: provider.delete("x", state)) is is_member
+    assert reports(lambda provider: provider.delete("x", state)) is is_member
     assert list(eureka.held) == [theirs.key]
 
 
 @KINDS
 def test_without_a_state_nothing_is_known_to_have_come_back(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """Nor by its creation, which has none either."""
     made = created(kind, renewer="self")
@@ -786,7 +792,7 @@ def test_without_a_state_nothing_is_known_to_have_come_back(
 
 @KINDS
 def test_a_removal_leaves_an_application_that_came_back(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It serves, and registered itself: its own end removes it."""
     assert servers
@@ -802,13 +808,13 @@ def test_the_sentence_about_what_was_left_names_it() -> None:
     """Whichever of both reasons it has."""
     sentence = lifecycle.left_alone(Instance("A", "a-1", "h", "h", Port(1)))
     assert sentence.startswith(
-        "A a-1 was registered anew, is asked for by the program or belongs to somebody else"
+        "A a-1 was registered again, is asked for by the program or belongs to somebody else"
     )
 
 
 @KINDS
-def test_a_connection_that_cannot_be_used_is_told_before_the_first_creation(
-    kind: Kind, eureka: FakeEureka, servers: FakeServers
+def test_an_unusable_connection_is_reported_before_the_first_creation(
+    kind: ResourceType, eureka: FakeEureka, servers: FakeServers
 ) -> None:
     """By each check, also where no resource names it; what the state has can be read and removed."""
     assert servers
@@ -839,11 +845,11 @@ def test_warnings_of_the_dynamic_provider_repeat_no_address(
     other = {**LEAST, "service_url": URL, "owner": f"{LEAST['owner']}-2", "instance_id": "another"}
     provider.check({}, other)
     assert not provider.check(olds, {**LEAST, "service_url": URL, IN_UPDATE: True}).failures
-    told = capsys.readouterr().err
-    assert "host_name: the resource 'billing-2' of this program registers the same" in told
-    assert "callers of BILLING find an address twice, since theirs is registered there, too" in told
+    output = capsys.readouterr().err
+    assert "host_name: the resource 'billing-2' of this program registers the same" in output
+    assert "callers of BILLING find an address twice, since theirs is registered there, too" in output
     many = {**ALL, "service_url": URL, "instances": {key: {"host_name": address} for key in ("a", "b")}}
     assert not run((ApplicationProvider, ALL)).check(many, many).failures
-    told += capsys.readouterr().err
-    assert "instances.b.host_name: the instance 'a' of this application registers the same" in told
-    assert address not in told
+    output += capsys.readouterr().err
+    assert "instances.b.host_name: the instance 'a' of this application registers the same" in output
+    assert address not in output

@@ -9,25 +9,25 @@ from eurekube_provider.registrations.rollback import grouped
 
 def test_the_server_that_has_answered_to_the_fewest_counts() -> None:
     """Once in a while, never above the whole, and not before somebody has waited."""
-    now, told = [100.0], list[str]()
-    with Progress(told.append, 10.0).shown():
+    now, reported = [100.0], list[str]()
+    with Progress(reported.append, 10.0).shown():
         changes = SentChanges(8000, lambda: now[0])
     for seconds, url, count in ((9.0, "a", 500), (1.0, "b", 250), (5.0, "a", 250), (5.0, "b", 9000)):
         now[0] += seconds
         changes.count(url, count)
-    assert told == ["250 of 8,000 changes sent to Eureka", "750 of 8,000 changes sent to Eureka"]
+    assert reported == ["250 of 8,000 changes sent to Eureka", "750 of 8,000 changes sent to Eureka"]
     now[0] += 10.0
     changes.count("a", 9000)
-    assert told[2:] == ["8,000 of 8,000 changes sent to Eureka"]
+    assert reported[2:] == ["8,000 of 8,000 changes sent to Eureka"]
 
 
-def test_who_does_not_wait_is_told_nothing() -> None:
+def test_a_caller_that_does_not_wait_gets_no_reports() -> None:
     """Beside a call of a provider nobody shows it."""
-    told = list[str]()
-    with Progress(told.append, 0.0).shown():
+    reported = list[str]()
+    with Progress(reported.append, 0.0).shown():
         pass
     SentChanges(2).count("a", 1)
-    assert told == []
+    assert reported == []
 
 
 def test_of_many_that_failed_the_first_are_named() -> None:

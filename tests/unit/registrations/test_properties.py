@@ -114,7 +114,7 @@ def test_unknown_values_inside_metadata_pass() -> None:
 
 
 def test_a_default_id_survives_a_renamed_stack() -> None:
-    """Otherwise renaming a stack would register everything anew."""
+    """Otherwise renaming a stack would register everything again."""
     olds = checked()
     renamed = check(olds, {**LEAST, "owner": "stack/organization/shop/production/billing"})
     assert olds["instance_id"] == renamed.properties["instance_id"]
@@ -190,7 +190,8 @@ def test_what_a_state_holds_is_read_though_it_would_be_refused_today() -> None:
 
 
 def test_large_metadata_of_an_earlier_release_go_on() -> None:
-    """Also with fewer of them; and that is told. What is added to them is refused, as in a new resource."""
+    """Also with fewer of them; and that is reported. What is added to them is refused, as in a new
+    resource."""
     large = {"a": "b" * 5000, "c": "d" * 5000, "zone": "z"}
     olds = check({}, {**LEAST, "metadata": large}).properties
     for metadata in (large, {"a": large["a"]}):
@@ -204,7 +205,7 @@ def test_large_metadata_of_an_earlier_release_go_on() -> None:
         assert "more than 4096" in problem.reason
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     """Nobody wants to find them one by one."""
     assert {"port", "host_name", "status"} == set(reasons(port=-1, host_name=None, status="UPP"))
 

@@ -48,9 +48,9 @@ def test_what_stands_for_long_is_renewed() -> None:
 def test_an_update_says_once_that_no_renewer_was_seen() -> None:
     """It names the Eureka, the renewer and the connection; the list is that of all resources of the run."""
     renewers, peers = RenewerCheck(), Listed()
-    told = [renewers.check(peers, "eu-1", "eurekube") for _ in range(3)]
-    assert told[1:] == ["", ""]
-    assert all(word in told[0] for word in ("http://a/e", "'eurekube'", "'eu-1'", "eurekube keepalive"))
+    reported = [renewers.check(peers, "eu-1", "eurekube") for _ in range(3)]
+    assert reported[1:] == ["", ""]
+    assert all(word in reported[0] for word in ("http://a/e", "'eurekube'", "'eu-1'", "eurekube keepalive"))
     assert renewers.check(peers, "eu-1", "another")
     assert peers.lists == 1
 

@@ -22,7 +22,7 @@ from tests.unit.registrations.test_properties import LEAST
 
 
 @pytest.mark.parametrize(("count", "looks"), [(1, 1), (3, 3)])
-def test_a_creation_is_a_look_a_registration_and_a_look_and_all_of_a_run_share_a_list(
+def test_a_creation_is_read_write_read_and_a_run_shares_one_list(
     count: int, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each server is asked for an id that none of them holds; the list shows renewers and neighbours."""

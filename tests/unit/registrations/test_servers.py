@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from eurekube_provider.core.errors import RegistryDenied, RegistryError, RegistryRejected, RegistryUnreachable
-from eurekube_provider.registrations.servers import let_go, saying_the_way_out
+from eurekube_provider.registrations.servers import abandoned_message, saying_the_way_out
 
 URL = "http://eureka:8761/eureka"
 
 
-def test_what_is_let_go_of_is_told_as_text() -> None:
+def test_what_is_let_go_of_is_reported_as_text() -> None:
     """The author of a registration chose its name, which a terminal must not obey."""
-    assert let_go("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
+    assert abandoned_message("RATING a\x1b[2K\rsafe", [URL]).startswith("RATING a [2K safe at ")
 
 
 @pytest.mark.parametrize(

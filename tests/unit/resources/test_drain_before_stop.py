@@ -150,7 +150,7 @@ def test_a_prestop_that_is_there_is_refused() -> None:
 
 
 def test_a_hook_that_there_is_not() -> None:
-    """Told where the transform is made."""
+    """Reported where the transform is made."""
     with pytest.raises(ProgramError, match="hook must be sleep or exec, not 'nap'"):
         DrainBeforeStop(hook="nap")
 

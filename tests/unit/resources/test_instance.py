@@ -51,7 +51,7 @@ PICKLED = {
         b"\x8c\x13ApplicationProvider\x94\x93\x94)\x81\x94."
     ),
 }
-"""What stands in users' states behind the two bytes that name pickle's protocol: 4, from Python 3.14 on 5."""
+"""Part of users' states behind the two bytes that name pickle's protocol: 4, from Python 3.14 on 5."""
 
 PROVIDERS = pytest.mark.parametrize("provider", list(PICKLED))
 
@@ -88,7 +88,7 @@ LOADED: dict[str, tuple[str, ...]] = {
     "eurekube_provider.resources.application": NO_CLIENT,
     "eurekube_provider.resources.operator_guard": NO_CLIENT,
 }
-"""What is imported, one after the other, and what must not have been loaded by then."""
+"""Imports, one after the other, each with the modules that must not have been loaded by then."""
 
 
 def test_importing_loads_no_more_than_needed() -> None:
@@ -99,10 +99,10 @@ def test_importing_loads_no_more_than_needed() -> None:
         "    importlib.import_module(name)\n"
         "    print(*sys.modules)"
     )
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program, *LOADED], capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    for (imported, forbidden), line in zip(LOADED.items(), told, strict=True):
+    for (imported, forbidden), line in zip(LOADED.items(), output, strict=True):
         modules = line.split()
         assert imported in modules
         assert [name for name in forbidden if name in modules] == [], imported
@@ -226,14 +226,14 @@ loop.run_until_complete(look())
 @pytest.mark.parametrize("operation", ["preview", "update"])
 def test_what_is_not_in_the_state_is_an_output_all_the_same(operation: str) -> None:
     """An unwritten property and a default are outputs, also in a preview."""
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", PROGRAM, operation],
         env={**os.environ, "EUREKA_URL": "http://eureka:8761/eureka"},
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert json.loads(told) == {
+    assert json.loads(output) == {
         "connection": "default",
         "drain_seconds": 0,
         "duration_seconds": 120,

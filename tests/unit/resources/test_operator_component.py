@@ -48,7 +48,7 @@ def args(**more: Any) -> EurekubeOperatorArgs:
     ],
 )
 def test_image_and_tag(given: dict[str, str], expected: str) -> None:
-    """This version of the default image, unless told otherwise."""
+    """This version of the default image, by default."""
     assert args(**given).image_reference == expected
 
 
@@ -159,7 +159,7 @@ def test_ports_of_eureka() -> None:
         ({"targets": {"ci": {"kind": "webhook", "namespaces": "*"}}}, "targets: ci: give url or"),
         (
             {"targets": {"ci": {"kind": "webhook", "namespaces": "*", "url": "https://ci/hook"}}},
-            "targets: ci: whoever is called must be able to tell that it was us",
+            "targets: ci: the receiver must be able to tell that it was us",
         ),
         ({"force_destroy": "yes"}, "force_destroy must be true or false"),
         ({"image_pull_secrets": "registry"}, "image_pull_secrets must be a list, not str: write it as"),
@@ -440,11 +440,13 @@ def test_each_component_has_crds_of_its_own() -> None:
     The engine takes such an alias once. It is the first component's where CRDs are kept, so that a wrong
     guess changes nothing; of others the engine refuses two.
     """
-    told = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    ).stdout
     expected: dict[str, list[list[str]]] = {}
     for crd in (document["metadata"]["name"] for document in crd_documents()):
         for name in ("one", "inner-one", "owner-one", "owner-two"):
             expected[f"{name}-{crd}"] = [[crd]] * 2
         for name in ("two", "inner-two"):
             expected[f"{name}-{crd}"] = [[]] * 2
-    assert json.loads(told) == expected
+    assert json.loads(output) == expected

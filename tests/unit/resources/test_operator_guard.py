@@ -191,7 +191,7 @@ def test_a_kubeconfig_stays_a_secret_with_the_native_provider() -> None:
 
 
 def test_the_native_guard_goes_on_from_a_dynamic_one() -> None:
-    """The first update writes its state anew."""
+    """The first update writes its state again."""
     with fake_engine() as engine:
         guard = NativeGuard(engine.stub)
         assert guard.differs(DYNAMIC_STATE, GIVEN) == (True, [])

@@ -81,25 +81,25 @@ def test_other_aliases_of_a_component_are_the_engines_business() -> None:
 
 
 @pytest.mark.parametrize(
-    ("connections", "told"),
+    ("connections", "expected"),
     [
         ("[pa55", "eurekube:connections must be an object"),
         ('{"eu": {"url": "http://eu:8761/eureka", "pasword": "pa55"}}', "password is one"),
     ],
 )
 def test_a_connection_that_no_resource_names_is_refused_as_well(
-    connections: str, told: str, monkeypatch: pytest.MonkeyPatch
+    connections: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the program has made anything."""
     values = {"eurekube:url": "http://eureka:8761/eureka", "eurekube:connections": connections}
     monkeypatch.setattr(program, "get_config", values.get)
     with pytest.raises(ProgramError) as raised:
         program_connection()
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
     assert "pa55" not in str(raised.value)
 
 
-def test_a_file_of_another_machine_is_refused_of_the_connection_that_is_named(
+def test_another_machines_file_is_refused_for_the_named_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A laptop that registers at the default Eureka alone needs no authority of another one."""

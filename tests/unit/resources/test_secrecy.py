@@ -30,7 +30,7 @@ def resolved(loop: asyncio.AbstractEventLoop, given: Mapping[str, Any]) -> dict[
     return loop.run_until_complete(look())
 
 
-def test_what_is_derived_from_a_secret_is_told_to_be_one(loop: asyncio.AbstractEventLoop) -> None:
+def test_what_is_derived_from_a_secret_is_marked_as_one(loop: asyncio.AbstractEventLoop) -> None:
     """Also from one within a map; what is derived from a value that is no secret is not given at all."""
     secret = pulumi.Output.secret("hidden")
     open_ = pulumi.Output.from_input("open")
@@ -55,8 +55,13 @@ def test_the_check_writes_what_it_derives() -> None:
     """So that the state has it under the name that is a secret."""
     assert without_secrets({"a": FROM_SECRET, "b": 1}) == ({"b": 1}, ["a"])
     application = {name: value for name, value in LEAST.items() if name not in ("host_name", "instance_id")}
-    told = {"host_name": "hidden", "ip_address": FROM_SECRET, "zone": FROM_SECRET, "metadata": {"zone": "z"}}
-    checked = check_members({}, {**application, "instances": {"a": told, "b": {"host_name": "open"}}})
+    reported = {
+        "host_name": "hidden",
+        "ip_address": FROM_SECRET,
+        "zone": FROM_SECRET,
+        "metadata": {"zone": "z"},
+    }
+    checked = check_members({}, {**application, "instances": {"a": reported, "b": {"host_name": "open"}}})
     assert checked.problems == ()
     assert checked.properties["instances"] == {
         "a": {"host_name": "hidden", "ip_address": "hidden", "zone": "z", "metadata": {}},

@@ -1,4 +1,4 @@
-"""A child that ends: when it is told to, with what it started, and with its parent."""
+"""A child that ends: when it is asked to, with what it started, and with its parent."""
 
 from __future__ import annotations
 

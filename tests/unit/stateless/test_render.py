@@ -323,7 +323,7 @@ def test_a_network_policy_lets_through_what_is_needed() -> None:
     }
 
 
-def test_prometheus_is_told_whom_to_scrape_and_when_to_alert() -> None:
+def test_prometheus_knows_whom_to_scrape_and_when_to_alert() -> None:
     """The Service is selected, no pod is scraped twice, and the alerts look at this operator only."""
     kinds = ("ServiceMonitor", "PrometheusRule", "Service")
     monitor, rule, service = (only(kind, *EVERYTHING) for kind in kinds)
@@ -466,7 +466,7 @@ def test_the_operator_knows_the_stacks_named_connections(tmp_path: Path) -> None
     "operator",
     [{"environment": {"CONFIG": "/own/file"}}, {"eurekaSecret": {"name": "vault", "tokenKey": "t"}}],
 )
-def test_an_operator_with_a_file_or_a_secret_of_somebody_else_gets_no_connections(
+def test_an_operator_with_somebody_elses_file_gets_no_connections(
     operator: dict[str, Any],
 ) -> None:
     """It has what it had: its own file says them, and it gets no credentials of the stack."""
@@ -771,12 +771,12 @@ def test_wrong_input_is_answered_by_one_sentence(arguments: list[str], sentence:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_wrong_usage_is_told_apart() -> None:
+def test_wrong_usage_is_distinguished() -> None:
     """Exit code 2, as everywhere."""
     assert [run("rendr").returncode, run("--version").returncode] == [2, 0]
 
 
-def test_a_stacks_secrets_must_be_given_anew(tmp_path: Path) -> None:
+def test_a_stacks_secrets_must_be_given_again(tmp_path: Path) -> None:
     """Only the engine has their key; an override helps."""
     shutil.copy(ROOT / "Pulumi.yaml", tmp_path)
     (tmp_path / "stacks").mkdir()

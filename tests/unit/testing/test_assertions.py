@@ -88,7 +88,7 @@ def test_places_that_differ_in_the_same_way_are_named_together() -> None:
     ]
 
 
-def test_an_application_that_must_not_be_there_is_refused_at_any_place() -> None:
+def test_a_forbidden_application_is_refused_at_any_place() -> None:
     """With the instances that it has."""
     places = Places(a=[BILLING], b=[RATING])
     places.assert_not_registered("legacy")

@@ -89,7 +89,7 @@ def test_workers_of_xdist_have_servers_of_their_own(pytester: pytest.Pytester) -
     pytester.runpytest("-n", "2").assert_outcomes(passed=4)
 
 
-def test_a_failed_assertion_shows_the_difference_and_the_line_of_the_test(pytester: pytest.Pytester) -> None:
+def test_a_failed_assertion_shows_the_difference_and_the_line(pytester: pytest.Pytester) -> None:
     """No frame of the kit stands between the two."""
     pytester.makepyfile(
         """
@@ -98,8 +98,8 @@ def test_a_failed_assertion_shows_the_difference_and_the_line_of_the_test(pytest
             eureka.assert_registered("RATING", {"vm-1": {"port": 9090}})
         """
     )
-    told = pytester.runpytest().stdout
-    told.fnmatch_lines(
+    output = pytester.runpytest().stdout
+    output.fnmatch_lines(
         [
             '>*eureka.assert_registered("RATING", {"vm-1": {"port": 9090}})',
             "E*AssertionError: RATING at http://127.0.0.1:*/eureka is not as expected:",
@@ -107,7 +107,7 @@ def test_a_failed_assertion_shows_the_difference_and_the_line_of_the_test(pytest
             "E*registered there: RATING (1)",
         ]
     )
-    told.no_fnmatch_line("*assertions.py*")
+    output.no_fnmatch_line("*assertions.py*")
 
 
 def test_a_projects_own_fixture_of_the_name_wins(pytester: pytest.Pytester) -> None:
@@ -125,7 +125,7 @@ def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["*fixture 'eureka' not found*"])
 
 
-def test_the_plugin_is_named_where_plugins_are_not_loaded_by_themselves(
+def test_the_plugin_is_named_where_plugins_are_not_autoloaded(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``-p eurekube`` loads it, and does no harm where it is loaded already."""

@@ -13,7 +13,7 @@ from kazoo.protocol.states import EventType, KazooState
 from eurekube_provider.core.errors import ConfigurationError, RegistryDenied
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Port, Status
-from eurekube_provider.core.registry import Refused, Well
+from eurekube_provider.core.registry import Healthy, Refused
 from eurekube_provider.zookeeper.codec import decode, encode
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.ensemble import Ensemble
@@ -107,7 +107,7 @@ def reader(ensemble: Ensemble, nodes: Nodes, refusals: list[ConfigurationError])
     """A reader that has read."""
     made = Reader(ensemble, nodes, lambda: next(iter(refusals), None))
     made.start(None)
-    wait_until(lambda: made.condition() == Well(), "the first reading", 5.0)
+    wait_until(lambda: made.condition() == Healthy(), "the first reading", 5.0)
     yield made
     made.stop()
 
@@ -119,7 +119,7 @@ def test_what_was_written_here_is_followed(reader: Reader, nodes: Nodes, played:
     nodes.put(decode(PATH, encode(INSTANCE, 1), stat))
     played.fire("children", ROOT)
     wait_until(lambda: {("children", SERVICE), ("data", PATH)} <= played.watches.keys(), "watches", 5.0)
-    assert reader.condition() == Well()
+    assert reader.condition() == Healthy()
     del played.versions[PATH]
     played.fire("data", PATH)
     wait_until(lambda: nodes.paths() == [], "it to be gone", 5.0)

@@ -44,7 +44,7 @@ def sent(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_which_form_a_client_prefers(accept: str, expected: str | None) -> None:
-    """By quality, then by name before wildcard, then by order; XML for whoever takes anything."""
+    """By quality, then by name before wildcard, then by order; XML for a client that takes anything."""
     assert preferred(accept) == expected
 
 

@@ -249,7 +249,7 @@ def test_a_failure_of_the_server_is_a_500_and_ends_nothing(
 
 
 def test_the_page_shows_what_is_registered_and_trusts_no_text(url: str, session: requests.Session) -> None:
-    """An id with markup is shown as it is; whether a status was set over the instance's own is told."""
+    """An id with markup is shown as it is; whether a status was set over the instance's own is reported."""
     odd = "<b>id</b>&"
     assert session.post(f"{url}/apps/WEB", data=body(odd)).status_code == 204
     session.put(f"{url}/apps/WEB/{odd}/status".replace("/b", "%2Fb"), params={"value": "DOWN"})

@@ -42,7 +42,7 @@ def listed(session: requests.Session, url: str) -> int:
     return len(session.get(f"{url}/apps").json()["applications"]["application"])
 
 
-def test_a_quick_server_lists_at_once_and_evicts_when_its_clock_is_moved(session: requests.Session) -> None:
+def test_a_quick_server_lists_at_once_and_evicts_by_its_clock(session: requests.Session) -> None:
     """A lease that nobody renews ends after its 90 seconds."""
     with EurekaServers(quick=True) as servers:
         (url,) = servers.urls
@@ -75,13 +75,13 @@ def test_a_server_has_the_caches_of_a_real_one_by_default(session: requests.Sess
 def test_time_passes_by_itself(session: requests.Session) -> None:
     """Peers tell each other half a second later, and nobody moves the clock."""
     with EurekaServers(3, quick=True) as servers:
-        told = threading.Event()
+        notified = threading.Event()
         others = [servers.cluster.servers[url].registry for url in servers.urls[1:]]
         register(session, servers.urls[0])
-        while not told.wait(0.02):
+        while not notified.wait(0.02):
             with servers.lock:
                 if all(registry.get("RATING", "rating-1") for registry in others):
-                    told.set()
+                    notified.set()
         assert [session.get(url + PATH).status_code for url in servers.urls] == [200, 200, 200]
 
 

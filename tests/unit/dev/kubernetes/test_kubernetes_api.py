@@ -124,7 +124,7 @@ def test_a_body_that_is_no_object_is_a_bad_request(api: KubernetesApi, body: byt
 
 
 def test_a_connection_that_ends_with_its_watch_is_announced(api: KubernetesApi) -> None:
-    """A client that is not told sends its next request into the end, and reads no answer."""
+    """A client that is not informed sends its next request into the end, and reads no answer."""
     address = urlsplit(api.url)
     connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=10)
     headers = {"Authorization": f"Bearer {next(iter(api.objects.tokens))}"}

@@ -27,7 +27,7 @@ def everything(_: object) -> bool:
     return True
 
 
-def test_who_comes_back_late_has_to_list_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_back_late_has_to_list_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of changes is bounded, and an older watch ends with 410."""
     monkeypatch.setattr(object_store, "KEPT_CHANGES", 3)
     store = ObjectStore()
@@ -37,13 +37,13 @@ def test_who_comes_back_late_has_to_list_anew(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ApiRefusal) as raised:
         list(store.watch("pods", version, everything, 0))
     assert raised.value.status["code"] == 410
-    told = [
+    reported = [
         (kind, one["metadata"].get("name")) for kind, one in store.watch("pods", version + 1, everything, 0)
     ]
-    assert told == [("ADDED", "pod-1"), ("ADDED", "pod-2"), ("ADDED", "pod-3"), ("BOOKMARK", None)]
+    assert reported == [("ADDED", "pod-1"), ("ADDED", "pod-2"), ("ADDED", "pod-3"), ("BOOKMARK", None)]
 
 
-def test_a_quiet_watch_is_told_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quiet_watch_is_reported_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bookmark has the version of changes that the watch is not about."""
     monkeypatch.setattr(object_store, "BOOKMARK_SECONDS", 0.05)
     store = ObjectStore()

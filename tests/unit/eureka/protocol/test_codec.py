@@ -258,7 +258,7 @@ def test_empty_lists(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("bad", ["a/b", "a\\b", "a;b", "a%b", "a\nb", "a\u2028b", ".", "..", "a\ud800b"])
-def test_an_id_that_no_request_can_name_is_kept_and_told(bad: str) -> None:
+def test_an_id_that_no_request_can_name_is_kept_and_reported(bad: str) -> None:
     """Such an instance can be shown, with its status and address, and is taken for none of the others."""
     odd, other = instances_from_json(listing({**DOCUMENT, "instanceId": bad}, DOCUMENT))
     assert (odd.key, odd.status, odd.ip_address) == (("RATING", bad), Status.UP, "10.0.0.1")
@@ -267,13 +267,13 @@ def test_an_id_that_no_request_can_name_is_kept_and_told(bad: str) -> None:
     assert other.unreadable == ""
 
 
-def test_an_application_that_no_request_can_name_is_told() -> None:
+def test_an_application_that_no_request_can_name_is_reported() -> None:
     """A server takes it, in the body of a registration."""
     assert read(app="a/b").unreadable == "no request can name the application 'A/B'"
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"port": {"$": "x"}}, "port: 'x' is no number"),
         ({"port": {"$": None}}, "port: None is no number"),
@@ -287,10 +287,12 @@ def test_an_application_that_no_request_can_name_is_told() -> None:
         ({"ipAddr": "198.51.100.071"}, "some read 198.51.100.57"),
     ],
 )
-def test_one_broken_instance_is_told_and_hides_none_of_the_others(fields: dict[str, Any], told: str) -> None:
+def test_one_broken_instance_is_reported_and_hides_none_of_the_others(
+    fields: dict[str, Any], expected: str
+) -> None:
     """A field with a value that means nothing has its default, and the rest of the list is read."""
     odd, other = instances_from_json(listing({**DOCUMENT, **fields}, {**DOCUMENT, "instanceId": "other"}))
-    assert told in odd.unreadable
+    assert expected in odd.unreadable
     assert odd.key == read().key
     assert other == read(instanceId="other")
 

@@ -50,7 +50,7 @@ def text_of(*items: Document) -> bytes:
 def following(
     texts: Sequence[bytes], understand: Callable[[bytes, Mapping[Key, Instance]], Delta]
 ) -> list[Delta]:
-    """Each of these, read in turn by who holds what they told so far."""
+    """Each of these, read in turn by who holds what they reported so far."""
     held: Held = {}
     found = []
     for text in texts:
@@ -93,8 +93,8 @@ def test_nothing_is_remembered_of_the_delta_before_the_last(understood: list[str
     assert understood == ["a", "z", "a"]
 
 
-def test_whoever_forgets_reads_all_of_the_next_one(understood: list[str]) -> None:
-    """As after a list, of which other instances are held than those that the delta told."""
+def test_a_reader_that_forgets_reads_all_of_the_next_one(understood: list[str]) -> None:
+    """As after a list, of which other instances are held than those that the delta reported."""
     one = DeltaReader()
     text = text_of(item("a"))
     one.read(text, {})
@@ -113,7 +113,7 @@ def test_of_what_is_gone_the_lease_counts() -> None:
 
 
 NASTY = ['{"instanceId":"', '"leaseInfo":{', "}", "]}", "\\", '"', "0", "ü", "", "zone-a"]
-"""What somebody may put into an instance's metadata."""
+"""Metadata that somebody may put into an instance."""
 
 items = st.builds(
     item,

@@ -393,7 +393,7 @@ def test_a_server_that_did_not_answer_is_asked_last(answering: Answer) -> None:
 
 
 def test_no_server_answers(answering: Answer) -> None:
-    """Where all are away the first one's error is told."""
+    """Where all are away the first one's error is reported."""
     first, second = answering(503, "first"), answering(500, "second")
     peers = Peers(Connection((first.url, second.url)))
     said(RegistryUnreachable, lambda: peers.renew(RATING), first.url, "503", "first")

@@ -21,7 +21,7 @@ URL = "http://127.0.0.1:9/eureka"
 
 
 class Server(Transport):
-    """Takes one password or token, and answers some paths with 403 whoever asks."""
+    """Takes one password or token, and answers some paths with 403 anyone who asks."""
 
     def __init__(self, connection: Connection, accepts: str) -> None:
         super().__init__(URL, connection)
@@ -125,7 +125,7 @@ def test_a_request_leaves_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_proxy_of_the_environment_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told in a sentence, without its credentials."""
+    """It is reported in a sentence, without its credentials."""
     for name in ("HTTP_PROXY", "http_proxy"):
         monkeypatch.setenv(name, "socks5://me:hidden@proxy:1080")
     for name in ("NO_PROXY", "no_proxy"):

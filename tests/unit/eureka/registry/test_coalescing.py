@@ -1,4 +1,5 @@
-"""Plans that wait for each other travel together: who goes alone, who with whom, and what each is told."""
+"""Plans that wait for each other travel together: who goes alone, who with whom, and what each is
+reported."""
 
 from __future__ import annotations
 
@@ -43,9 +44,9 @@ def removes_of_others(application: str) -> Plan:
 class Road:
     """Plans that went alone and plans that went together; single plans wait until the gate opens.
 
-    :ivar batches: whether batches are used.
-    :ivar known: whether each owner has instances.
-    :ivar is_alone: whether there is one server.
+    :ivar batches: True if batches are used.
+    :ivar known: True if each owner has instances.
+    :ivar is_alone: True if there is one server.
     :ivar ids: the instances of those that went together, or without single requests, in their order.
     :ivar hold_up: hold these up as well.
     """
@@ -176,7 +177,7 @@ def test_one_that_fails_fails_alone(road: Road) -> None:
     assert (second.failures, len(second.done)) == ((), 1)
 
 
-def test_what_ends_a_batch_is_told_to_all_of_it(road: Road) -> None:
+def test_the_end_of_a_batch_is_reported_to_all_of_it(road: Road) -> None:
     """Another replica leads: each plan is given up."""
     error = LeadershipLost("not sent")
 

@@ -13,7 +13,7 @@ from eurekube_provider.eureka import windows
 from eurekube_provider.eureka.eureka_registry import EurekaRegistry
 from eurekube_provider.eureka.notes import Order
 from lab.waiting import wait_until
-from tests.unit.eureka.servers import OWNER, Holding, Told, TwoServers, after_a_restart, instance
+from tests.unit.eureka.servers import OWNER, Holding, RecordingListener, TwoServers, after_a_restart, instance
 
 
 def test_nothing_is_new_before_all_servers_were_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,10 +93,10 @@ def test_what_another_cluster_of_our_name_registers_is_left_as_it_is(
     for one in (theirs, ours):
         registry.keep(one)
     assert (theirs.key in registry.renewals, ours.key in registry.renewals) == (takes_over, True)
-    told = Told()
-    registry.table.listener = told
+    recorded = RecordingListener()
+    registry.table.listener = recorded
     outcome = registry.apply(plan((), [theirs, ours], OWNER), OWNER)
-    assert told.owners == [], "who asked would ask again at once"
+    assert recorded.owners == [], "who asked would ask again at once"
     left = set() if takes_over else {theirs.key}
     assert [set(held) for held in servers.held] == [left, left]
     assert {one.change.instance.key for one in outcome.failures} == left

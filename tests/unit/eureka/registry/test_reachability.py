@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from eurekube_provider.core.errors import RegistryUnreachable
-from eurekube_provider.core.registry import Failing, Unread, Well
+from eurekube_provider.core.registry import Failing, Healthy, Unread
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import request_stats
@@ -61,47 +61,45 @@ def eureka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Eureka]:
     made.peers.close()
 
 
-def test_a_single_reading_that_fails_is_told_and_judged_by_nobody(eureka: Eureka) -> None:
+def test_a_single_reading_that_fails_is_reported_and_judged_by_nobody(eureka: Eureka) -> None:
     """The error is visible at once; syncers report it only when the next reading fails as well."""
     assert eureka.reachability.condition() == Unread()
     assert not eureka.reachability.failed(AWAY)
     assert eureka.reachability.condition() == Unread(AWAY)
     eureka.was_read()
-    assert eureka.reachability.condition() == Well()
+    assert eureka.reachability.condition() == Healthy()
     since = 10_000.0
     assert not eureka.reachability.failed(AWAY)
-    assert eureka.reachability.condition() == Well(AWAY)
+    assert eureka.reachability.condition() == Healthy(AWAY)
     eureka.pass_seconds(2.0)
     assert eureka.reachability.failed(AWAY)
     assert eureka.reachability.condition() == Failing(AWAY, since)
     assert not eureka.reachability.failed(AWAY)
     eureka.was_read()
-    assert eureka.reachability.condition() == Well()
+    assert eureka.reachability.condition() == Healthy()
 
 
-def test_servers_that_take_requests_and_do_not_answer_are_told_before_the_time_out(eureka: Eureka) -> None:
+def test_hanging_servers_are_reported_before_the_time_out(eureka: Eureka) -> None:
     """To who waits after a second, to all after three; and nobody as long as another server answers."""
     for server in (eureka.one, eureka.two):
         server.judge()
     eureka.was_read()
     eureka.one.begin()
     eureka.pass_seconds(10.0)
-    assert eureka.reachability.condition() == Well()
+    assert eureka.reachability.condition() == Healthy()
     eureka.two.begin()
-    told = []
+    reported = []
     for _ in range(5):
         eureka.pass_seconds(0.9)
         condition = eureka.reachability.condition()
-        told.append(condition.lasts if isinstance(condition, Failing) else None)
-    assert told == [None, False, False, True, True]
+        reported.append(condition.lasts if isinstance(condition, Failing) else None)
+    assert reported == [None, False, False, True, True]
     eureka.one.count("GET", "200", 14.5)
-    assert eureka.reachability.condition() == Well()
+    assert eureka.reachability.condition() == Healthy()
 
 
 @pytest.mark.parametrize("seconds", [50.0, 0.0])
-def test_what_is_missing_after_all_were_silent_together_may_be_forgotten(
-    eureka: Eureka, seconds: float
-) -> None:
+def test_a_missing_instance_may_be_forgotten_if_all_were_silent(eureka: Eureka, seconds: float) -> None:
     """Nobody could renew then; also where one of them was silent again since, by itself."""
     eureka.was_read()
     eureka.one.begin()
@@ -125,7 +123,7 @@ def test_what_is_missing_after_all_were_silent_together_may_be_forgotten(
     assert not eureka.reachability.failed_within(120.0)
 
 
-def test_what_is_missing_after_one_server_was_silent_after_the_other_was_removed(eureka: Eureka) -> None:
+def test_an_instance_missing_after_silence_in_turn_was_removed(eureka: Eureka) -> None:
     """Servers that are restarted or busy in turn leave always one that renews, and knows what stands."""
     eureka.was_read()
     for server in (eureka.one, eureka.two, eureka.one):

@@ -25,7 +25,7 @@ from tests.unit.eureka.servers import (
     OWNER,
     STATUS,
     Balanced,
-    Told,
+    RecordingListener,
     TwoServers,
     after_a_restart,
     behind_a_balancer,
@@ -77,7 +77,7 @@ def test_deltas_are_followed_where_there_is_no_doubt(monkeypatch: pytest.MonkeyP
     assert doubtful(behind_a_balancer(servers))
 
 
-def test_who_follows_learns_of_removals_while_this_replica_comes_to_lead(
+def test_a_follower_learns_of_removals_during_a_change_of_leader(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its lists are in doubt for half a minute, in which nothing else would prove that a machine left. Not by
@@ -104,29 +104,29 @@ def test_who_follows_learns_of_removals_while_this_replica_comes_to_lead(
     assert wanted[-1] is False
 
 
-def test_a_list_that_was_put_off_is_learned_after_what_the_delta_told(
+def test_a_postponed_list_is_learned_after_the_delta(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The caller works on the news meanwhile. Where there is no such list, nothing waits. Where there is no
     such list, nothing waits.
     """
-    told: list[list[str]] = []
+    reported: list[list[str]] = []
     owed: list[list[Instance]] = []
     monkeypatch.setattr(windows, "DEFERRED_LIST", 0.0)
     monkeypatch.setattr(RegistryFetcher, "read", lambda *_, **__: [instance("by-delta")])
     monkeypatch.setattr(RegistryFetcher, "has_deferred_list", property(lambda _: bool(owed)))
     monkeypatch.setattr(RegistryFetcher, "read_deferred_list", lambda _: owed.pop())
     registry = behind_a_balancer(Balanced(older(600)))
-    registry.follow(lambda: told.append(sorted(one.instance_id for one in registry.known())))
+    registry.follow(lambda: reported.append(sorted(one.instance_id for one in registry.known())))
     registry.reader.read()
-    assert told == [["by-delta"]]
+    assert reported == [["by-delta"]]
     owed.append([instance("by-delta"), instance("by-list")])
     registry.reader.read()
-    assert told == [["by-delta"], ["by-delta"], ["by-delta", "by-list"]]
+    assert reported == [["by-delta"], ["by-delta"], ["by-delta", "by-list"]]
     assert owed == []
 
 
-def test_a_server_that_starts_again_in_the_middle_of_a_reading_has_forgotten(
+def test_a_server_restarted_during_a_reading_has_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It did not say yet since when it runs, and lists nothing already: a person's status is not lost."""
@@ -171,7 +171,7 @@ def test_a_server_that_refuses_us_is_asked_no_sooner() -> None:
         assert registry.reader.pause_seconds == windows.RESTART_CHECK
 
 
-def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
+def test_it_is_read_more_often_with_followers_and_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As for mirrors; not for syncers alone, which learn of each other by their own writes."""
@@ -196,14 +196,14 @@ def test_it_is_read_more_often_while_somebody_follows_and_something_changes(
 def test_who_takes_over_looks_for_what_only_other_servers_hold() -> None:
     """The server that was asked first had lost its memory: what is stale on the others is found, too."""
     stale = instance("stale")
-    told = Told()
+    recorded = RecordingListener()
     registry = EurekaRegistry(TwoServers([stale]), Cluster("lab", "u"), "operator", 600.0)
-    registry.table.listener = told
+    registry.table.listener = recorded
     registry.start()
     try:
         wait_until(lambda: registry.reachability.was_read, "the first reading", 10.0)
         registry.take_over(0)
-        wait_until(lambda: OWNER in told.owners, "its owner to be looked at", 30.0)
+        wait_until(lambda: OWNER in recorded.owners, "its owner to be looked at", 30.0)
         assert registry.table.owned(OWNER) == [stale]
     finally:
         registry.stop()
@@ -218,9 +218,9 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
     stale = instance("stale")
     whose = {"eurekube.owner": "stack/o/p/s/billing", "eurekube.renewer": "operator"}
     stacks = replace(instance("vm"), metadata=whose)
-    servers, told = TwoServers([stale, stacks]), Told()
+    servers, recorded = TwoServers([stale, stacks]), RecordingListener()
     registry = EurekaRegistry(servers, Cluster("lab", "u"), "operator", 600.0)
-    registry.table.listener = told
+    registry.table.listener = recorded
     away = servers.peers[1]
     servers.silent = {away.url: RegistryUnreachable("away")}
 
@@ -234,14 +234,14 @@ def test_who_takes_over_lists_later_who_was_away(monkeypatch: pytest.MonkeyPatch
         registry.take_over(0)
         wait_until(lambda: servers.lists, "a list of all that answer", 30.0)
         some_looks()
-        assert (told.owners, len(registry.table)) == ([], 0)
+        assert (recorded.owners, len(registry.table)) == ([], 0)
         servers.silent = {}
-        wait_until(lambda: told.owners, "its owner to be looked at", 30.0)
-        assert (told.owners, registry.table.owned(OWNER)) == ([OWNER], [stale])
+        wait_until(lambda: recorded.owners, "its owner to be looked at", 30.0)
+        assert (recorded.owners, registry.table.owned(OWNER)) == ([OWNER], [stale])
         assert stacks.key not in registry.renewals
         registry.table.gone(stale.key)
         some_looks()  # once: the repair looks after what this replica removes
-        assert told.owners == [OWNER]
+        assert recorded.owners == [OWNER]
     finally:
         registry.stop()
 
@@ -281,7 +281,7 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
     have no syncer, would be taken for what deleted ones left behind.
     """
     metadata = {"eurekube.owner": OWNER, "eurekube.cluster-uid": "another"}
-    told = Told()
+    recorded = RecordingListener()
     registry = EurekaRegistry(
         TwoServers([replace(instance("theirs"), metadata=metadata)]),
         Cluster("lab", "u"),
@@ -289,10 +289,10 @@ def test_nothing_is_learned_of_another_cluster_of_the_name() -> None:
         600.0,
         check_cluster=True,
     )
-    registry.table.listener = told
+    registry.table.listener = recorded
     registry.take_over(0)
     assert "in use by another cluster" in str(registry.condition())
-    assert (told.conditions, told.owners, len(registry.table)) == (1, [], 0)
+    assert (recorded.conditions, recorded.owners, len(registry.table)) == (1, [], 0)
     assert isinstance(registry.condition(), Refused)
 
 
@@ -321,9 +321,9 @@ def test_what_nobody_can_be_asked_for_is_kept() -> None:
 
 def test_what_registers_itself_beside_ours_has_us_look() -> None:
     """Ours was registered before a list showed it; once for each change, and not for another application."""
-    told = Told()
+    recorded = RecordingListener()
     registry = EurekaRegistry(TwoServers([]), Cluster("lab", "u"), "operator", 600.0)
-    registry.table.listener = told
+    registry.table.listener = recorded
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
     other = replace(itself, application="other")
     registry.reader.learn([ours], is_complete=True)
@@ -334,9 +334,9 @@ def test_what_registers_itself_beside_ours_has_us_look() -> None:
         ([ours], [ours.owner]),
     ):
         for again in (expected, []):
-            told.owners.clear()
+            recorded.owners.clear()
             registry.reader.learn(listed, is_complete=True)
-            assert told.owners == again
+            assert recorded.owners == again
 
 
 def test_a_cluster_name_that_is_in_use_with_another_uid_is_refused() -> None:

@@ -34,7 +34,7 @@ TICK_MS = 30_000
 
 
 class Server:
-    """Peers with one server, whose list changes when it is told so."""
+    """Peers with one server, whose list changes on request."""
 
     url = URL
 
@@ -146,7 +146,7 @@ def lapsed(document: dict[str, Any]) -> frozenset[tuple[str, str]]:
     return delta_from_text(delta_text(document)).lapsed
 
 
-def test_who_was_evicted_is_told_from_who_deregistered() -> None:
+def test_evicted_instances_are_distinguished_from_deregistered() -> None:
     """By the end of its lease, which servers call its last renewal, and which is twice as long as it says."""
     lease = {"durationInSecs": 90, "lastRenewalTimestamp": 1_000_000, "evictionTimestamp": 1_090_001}
     gone = {**WRITTEN, "actionType": "DELETED", "leaseInfo": lease}
@@ -170,7 +170,7 @@ def held_of(document: dict[str, Any]) -> Instance:
     return instance
 
 
-def test_what_a_delta_repeats_is_not_made_anew() -> None:
+def test_what_a_delta_repeats_is_not_made_again() -> None:
     """Its text may differ all the same: a server says when each was renewed last."""
     held = held_of(STAMPED)
     again = {**STAMPED, "leaseInfo": {"lastRenewalTimestamp": 9}}
@@ -192,7 +192,7 @@ def test_what_a_delta_repeats_is_not_made_anew() -> None:
         {"ipAddr": "10.0.0.9"},
     ],
 )
-def test_what_a_delta_changes_is_made_anew(change: dict[str, Any]) -> None:
+def test_what_a_delta_changes_is_made_again(change: dict[str, Any]) -> None:
     """The server stamps each change; a status that it enforces itself has no stamp."""
     held = held_of(STAMPED)
     text = delta_text({**STAMPED, **change})
@@ -200,7 +200,7 @@ def test_what_a_delta_changes_is_made_anew(change: dict[str, Any]) -> None:
     assert delta_from_text(text).changes != {held.key: held}
 
 
-def test_what_has_no_stamp_is_made_anew() -> None:
+def test_what_has_no_stamp_is_made_again() -> None:
     """Another kind of server may leave it out."""
     unstamped = {key: value for key, value in STAMPED.items() if key != "lastUpdatedTimestamp"}
     held = held_of(unstamped)
@@ -234,7 +234,7 @@ def test_what_is_no_delta_cannot_be_read(text: str) -> None:
         1,
     ],
 )
-def test_a_delta_with_an_item_that_nobody_can_read_is_one_for_the_others(odd: Any) -> None:
+def test_a_delta_with_an_unreadable_item_counts_for_the_others(odd: Any) -> None:
     """The counts show whether the item exists: where they do not fit, the list is read."""
     other = {**WRITTEN, "instanceId": "other", "actionType": "ADDED"}
     delta = delta_from_text(delta_text(odd, other))
@@ -254,12 +254,12 @@ def test_a_delta_keeps_an_instance_that_no_request_can_name() -> None:
 class Following:
     """A listing of a model server with default caches, and what the server held when it made each answer.
 
-    :ivar asked: which lists were asked for.
-    :ivar delta_fails: what comes in place of the delta: None where it is refused.
+    :ivar asked: the lists that were asked for.
+    :ivar delta_fails: the answer in place of the delta: None where it is refused.
     :ivar after_list: called when a list was answered.
     :ivar silent: keys of which the server changed something that no delta tells, and no list so far.
     :ivar others: servers of the same registry.
-    :ivar by_delta: what was listed last before a list was understood that had been put off.
+    :ivar by_delta: the last list before one was understood that had been put off.
     """
 
     cluster: EurekaCluster
@@ -342,12 +342,14 @@ class Following:
 
     def send(self, request: ServerRequest) -> str:
         """Ask the server anything."""
-        before, told = self.states(), list(self.cluster.servers[URL].registry.changes)
+        before, changes_before = self.states(), list(self.cluster.servers[URL].registry.changes)
         text = self.cluster.request(URL, request).text
-        tells = list(self.cluster.servers[URL].registry.changes)[len(told) :]
-        told_now = {(lease.holder.app, lease.holder.id) for _, lease in tells}
+        tells = list(self.cluster.servers[URL].registry.changes)[len(changes_before) :]
+        reported_now = {(lease.holder.app, lease.holder.id) for _, lease in tells}
         self.silent |= {
-            key for key, state in self.states().items() if before.get(key) != state and key not in told_now
+            key
+            for key, state in self.states().items()
+            if before.get(key) != state and key not in reported_now
         }
         return text
 
@@ -398,7 +400,7 @@ def shown(instances: Sequence[Instance], but: set[tuple[str, str]]) -> dict[tupl
 def test_whatever_happens_deltas_show_what_the_registry_was(*, use_read_only_cache: bool) -> None:
     """Random histories: what is read is the list as it is answered, or the registry when the delta was made.
 
-    What a renewal does to a status is told by no delta, so that it may be missing until the next list.
+    What a renewal does to a status is reported by no delta, so that it may be missing until the next list.
     """
     followed = 0
     for seed in range(60):
@@ -464,7 +466,7 @@ def test_what_a_delta_tells_waits_for_no_list() -> None:
 
 
 def test_the_list_that_was_put_off_is_believed() -> None:
-    """One that came and one that went, and no delta told: the counts are the same."""
+    """One that came and one that went, and no delta reported: the counts are the same."""
     one = following().anchored()
     followed_for(one, windows.LIST_INTERVAL)
     one.register("c")
@@ -477,7 +479,7 @@ def test_the_list_that_was_put_off_is_believed() -> None:
     assert sorted(each.instance_id for each in one.listing.read_deferred_list()) == ["a", "c", "x0", "x1"]
 
 
-def test_a_list_that_was_put_off_takes_nothing_back_that_the_delta_told() -> None:
+def test_a_postponed_list_takes_nothing_back_that_a_delta_reported() -> None:
     """The server renewed its caches between the two answers: the delta is the newer one."""
     one = following().anchored()
     followed_for(one, windows.LIST_INTERVAL)
@@ -486,9 +488,9 @@ def test_a_list_that_was_put_off_takes_nothing_back_that_the_delta_told() -> Non
     one.register("c")
     one.remove("b")
     one.after_list = lambda: one.wait(31)
-    told = one.listing.read(STARTED, in_doubt=False)
+    reported = one.listing.read(STARTED, in_doubt=False)
     one.after_list = lambda: None
-    assert sorted(each.instance_id for each in told) == ["a", "c", "d", "x0", "x1"]
+    assert sorted(each.instance_id for each in reported) == ["a", "c", "d", "x0", "x1"]
     assert sorted(each.instance_id for each in one.listing.read_deferred_list()) == [
         "a",
         "c",
@@ -519,18 +521,18 @@ def test_a_list_is_not_put_off_for_a_delta_that_does_not_come(failure: RegistryU
     assert one.asked == ["list"]
 
 
-def test_who_left_before_the_first_delta_is_told_of() -> None:
+def test_departures_before_the_first_delta_are_reported() -> None:
     """A reader that begins, as a new leader, has the proof of the last minutes; not of who is back."""
     one = following()
-    told: list[tuple[str, str]] = []
-    one.listing.removals_seen = told.extend
+    reported: list[tuple[str, str]] = []
+    one.listing.removals_seen = reported.extend
     for name in ("a", "b", "c"):
         one.register(name)
     one.remove("a")
     one.remove("b")
     one.register("b")
     assert one.ids() == ["b", "c"]
-    assert told == [("RATING", "a")]
+    assert reported == [("RATING", "a")]
 
 
 def test_a_delta_older_than_the_list_brings_nothing_back() -> None:
@@ -615,7 +617,7 @@ def test_a_server_that_made_no_answers_for_minutes_is_listed() -> None:
     assert one.asked == ["delta", "list", "delta"]
 
 
-def test_a_server_that_counts_its_deltas_anew_is_listed() -> None:
+def test_a_server_that_counts_its_deltas_again_is_listed() -> None:
     """It was restarted a moment ago, or is another one, although the counts fit."""
     one = following().anchored()
     one.wait(15)
@@ -749,9 +751,9 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
     """One that hears nothing from the others evicts what renews with them."""
     one = following().anchored()
     one.others = others
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     evicted: list[tuple[str, str]] = []
-    one.listing.removals_seen, one.listing.evictions_seen = told.extend, evicted.extend
+    one.listing.removals_seen, one.listing.evictions_seen = reported.extend, evicted.extend
     one.register("c", leaseInfo={"durationInSecs": 30})
     one.wait(31)
     for instance_id in ("a", "b"):
@@ -760,7 +762,7 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
     one.remove("a")
     one.wait(31)
     assert one.ids() == ["b"]
-    assert sorted(set(told)) == [("RATING", "a")] + ([] if others else [("RATING", "c")])
+    assert sorted(set(reported)) == [("RATING", "a")] + ([] if others else [("RATING", "c")])
     assert sorted(set(evicted)) == ([("RATING", "c")] if others else [])
 
 
@@ -774,18 +776,18 @@ def away(one: Following) -> None:
     assert one.asked == ["list"]
 
 
-def test_who_left_while_the_server_was_away_is_told_of() -> None:
+def test_departures_while_the_server_was_away_are_reported() -> None:
     """The delta is read again as soon as the list is, and not minutes later: it still has the proof."""
     one = following().anchored()
-    told: list[tuple[str, str]] = []
-    one.listing.removals_seen = told.extend
+    reported: list[tuple[str, str]] = []
+    one.listing.removals_seen = reported.extend
     one.remove("a")
     away(one)
-    assert told == []
+    assert reported == []
     one.wait(30)
     assert one.ids() == ["b"]
     assert one.asked == ["list", "delta"]
-    assert told == [("RATING", "a")]
+    assert reported == [("RATING", "a")]
     one.register("c")
     one.wait(30)
     assert one.ids() == ["b", "c"]
@@ -793,7 +795,7 @@ def test_who_left_while_the_server_was_away_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("wants_proofs", [False, True])
-def test_who_deregistered_is_told_of_while_the_list_is_in_doubt(wants_proofs: bool) -> None:
+def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_proofs: bool) -> None:
     """Of an eviction nobody knows yet whether another server has its renewals."""
     one = following().anchored()
     left: list[tuple[str, str]] = []
@@ -817,14 +819,14 @@ def test_who_deregistered_is_told_of_while_the_list_is_in_doubt(wants_proofs: bo
 def test_who_came_back_after_the_outage_has_not_left() -> None:
     """The delta is that of the list's server, and what the list has stands, whatever came before."""
     one = following().anchored()
-    told: list[tuple[str, str]] = []
-    one.listing.removals_seen = told.extend
+    reported: list[tuple[str, str]] = []
+    one.listing.removals_seen = reported.extend
     one.remove("a")
     away(one)
     one.register("a")
     one.wait(30)
     assert one.ids() == ["a", "b"]
-    assert told == []
+    assert reported == []
 
 
 def test_deltas_that_go_unanswered_again_rest() -> None:

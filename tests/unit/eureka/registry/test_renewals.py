@@ -123,7 +123,7 @@ class Listening:
 
     def __init__(self) -> None:
         self.lost: list[tuple[Instance, Any]] = []
-        self.told: list[int] = []
+        self.missing_counts: list[int] = []
         self.newer_ones: list[Instance] = []
         self.again: list[Any] = []
         self.error: Exception | None = None
@@ -131,7 +131,7 @@ class Listening:
     def missing(self, instances: Sequence[Instance], peer: Any) -> None:
         """Remember it, or fail."""
         self.lost += [(one, peer) for one in instances]
-        self.told.append(len(instances))
+        self.missing_counts.append(len(instances))
         if self.error:
             raise self.error
 
@@ -190,8 +190,8 @@ def test_everything_is_renewed_again_and_again(start: Start) -> None:
     assert (renewals.counts.missing, renewals.counts.failed) == (0, 0)
 
 
-def test_what_a_server_forgot_is_told_of_together(start: Start, listener: Listening) -> None:
-    """A server that lost its memory is asked for everything first: what it lacks is told of once."""
+def test_a_servers_losses_are_reported_together(start: Start, listener: Listening) -> None:
+    """A server that lost its memory is asked for everything first: what it lacks is notified of once."""
     peers = FakePeers(batches=True)
     renewals = start(peers, interval_seconds=60.0)
     count = 3 * MOST_ITEMS
@@ -199,8 +199,8 @@ def test_what_a_server_forgot_is_told_of_together(start: Start, listener: Listen
         renewals.add(instance(number), just_registered=True)
         peers.forgotten.add(instance(number).key)
     renewals.renew_all_now(peers.peers[0])  # type: ignore[arg-type]
-    wait_until(lambda: listener.told, "the 404s", WAIT_SECONDS)
-    assert listener.told == [count]
+    wait_until(lambda: listener.missing_counts, "the 404s", WAIT_SECONDS)
+    assert listener.missing_counts == [count]
     assert {one.key for one, _ in listener.lost} == peers.forgotten
 
 
@@ -297,14 +297,14 @@ def test_a_removal_of_what_is_not_renewed_returns_at_once(start: Start) -> None:
     start(FakePeers()).remove(instance().key)
 
 
-def test_what_the_server_does_not_hold_is_told_once(start: Start, listener: Listening) -> None:
-    """A plain renewal that finds nothing (404) is told, and is the last one."""
+def test_what_the_server_does_not_hold_is_reported_once(start: Start, listener: Listening) -> None:
+    """A plain renewal that finds nothing (404) is reported, and is the last one."""
     peers = FakePeers()
     peers.forgotten = {instance().key}
     renewals = start(peers)
     renewals.add(instance(), just_registered=False)
     renewals.add(instance(2), just_registered=False)
-    wait_until(lambda: listener.lost, "the 404", WAIT_SECONDS)  # told of after it was answered, by its thread
+    wait_until(lambda: listener.lost, "the 404", WAIT_SECONDS)  # its thread reports it after the answer
     before = peers.renewed[instance(2).key]
     wait_until(lambda: peers.renewed[instance(2).key] >= before + 4, "more rounds", WAIT_SECONDS)
     assert listener.lost == [(instance(), None)]
@@ -314,7 +314,7 @@ def test_what_the_server_does_not_hold_is_told_once(start: Start, listener: List
 
 
 def test_what_came_back_is_renewed_again(start: Start, listener: Listening) -> None:
-    """After it was missing and registered anew, it is renewed as before."""
+    """After it was missing and registered again, it is renewed as before."""
     peers = FakePeers()
     peers.forgotten = {instance().key}
     renewals = start(peers)
@@ -349,8 +349,8 @@ def test_a_refused_renewal_waits_for_its_turn(start: Start, caplog: pytest.LogCa
     wait_until(lambda: peers.renewed[instance(2).key] >= 5, "five rounds", WAIT_SECONDS)
     assert 3 <= peers.tries[instance().key] <= peers.renewed[instance(2).key] + 2
     assert renewals.counts.refused == 1
-    told = [record for record in caplog.records if "refuses to renew" in record.message]
-    assert [vars(record)["instance"] for record in told] == [instance().instance_id]
+    logged = [record for record in caplog.records if "refused to renew" in record.message]
+    assert [vars(record)["instance"] for record in logged] == [instance().instance_id]
     peers.errors = {}
     wait_until(
         lambda: peers.renewed[instance().key] and not renewals.counts.refused, "its renewal", WAIT_SECONDS
@@ -392,7 +392,7 @@ def test_more_threads_where_servers_are_slow(start: Start, monkeypatch: pytest.M
 def test_who_falls_behind_says_so(
     start: Start, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, with how many wait; and once more when all is in time again."""
+    """Once, with how many wait; and once more when all is on time again."""
     monkeypatch.setattr(windows, "RENEWAL_WAITS", 60.0)
     peers = FakePeers()
     peers.seconds = 0.1
@@ -403,11 +403,11 @@ def test_who_falls_behind_says_so(
     wait_until(lambda: "renewals fall behind" in caplog.text, "the warning", WAIT_SECONDS)
     peers.seconds = 0.0
     peers.over.set()
-    wait_until(lambda: "in time again" in caplog.text, "the end of it", WAIT_SECONDS)
+    wait_until(lambda: "on time again" in caplog.text, "the end of it", WAIT_SECONDS)
     assert caplog.text.count("renewals fall behind") == 1
 
 
-def test_what_a_server_lacks_is_told_although_there_is_always_more_to_do(
+def test_a_server_gets_what_it_lacks_while_there_is_more_to_do(
     start: Start, listener: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sender that is never idle would keep it to itself."""
@@ -419,7 +419,7 @@ def test_what_a_server_lacks_is_told_although_there_is_always_more_to_do(
     for number in range(3000):
         renewals.add(instance(number), just_registered=True)
     wait_until(lambda: renewals.counts.late_seconds, "the work", WAIT_SECONDS)
-    wait_until(lambda: listener.told, "what is missing", WAIT_SECONDS)
+    wait_until(lambda: listener.missing_counts, "what is missing", WAIT_SECONDS)
     assert renewals.counts.late_seconds
 
 
@@ -474,8 +474,8 @@ def test_a_server_that_lacks_one_says_which_server(start: Start, listener: Liste
     assert instance().key in renewals
 
 
-def test_a_newer_version_is_told(start: Start, listener: Listening) -> None:
-    """A 409 renews all the same, and the version that the server holds is told."""
+def test_a_newer_version_is_reported(start: Start, listener: Listening) -> None:
+    """A 409 renews all the same, and the version that the server holds is reported."""
     peers = FakePeers(batches=True)
     stored = replace(instance(), last_dirty_timestamp_ms=7)
     peers.stored = {instance().key: stored}
@@ -487,7 +487,8 @@ def test_a_newer_version_is_told(start: Start, listener: Listening) -> None:
 
 
 def test_a_server_that_is_away_delays_nobody_else(start: Start, listener: Listening) -> None:
-    """Batches to a server that is away are tried again; the other servers' go on, and its return is told."""
+    """Batches to a server that is away are tried again; the other servers' go on, and its return is
+    reported."""
     peers = FakePeers(("http://one/eureka", "http://two/eureka"), batches=True)
     one, two = peers.peers
     one.away = True

@@ -26,7 +26,7 @@ from tests.unit.eureka.servers import (
     STATUS,
     Balanced,
     Holding,
-    Told,
+    RecordingListener,
     TwoServers,
     after_a_restart,
     behind_a_balancer,
@@ -55,20 +55,20 @@ def test_what_was_removed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -
         assert set(gone) == {removed.key}, number
 
 
-def test_who_is_beside_what_registered_itself_is_told_when_it_has_left() -> None:
+def test_the_owner_learns_when_a_self_registered_neighbour_left() -> None:
     """Known by an uncached read, so that the list is not believed and it is asked for."""
     ours, itself = instance("pod"), replace(instance("itself"), metadata={})
-    servers, told = Holding(ours), Told()
+    servers, recorded = Holding(ours), RecordingListener()
     registry = servers.registry()
     registry.table.found(ours)
     registry.table.found(itself)
-    registry.table.listener = told
+    registry.table.listener = recorded
     registry.repair.settle([itself.key])
     assert registry.table.get(itself.key) is None
-    assert told.owners == [OWNER]
+    assert recorded.owners == [OWNER]
 
 
-def test_a_server_that_refuses_to_be_told_a_status_is_swept_all_the_same(
+def test_a_server_that_refuses_a_status_is_swept_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Dead instances leave it all the same."""
@@ -151,7 +151,8 @@ def test_one_read_that_is_refused_for_good_stops_no_other(monkeypatch: pytest.Mo
 def test_an_out_of_service_at_all_servers_is_a_persons(
     stands_at: tuple[int, ...], just_now_seconds: float, is_ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless ours was set just now; at some servers only it was told again by a server within a minute."""
+    """Unless ours was set just now; at some servers only it was reported again by a server within a
+    minute."""
     monkeypatch.setattr(windows, "ANOTHERS_STATUS", 0.0)
     monkeypatch.setattr(windows, "OUR_STATUS", just_now_seconds)
     up = instance("vm")
@@ -244,7 +245,7 @@ def test_what_a_restarted_server_forgot_of_a_stacks_is_restored() -> None:
     assert [one.key for one in servers.restored] == [stacks.key]
 
 
-def test_what_is_nowhere_while_no_server_says_its_start_is_kept_until_one_does() -> None:
+def test_an_instance_nowhere_is_kept_until_a_start_time_is_known() -> None:
     """The server may have been restarted this moment; its next answer tells whether it was."""
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     servers = Balanced(STATUS)
@@ -260,7 +261,7 @@ def test_what_is_nowhere_while_no_server_says_its_start_is_kept_until_one_does()
     assert stacks.key in registry.renewals
 
 
-def test_what_is_nowhere_where_no_server_has_ever_said_its_start_was_removed() -> None:
+def test_an_instance_nowhere_without_start_times_was_removed() -> None:
     """It would be kept for ever."""
     stacks = replace(instance("vm"), metadata={"eurekube.owner": "stack/o/p/s/billing"})
     registry = behind_a_balancer(Balanced(replace(STATUS, started_timestamp_ms=None)))
@@ -274,16 +275,16 @@ def test_what_is_nowhere_where_no_server_has_ever_said_its_start_was_removed() -
     [(20.0, False, False), (100.0, False, True), (20.0, True, True)],
     ids=["removed", "may be evicted", "restarted"],
 )
-def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
+def test_a_server_that_lacks_a_registration_gets_it_unless_removed(
     accepted_seconds_ago: float, restarted: bool, stands: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It accepted its renewal less than a lease ago, and has run all the time: it was told to remove it."""
+    """It accepted its renewal less than a lease ago, and has run all the time: it was asked to remove it."""
     stacks = of_a_stack("vm")
     servers = Holding(stacks)
     monkeypatch.setattr(
         module, "read_many", lambda _, peer, some: {one.key: peer.read(*one.key) for one in some}
     )
-    monkeypatch.setattr(module, "bring_level", lambda peer, some: [peer.register(one) for one in some])
+    monkeypatch.setattr(module, "copy_to", lambda peer, some: [peer.register(one) for one in some])
     registry = servers.registry()
     registry.keep(stacks)
     now = [1000.0]
@@ -304,7 +305,7 @@ def test_who_lacks_a_stacks_registration_is_made_level_unless_it_removed_it(
     [(0, 20.0, False), (0, 100.0, True), (1, 20.0, True)],
     ids=["removed", "may be evicted", "restarted"],
 )
-def test_beside_a_restart_a_server_that_kept_its_memory_tells_what_was_removed(
+def test_beside_a_restart_the_other_server_shows_what_was_removed(
     held_on: tuple[int, ...], accepted_at: int, accepted_seconds_ago: float, stands: bool
 ) -> None:
     """An instance that it accepted lately and lacks was removed; one that it may have evicted is restored."""
@@ -339,7 +340,7 @@ def test_what_lacks_at_a_server_of_unknown_start_is_restored() -> None:
     assert stacks.key in registry.renewals
 
 
-def test_what_was_restored_without_an_answer_stays_away_once_it_is_removed(
+def test_a_restored_instance_stays_away_once_it_is_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A server that has just started may answer too late: it carried it out, as its list shows soon."""
@@ -366,26 +367,26 @@ def test_what_was_restored_without_an_answer_stays_away_once_it_is_removed(
     assert stacks.key not in registry.renewals
 
 
-def test_what_is_removed_meanwhile_is_told_to_no_server_that_is_made_level(
+def test_an_instance_removed_meanwhile_is_not_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of thousands the last are told seconds after they were read from the others."""
+    """Of thousands the last are reported seconds after they were read from the others."""
     many = [instance(f"i{number:04}") for number in range(batch.MOST_ITEMS + 2)]
     servers = Holding(*many)
     registry = servers.registry()
     for one in many:
         registry.instances.registered(one)
-    told: list[Instance] = []
+    reported: list[Instance] = []
 
-    def bring_level(_: Peer, some: list[Instance]) -> None:
-        told.extend(some)
+    def copy_to(_: Peer, some: list[Instance]) -> None:
+        reported.extend(some)
         registry.instances.leaving(many[-1])
         registry.instances.gone(many[-1])
 
     monkeypatch.setattr(module, "read_many", lambda _, _peer, some: {one.key: one for one in some})
-    monkeypatch.setattr(module, "bring_level", bring_level)
+    monkeypatch.setattr(module, "copy_to", copy_to)
     registry.repair.missing(many, servers.peers[0])
-    assert told == many[:-1]
+    assert reported == many[:-1]
 
 
 def test_what_a_list_contradicts_is_read_by_itself() -> None:
@@ -395,11 +396,11 @@ def test_what_a_list_contradicts_is_read_by_itself() -> None:
     registry = servers.registry()
     for one in (stands, gone):
         registry.instances.registered(one)
-    told, later = Told(), servers.table.clock() + windows.UNLISTED
-    registry.table.listener, servers.table.clock = told, lambda: later
+    recorded, later = RecordingListener(), servers.table.clock() + windows.UNLISTED
+    registry.table.listener, servers.table.clock = recorded, lambda: later
     registry.reader.learn([], is_complete=True)
     assert registry.known() == [stands]
-    assert told.owners == [OWNER] * 2
+    assert recorded.owners == [OWNER] * 2
 
 
 class Scene:

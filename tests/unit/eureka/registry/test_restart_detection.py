@@ -1,4 +1,5 @@
-"""How a server's restart is told from another server behind the same URL, and from a clock that was set."""
+"""How a server's restart is distinguished from another server behind the same URL, and from a clock that was
+set."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def test_servers_behind_a_balancer_of_connections_are_found(count: int) -> None:
 
 
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
-def test_for_how_long_a_server_has_run_is_told_by_its_own_clock(ahead: float) -> None:
+def test_for_how_long_a_server_has_run_is_reported_by_its_own_clock(ahead: float) -> None:
     """Ours may be another one."""
     servers = Balanced(replace(older(-ahead), clock_ahead_seconds=ahead))
     restarts, _ = looked(servers)

@@ -40,7 +40,7 @@ def test_a_list_of_a_server_that_missed_a_removal_brings_back_nothing() -> None:
     assert renewed_after(servers.registry(), shared, stale) == set()
 
 
-def test_what_is_known_as_removed_stays_so_where_nothing_shows_any_more_that_servers_share(
+def test_a_known_removal_stays_known_without_proof_of_sharing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both instances went away since."""
@@ -68,7 +68,7 @@ def test_what_one_server_may_have_evicted_is_renewed(renewed: str, stays: set[st
 @pytest.mark.parametrize("written_seconds_ago", [30.0, 600.0])
 def test_what_was_removed_before_our_eyes_is_not_restored(written_seconds_ago: float) -> None:
     """Neither when the server that missed the removal answers again, nor when its list is read, nor when it
-    alone answers; but when the stack registers it anew.
+    alone answers; but when the stack registers it again.
     """
     stacks, shared = of_a_stack("vm", written_seconds_ago), instance("shared")
     servers = Holding(shared, stacks)
@@ -125,7 +125,7 @@ def test_only_what_names_this_operator_is_renewed_for_stacks() -> None:
     assert renewed_after(Holding(*named.values()).registry(), *named.values()) == {"operator"}
 
 
-def test_one_of_a_stack_that_cannot_be_read_keeps_no_other_from_being_renewed(
+def test_an_unreadable_registration_keeps_no_other_from_renewal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Anybody may register with a stack's marks, under an id that a server or a proxy refuses to look for."""
@@ -135,7 +135,7 @@ def test_one_of_a_stack_that_cannot_be_read_keeps_no_other_from_being_renewed(
     assert renewed_after(servers.registry(), odd, *others) == {"vm-1", "vm-2"}
 
 
-def test_whether_servers_share_is_told_by_what_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_servers_share_is_reported_by_what_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other instances beside it make no difference."""
     odd, shared, removed = instance("odd%"), instance("shared"), of_a_stack("removed")
     servers = Holding(odd, shared)
@@ -160,7 +160,7 @@ def refuse(servers: Holding, odd: Instance, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["where it was removed", "where the removal was missed"])
-def test_what_is_registered_anew_by_a_clock_that_is_behind_is_renewed(
+def test_a_registration_by_a_clock_that_is_behind_is_renewed(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its mark says that it is another one; what missed a removal may hold one from before, too."""

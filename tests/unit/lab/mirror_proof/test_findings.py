@@ -22,7 +22,7 @@ def life() -> Life:
         "10.20.0.1",
         ready_at=BEGAN,
         deleted_at=BEGAN + 1,
-        told_at=BEGAN + 11,
+        reported_at=BEGAN + 11,
     )
 
 

@@ -14,7 +14,7 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Instance, Key, Port
 from eurekube_provider.core.networks import networks_of
-from eurekube_provider.core.registry import Condition, Figures, Server, Well
+from eurekube_provider.core.registry import Condition, Figures, Healthy, Server
 from eurekube_provider.dev.kubernetes.patches import merged
 from eurekube_provider.kube.access import MIRRORS
 from eurekube_provider.kube.reflector import ReflectorGroup
@@ -31,7 +31,7 @@ class Api:
     """The API server, as far as mirrors write to it.
 
     :ivar writes: each write that was carried out, as ``POST services/review``.
-    :ivar fails: what is raised instead of the next write.
+    :ivar fails: the error that is raised instead of the next write.
     """
 
     server = "api"
@@ -108,8 +108,8 @@ def refuse_another(named: Mapping[str, Any], stands: Object) -> None:
 class Source:
     """A Eureka.
 
-    :ivar listed: what it lists; ``hidden`` what a server holds beside that; ``gone`` what has left.
-    :ivar absent: what no server holds, and of which none says that it ever did.
+    :ivar listed: its list; ``hidden``: instances that a server holds beside that; ``gone``: those that left.
+    :ivar absent: instances that no server holds, and of which none says that it ever did.
     :ivar asked: the keys of which proof was asked.
     :ivar urls: the servers that are read.
     """
@@ -121,7 +121,7 @@ class Source:
         self.absent: set[Key] = set()
         self.urls: tuple[str, ...] = ()
         self.asked: list[Key] = []
-        self.state: Condition = Well()
+        self.state: Condition = Healthy()
         self.read_at: float | None = 1_000_000.0
         self.is_silent = False
         self.was_read: Callable[[], None] = lambda: None
@@ -167,7 +167,7 @@ class Stage:
 
     :ivar persons: the Services that are nobody's of ours, by namespace and name.
     :ivar others_slices: the EndpointSlices that nobody of ours wrote, by namespace and Service.
-    :ivar addresses: what names resolve to, by the last good answer; ``failures`` why the last one was none.
+    :ivar addresses: the addresses of names, by the last good answer; ``failures``: why the last one was none.
     :param writers: how many writes may be under way at once; by default one, so that they have an order.
     """
 

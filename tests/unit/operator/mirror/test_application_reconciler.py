@@ -9,7 +9,7 @@ import pytest
 from eurekube_provider.core.address_policy import AddressPolicy
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.model import Port
-from eurekube_provider.core.registry import Failing, Well
+from eurekube_provider.core.registry import Failing, Healthy
 from tests.unit.operator.mirror.others import ChoosyApi, changed_by_others, slice_path
 from tests.unit.operator.mirror.stage import KEY, Stage, instance, one
 
@@ -102,7 +102,7 @@ def test_an_instance_with_an_endless_id_is_refused() -> None:
     assert stage.shows() == {"192.0.2.2": True}
 
 
-def test_while_eureka_is_silent_the_time_of_what_vanished_stands_still() -> None:
+def test_time_of_vanished_instances_stops_while_eureka_is_silent() -> None:
     """Eureka may come back empty: who has had no time to register again goes on to be called."""
     stage = Stage(application="review", holdSeconds=300)
     stage.source.listed = [instance(1), instance(2), instance(3)]
@@ -113,7 +113,7 @@ def test_while_eureka_is_silent_the_time_of_what_vanished_stands_still() -> None
     for _ in range(4):
         stage.now += 100.0
         stage.reconcile()
-    stage.source.state, stage.source.listed = Well(), [instance(3)]
+    stage.source.state, stage.source.listed = Healthy(), [instance(3)]
     assert stage.reconcile().expired == ()
     assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True, "192.0.2.3": True}
     stage.now += 299.0
@@ -123,16 +123,16 @@ def test_while_eureka_is_silent_the_time_of_what_vanished_stands_still() -> None
     assert stage.shows() == {"192.0.2.3": True}
 
 
-def test_a_name_that_resolves_no_more_is_told_and_keeps_its_addresses() -> None:
+def test_a_lost_name_is_reported_and_keeps_its_addresses() -> None:
     """The last good answer counts, however old it is."""
     stage = Stage()
     stage.source.listed = [instance(1, address="vm-1.example")]
     stage.addresses["vm-1.example"] = ("192.0.2.1",)
     assert stage.problem("Unresolvable") == ""
     stage.failures["vm-1.example"] = "Name or service not known"
-    told = stage.problem("Unresolvable")
-    assert "'vm-1.example'" in told
-    assert "(Name or service not known): the addresses that it had are kept" in told
+    reported = stage.problem("Unresolvable")
+    assert "'vm-1.example'" in reported
+    assert "(Name or service not known): the addresses that it had are kept" in reported
     assert stage.shows() == {"192.0.2.1": True}
     stage.failures.clear()
     assert stage.problem("Unresolvable") == ""
@@ -147,8 +147,8 @@ def test_a_service_that_is_removed_as_soon_as_it_stands_is_made_again() -> None:
     assert stage.api.writes == ["POST services/review"]
 
 
-def test_one_mirrors_silent_eureka_stops_no_round_of_it_while_others_are_written() -> None:
-    """Each Eureka has a worker: what another one's shows is noted while this one counts anew."""
+def test_a_silent_eureka_stops_no_round_of_the_other_mirrors() -> None:
+    """Each Eureka has a worker: what another one's shows is noted while this one counts again."""
     stage = Stage(application="review")
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -165,4 +165,4 @@ def test_one_mirrors_silent_eureka_stops_no_round_of_it_while_others_are_written
 
         __hash__ = tuple.__hash__
 
-    applications.count_anew(Meanwhile(KEY))
+    applications.count_again(Meanwhile(KEY))

@@ -13,7 +13,7 @@ from eurekube_provider.core.brake import RELEASE_ANNOTATION
 from eurekube_provider.core.errors import KubernetesError, RegistryUnreachable
 from eurekube_provider.core.mirror import SOURCE_ANNOTATION
 from eurekube_provider.core.model import Status
-from eurekube_provider.core.registry import Failing, Well
+from eurekube_provider.core.registry import Failing, Healthy
 from eurekube_provider.kube.access import MIRRORS
 from tests.unit.operator.mirror.others import ChoosyApi
 from tests.unit.operator.mirror.stage import KEY, Source, Stage, instance, one
@@ -56,7 +56,7 @@ def sources(stage: Stage) -> dict[str, list[str]]:
 
 
 def test_another_eureka_empties_nothing_at_any_time() -> None:
-    """It lacks what it never held. The record is in the slices: the operator was started anew."""
+    """Another Eureka lacks the instances because it never held them; the slices name the Eureka that did."""
     stage = shown(Stage(), 1, 2)
     moved(stage, OTHER)
     for _ in range(3):
@@ -65,9 +65,9 @@ def test_another_eureka_empties_nothing_at_any_time() -> None:
         assert stage.shows() == {"192.0.2.1": True, "192.0.2.2": True}
         assert stage.api.writes == []
         assert (report.held, report.synced[0], report.synced[1].reason) == (2, False, "Braked")
-        told = report.problems["Braked"].message
-        assert ONE in told
-        assert OTHER in told
+        sentence = report.problems["Braked"].message
+        assert ONE in sentence
+        assert OTHER in sentence
         stage.now += 100_000.0
     assert stage.source.asked == [], "a server that never held them is asked nothing"
 
@@ -155,7 +155,7 @@ def test_a_server_that_says_so_is_believed_of_all() -> None:
 
 
 def test_half_an_hour_of_reading_is_believed() -> None:
-    """Without a gap, of the same servers; it is told when they go."""
+    """Without a gap, of the same servers; it is reported when they go."""
     stage = shown(Stage(application="review", holdSeconds=60), 1, 2)
     stage.source.listed, stage.source.absent = [], {*ALL}
     stage.reconcile()
@@ -163,7 +163,7 @@ def test_half_an_hour_of_reading_is_believed() -> None:
     assert "without a gap" in stage.problem("Braked")
     stage.source.state = Failing(RegistryUnreachable("no answer"), 0.0)
     stage.reconcile()
-    stage.source.state = Well()
+    stage.source.state = Healthy()
     stage.reconcile()
     stage.now += 1799.0
     stage.reconcile()

@@ -91,7 +91,7 @@ def test_what_was_known_serves_while_the_api_is_away() -> None:
         list,
         lambda: now[0],
     )
-    assert not addresses.refresh()  # whoever needs it first reads it, and is told why it cannot be
+    assert not addresses.refresh()  # anyone who needs it first reads it, and learns why it cannot be
     first = addresses.policy()
     services.append(service("10.1.0.2"))
     assert not addresses.refresh()

@@ -22,12 +22,12 @@ class Names:
         self.answers: dict[str, tuple[str, ...] | OSError] = {}
         self.asked: list[str] = []
         self.now = 100.0
-        self.told = 0
+        self.change_count = 0
         self.names = HostNames(self.changed, self.look_up, lambda: self.now)
 
     def changed(self) -> None:
         """Count."""
-        self.told += 1
+        self.change_count += 1
 
     def look_up(self, name: str) -> tuple[str, ...]:
         """Return the test's answer."""
@@ -49,16 +49,16 @@ def test_a_name_is_looked_up_again_after_its_time() -> None:
     scene = Names()
     scene.answers["a"] = ("192.0.2.1",)
     assert scene.resolved("a", 1) == ("192.0.2.1",)
-    assert scene.told == 1
+    assert scene.change_count == 1
     scene.now += TTL_SECONDS - 1
     assert scene.resolved("a", 1) == ("192.0.2.1",)
     scene.now += 1
     assert scene.resolved("a", 2) == ("192.0.2.1",)
-    assert scene.told == 1
+    assert scene.change_count == 1
     scene.answers["a"] = ("192.0.2.2",)
     scene.now += TTL_SECONDS
     assert scene.resolved("a", 3) == ("192.0.2.2",)
-    assert (scene.told, scene.names.version) == (2, 2)
+    assert (scene.change_count, scene.names.version) == (2, 2)
     scene.names.close()
     scene.now += TTL_SECONDS
     assert scene.names.resolved("a") == ("192.0.2.2",)
@@ -74,7 +74,7 @@ def test_the_last_good_answer_outlives_a_failure() -> None:
         scene.now += TTL_SECONDS
         assert scene.resolved("a", lookups) == ("192.0.2.1",)
         assert scene.names.failure_of("a") == "no such name"
-    assert scene.told == 2  # the answer, and the first failure
+    assert scene.change_count == 2  # the answer, and the first failure
     scene.names.close()
 
 
@@ -90,7 +90,7 @@ def test_what_nobody_asks_for_is_forgotten() -> None:
 
 
 def test_a_lookup_that_hangs_keeps_nobody_waiting() -> None:
-    """It is one of a few threads; whoever asks is on another one."""
+    """It is one of a few threads; anyone who asks is on another one."""
     released = threading.Event()
     names = HostNames(lambda: None, lambda _: ("192.0.2.1",) if released.wait(10.0) else ())
     assert names.resolved("slow") is None

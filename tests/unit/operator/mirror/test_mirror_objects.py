@@ -1,4 +1,4 @@
-"""The local copies of what mirrors made: who is told, and when."""
+"""The local copies of what mirrors made: who is informed, and when."""
 
 from __future__ import annotations
 

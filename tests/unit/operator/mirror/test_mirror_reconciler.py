@@ -18,7 +18,7 @@ from eurekube_provider.core.mirror_source import UnlistedInstances
 from eurekube_provider.core.model import Key, Port, Status
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL
-from eurekube_provider.core.registry import Failing, Unread, Well
+from eurekube_provider.core.registry import Failing, Healthy, Unread
 from eurekube_provider.kube.access import MIRRORS
 from tests.unit.operator.mirror.others import ChoosyApi
 from tests.unit.operator.mirror.stage import KEY, Api, Stage, instance, one
@@ -232,7 +232,7 @@ def test_an_eureka_that_does_not_answer_changes_nothing(state: Any) -> None:
     assert stage.api.writes == []
 
 
-def test_a_moment_without_an_answer_is_not_told() -> None:
+def test_a_moment_without_an_answer_is_not_reported() -> None:
     """Nor is anything done."""
     stage = Stage()
     stage.source.state = Failing(RegistryUnreachable("no"), 5.0, lasts=False)
@@ -271,7 +271,7 @@ def test_a_persons_service_is_left_alone() -> None:
     assert stage.api.writes == []
 
 
-def test_an_application_that_no_service_can_be_called_is_not_called_taken() -> None:
+def test_a_name_that_no_service_can_have_is_not_called_taken() -> None:
     """Nobody has that name, and nobody can."""
     stage = Stage(pattern="*", allow=["1-ORDER", "C"])
     stage.source.listed = [instance(1, "1-ORDER"), instance(2, "C")]
@@ -401,7 +401,7 @@ def test_an_address_that_becomes_the_clusters_own_is_shown_no_more() -> None:
     assert stage.shows() == {}
 
 
-def test_a_host_name_that_is_elsewhere_is_told() -> None:
+def test_a_host_name_that_is_elsewhere_is_reported() -> None:
     """Spring's clients call that one. It is no fault of the mirror, which shows what Eureka holds."""
     stage = Stage()
     stage.addresses |= {"same.example": ("192.0.2.1",), "other.example": ("192.0.2.66", "192.0.2.67")}
@@ -432,7 +432,7 @@ def test_our_own_registrations_make_no_service() -> None:
     assert stage.api.writes == []
 
 
-def test_a_mirror_that_cannot_be_read_or_is_paused_keeps_what_it_shows() -> None:
+def test_an_unreadable_or_paused_mirror_keeps_what_it_shows() -> None:
     """And says why."""
     stage = Stage()
     stage.source.listed = [instance(1)]
@@ -547,7 +547,8 @@ def test_what_somebody_changed_on_a_service_is_put_right() -> None:
 def test_a_service_that_became_a_persons_is_not_written_to(
     becomes: dict[str, Any], spec: dict[str, Any]
 ) -> None:
-    """Its label was taken off, or it was made anew, of which no watch has told: neither patch nor delete."""
+    """Its label was taken off, or it was made again, of which no watch has reported: neither patch nor
+    delete."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -568,7 +569,7 @@ def test_slices_leave_a_service_that_a_person_took() -> None:
     service = stage.service()
     assert service is not None
     one(stage.objects.services).take("DELETED", service)
-    stage.persons["shop", "review"] = service  # one of ours, of which one watch alone has told
+    stage.persons["shop", "review"] = service  # one of ours, of which one watch alone has reported
     stage.reconcile()
     assert stage.shows() == {"192.0.2.1": True}
     stage.persons["shop", "review"] = {"metadata": {"namespace": "shop", "name": "review", "labels": {}}}
@@ -668,7 +669,7 @@ class RefusingApi(Api):
 
 
 def test_an_application_that_is_refused_keeps_no_other_away() -> None:
-    """A quota or a webhook refuses its Service: what left another one is called no more."""
+    """A quota or a webhook refuses its Service: other applications still lose instances that left."""
     stage = Stage(api=(api := RefusingApi()), pattern="APP-*", allow=["APP-*"])
     stage.source.listed = [instance(1, "app-b"), instance(2, "app-b"), instance(3, "app-old")]
     stage.reconcile()
@@ -770,7 +771,7 @@ def test_a_mirror_that_is_deleted_alone_leaves_its_services() -> None:
     assert stage.api.objects[MIRRORS.path(*KEY)]["metadata"]["finalizers"] == ["orphan"]
 
 
-@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0), Well()])
+@pytest.mark.parametrize("state", [Unread(), Failing(RegistryUnreachable("no answer"), 0.0), Healthy()])
 @pytest.mark.parametrize("eureka", ["default", "nowhere"])
 def test_a_deleted_mirror_goes_whatever_becomes_of_its_eureka(state: Any, eureka: str) -> None:
     """Its finalizer would hold up its namespace: nothing of Eureka's is needed to take away what it made."""

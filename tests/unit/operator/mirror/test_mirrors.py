@@ -1,4 +1,4 @@
-"""When mirrors are reconciled, and what is told of it."""
+"""When mirrors are reconciled, and what is notified of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eurekube_provider.operator.mirror.mirrors import Mirrors
 from eurekube_provider.operator.settings import Settings
 from lab.waiting import wait_until
 from tests.unit.operator.mirror.stage import Api, Source, instance, one
-from tests.unit.operator.parts import URL, Told
+from tests.unit.operator.parts import URL, PlayedOperator
 
 Object = dict[str, Any]
 
@@ -42,8 +42,8 @@ class Scene:
 
     def __init__(self, *, is_dry: bool = False, is_listed: bool = True) -> None:
         self.api, self.source, self.events = Api(), Source(), Events()
-        self.told: list[tuple[str, list[str]]] = []
-        self.watched = Told().sources
+        self.written: list[tuple[str, list[str]]] = []
+        self.watched = PlayedOperator().sources
         if is_listed:
             self.list_persons()
         settings = Settings(
@@ -59,7 +59,7 @@ class Scene:
             cast("Any", self.events),
             self.watched,
             {"default": self.source},
-            lambda key, _, writes: self.told.append((key[1], writes)),
+            lambda key, _, writes: self.written.append((key[1], writes)),
             is_dry=is_dry,
         )
 
@@ -108,7 +108,7 @@ class Scene:
         self.api.objects[MIRRORS.path("shop", name)] = item
 
     def end(self) -> None:
-        """Stop, and wait for the watches: whoever comes next may replace the clock, of all modules."""
+        """Stop, and wait for the watches: anyone who comes next may replace the clock, of all modules."""
         self.mirrors.stop()
         wait_until(
             lambda: not any(one.is_alive for one in self.mirrors.objects.liveness()), "the watches' end", 10.0
@@ -159,7 +159,7 @@ def test_nothing_is_written_before_this_replica_leads(scene: Scene) -> None:
     assert scene.mirrors.reports() == {}
 
 
-def test_what_is_wrong_is_told(scene: Scene) -> None:
+def test_what_is_wrong_is_reported(scene: Scene) -> None:
     """By conditions and Events; a failed write is tried again, and says so meanwhile."""
     scene.source.listed = [instance(1, address="198.51.100.1")]
     scene.mirrors.start()
@@ -209,7 +209,7 @@ def test_a_single_pass_tells_what_is_written(is_dry: bool) -> None:
     keys = scene.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
     scene.end()
     assert keys == [("shop", "review")]
-    name, writes = scene.told[0]
+    name, writes = scene.written[0]
     assert name == "review"
     assert [each.split("-")[0] for each in writes] == ["+ Service review", "+ EndpointSlice review"]
     written = [each for each in scene.api.writes if not each.endswith("/status")]
@@ -233,9 +233,9 @@ def test_a_dry_run_removes_and_changes_nothing() -> None:
     dry.mirrors.start()
     dry.mirrors.lead_once(threading.Event(), time.monotonic() + 10.0)
     dry.end()
-    writes = [each.partition("-")[0] for each in dry.told[0][1] if not each.startswith("-")]
+    writes = [each.partition("-")[0] for each in dry.written[0][1] if not each.startswith("-")]
     assert writes == ["+ Service reviews", "+ EndpointSlice reviews"]
-    assert "- Service review" in dry.told[0][1]
+    assert "- Service review" in dry.written[0][1]
     assert [each for each in dry.api.writes if not each.endswith("/status")] == []
 
 
@@ -269,7 +269,7 @@ def test_nothing_leaves_a_service_that_was_not_listed_yet() -> None:
 
 
 def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
-    """Somebody took the labels off a slice of ours, which no watch mends; who has the name is told."""
+    """Somebody took the labels off a slice of ours, which no watch fixes; who has the name is reported."""
     scene.source.listed = [instance(1)]
     scene.mirrors.start()
     scene.mirrors.lead()
@@ -278,7 +278,7 @@ def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
     item = scene.api.objects[path]
     item["metadata"]["labels"] = {}
     one(scene.mirrors.objects.slices).take("DELETED", item)
-    wait_until(lambda: scene.says("ForeignEndpoints") == "True", "what is told", 20.0)
+    wait_until(lambda: scene.says("ForeignEndpoints") == "True", "what is reported", 20.0)
     assert f"{path.rpartition('/')[2]}" in dict(scene.events.recorded)["ForeignEndpoints"]
     assert path.replace("-0", "-1") in scene.api.objects
     assert "KubernetesError" not in dict(scene.events.recorded)
@@ -287,8 +287,8 @@ def test_a_slice_whose_name_is_taken_gets_the_next_one(scene: Scene) -> None:
     wait_until(lambda: scene.says("ForeignEndpoints") != "True", "its end", 10.0)
 
 
-def test_a_conflict_that_lasts_is_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each write comes too late, which no watch mends. One conflict is not told."""
+def test_a_conflict_that_lasts_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write comes too late, which no watch fixes. One conflict is not reported."""
     monkeypatch.setattr("eurekube_provider.operator.mirror.mirrors.LONGEST_CONFLICT_SECONDS", 0.6)
     send = scene.api.request
 

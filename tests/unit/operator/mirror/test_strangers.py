@@ -17,17 +17,17 @@ SERVICE = "/api/v1/namespaces/shop/services/review"
 SILENT = Failing(RegistryUnreachable("no answer"), 0.0)
 
 
-def taken_over(stage: Stage, path: str = SERVICE, *, is_told: bool = True) -> None:
+def taken_over(stage: Stage, path: str = SERVICE, *, is_reported: bool = True) -> None:
     """A person takes our label off a Service.
 
-    :param is_told: whether the watch of all Services has told of it.
+    :param is_reported: True if the watch of all Services has reported it.
     """
     item = copy.deepcopy(stage.api.objects[path])
     item["metadata"]["labels"] = {"team": "a"}
     item["metadata"]["resourceVersion"] = "99"
     stage.api.objects[path] = item
     one(stage.objects.services).take("DELETED", item)
-    if is_told:
+    if is_reported:
         stage.persons["shop", item["metadata"]["name"]] = item
 
 
@@ -77,11 +77,11 @@ def test_a_service_that_cannot_be_left_holds_up_no_other_application() -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"paused": True}, {"eureka": "nowhere"}])
 def test_a_mirror_leaves_no_reference_behind(spec: dict[str, Any]) -> None:
-    """It is deleted before any watch told of the person, or did nothing meanwhile."""
+    """It is deleted before any watch reported the person, or did nothing meanwhile."""
     stage = Stage(application="review")
     stage.source.listed = [instance(1)]
     stage.reconcile()
-    taken_over(stage, is_told=False)
+    taken_over(stage, is_reported=False)
     stage.edited(application="review", **spec)
     if spec:
         stage.reconcile()
@@ -154,7 +154,7 @@ def test_a_replica_that_has_shown_nothing_restores_nothing() -> None:
 
 @pytest.mark.parametrize("target", [{}, {"targetRef": {"kind": "Pod", "name": "a"}}])
 def test_an_endpoint_that_somebody_added_goes_at_once(target: Object) -> None:
-    """It stands for no instance, and is not told as one that Eureka lists no more."""
+    """It stands for no instance, and is not reported as one that Eureka lists no more."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -170,8 +170,8 @@ def test_an_endpoint_that_somebody_added_goes_at_once(target: Object) -> None:
     assert stage.problem("ForeignEndpoints") == ""
 
 
-def test_a_selector_on_a_mirrored_service_is_told() -> None:
-    """And the slices that Kubernetes writes for it; each round anew, until it is gone."""
+def test_a_selector_on_a_mirrored_service_is_reported() -> None:
+    """And the slices that Kubernetes writes for it; each round again, until it is gone."""
     stage = Stage()
     stage.source.listed = [instance(1)]
     stage.reconcile()
@@ -182,9 +182,9 @@ def test_a_selector_on_a_mirrored_service_is_told() -> None:
     for _ in range(2):
         report = stage.reconcile().report
         assert report is not None
-        told = report.problems["ForeignEndpoints"]
-        assert "app=review" in told.message
-        assert "review-x7k2p" in told.message
+        reported = report.problems["ForeignEndpoints"]
+        assert "app=review" in reported.message
+        assert "review-x7k2p" in reported.message
         assert (report.synced[0], report.is_ready[0]) == (False, True)
         assert stage.api.writes == []
 
@@ -232,7 +232,7 @@ def test_a_list_that_allows_all_makes_no_new_service(allow: list[str]) -> None:
     stage.edited(pattern="*", allow=allow)
     flood(stage, 20)
     stage.source.listed.append(instance(3))
-    told = stage.problem("TooManyServices")
-    assert "20 wait" in told
+    reported = stage.problem("TooManyServices")
+    assert "20 wait" in reported
     assert services(stage) == ["review"]
     assert stage.shows() == {"192.0.2.1": True, "192.0.2.3": True}

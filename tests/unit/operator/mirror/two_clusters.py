@@ -17,7 +17,7 @@ from eurekube_provider.core.model import Instance, Key, Port, Status
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import ATTACH_ANNOTATION, MIRROR_LABEL, SERVICE_NAME_LABEL, is_mirrored
 from eurekube_provider.core.plan import Action, plan
-from eurekube_provider.core.registry import Condition, Figures, Well
+from eurekube_provider.core.registry import Condition, Figures, Healthy
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.syncer_plan import plan_of_syncer
 from eurekube_provider.dev.eureka.documents import ServerRequest
@@ -86,11 +86,11 @@ class Source:
         self._eureka = eureka
 
     def follow(self, _: object) -> None:
-        """Nobody is told."""
+        """Nobody is informed."""
 
     def condition(self) -> Condition:
         """It answers."""
-        return Well()
+        return Healthy()
 
     def known(self, *, owner: str = "", application: str = "") -> list[Instance]:
         """Return the listed instances."""

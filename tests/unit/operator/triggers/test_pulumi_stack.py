@@ -115,7 +115,7 @@ def test_a_stack_that_is_slow_is_asked_once() -> None:
 
 
 def test_another_try_waits_for_what_an_earlier_one_asked() -> None:
-    """The API may have taken a request that it answered with an error; what failed is asked for anew."""
+    """The API may have taken a request that it answered with an error; what failed is asked for again."""
     earlier = "eurekube-abc-1"
     for state, requested in (("", []), ("succeeded", []), ("failed", [VALUE])):
         stack = Stack()

@@ -90,7 +90,7 @@ def test_what_only_waits_has_many_slots(played: Played) -> None:
     assert [played.begin(name) for name in LIGHT[20:]].count(True) == MOST_AT_ALL // 2
 
 
-def test_what_a_library_says_is_told_to_nobody(played: Played, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_library_says_is_reported_to_nobody(played: Played, caplog: pytest.LogCaptureFixture) -> None:
     """It may show the header that it was given to send: neither status nor log repeats it."""
     played.error = ValueError(f"Bearer hidden{len(LIGHT)}")
     assert played.begin(LIGHT[0])

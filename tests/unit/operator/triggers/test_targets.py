@@ -135,7 +135,7 @@ def test_the_url_of_a_webhook_may_be_a_secret(tmp_path: Path) -> None:
         ("a: {kind: webhook, namespaces: x, url: ftp://h}", "targets: a: url: 'ftp://h' must start with"),
         (
             "a: {kind: webhook, namespaces: x, url: http://h}",
-            "a: url: whoever is called must be able to tell",
+            "a: url: the receiver must be able to tell",
         ),
         (
             "a: {kind: webhook, namespaces: x, url: http://h, secret: x}",

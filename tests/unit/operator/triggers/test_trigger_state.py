@@ -9,7 +9,7 @@ from eurekube_provider.core.remedies import REFRESH_REMEDIES
 from eurekube_provider.operator.triggers.trigger_state import TriggerState, status_of
 
 
-def test_what_mends_it_is_said_and_read_back_as_nothing_new() -> None:
+def test_what_fixes_it_is_said_and_read_back_as_nothing_new() -> None:
     """Each condition ends with it; who leads next finds the state as it was, and need not write."""
     reason = RefreshReason.NO_MATCHING_SERVICE
     state = TriggerState().refused(reason, "no Service in shop has the labels a=1")
@@ -18,7 +18,7 @@ def test_what_mends_it_is_said_and_read_back_as_nothing_new() -> None:
     ready, synced = (
         next(one for one in status["conditions"] if one["type"] == kind) for kind in ("Ready", "Synced")
     )
-    remedy = f"; to mend it: {REFRESH_REMEDIES[reason]}"
+    remedy = f"; to fix it: {REFRESH_REMEDIES[reason]}"
     assert ready["message"] == f"no Service in shop has the labels a=1{remedy}"
     assert synced["message"] == f"nothing is run{remedy}"
     found = TriggerState.of({**item, "status": status})

@@ -406,7 +406,7 @@ def test_a_pause(played: Played) -> None:
     ],
 )
 def test_what_may_not_run(played: Played, spec: Object, reason: str, words: str) -> None:
-    """The condition and an Event say why; mended, it runs."""
+    """The condition and an Event say why; fixed, it runs."""
     played.put(**spec)
     played.wait(lambda: played.condition("Ready") == ("False", reason), reason)
     assert played.condition("Synced") == ("False", reason)
@@ -579,7 +579,7 @@ def test_a_deleted_one_is_forgotten(played: Played) -> None:
 
 
 def test_one_that_is_gone_runs_nothing(played: Played) -> None:
-    """Also where the watch has not told of it yet."""
+    """Also where the watch has not reported it yet."""
     played.put()
     played.wait_synced(1)
     del played.api.items["rating"]
@@ -615,14 +615,14 @@ def test_what_has_not_ended_is_waited_for(played: Played) -> None:
     assert [run.attempt for run in played.runs] == [1, 1, 1]
     assert len({run.key for run in played.runs}) == 1
     conditions = [one for write in played.api.writes for one in write["conditions"]]
-    told = {(one["type"], one["status"], one["reason"], one["message"]) for one in conditions}
-    assert ("Ready", "False", "Pending", pending.message) in told
+    reported = {(one["type"], one["status"], one["reason"], one["message"]) for one in conditions}
+    assert ("Ready", "False", "Pending", pending.message) in reported
     assert (
         "Synced",
         "False",
         "Pending",
         "what the last run asked for has not ended; it is waited for",
-    ) in told
+    ) in reported
     assert {write["failures"] for write in played.api.writes} == {0}
 
 
@@ -635,9 +635,11 @@ def test_a_source_that_breaks_is_held_back(played: Played, monkeypatch: pytest.M
     played.scale()
     played.wait(lambda: played.condition("Braked") == ("True", "Braked"), "Braked")
     assert played.condition("Synced") == ("False", "Braked")
-    told = next(one["message"] for one in played.status["conditions"] if one["type"] == "Braked")
-    assert told.startswith("all 40 addresses would go, and 40 of them without having been seen terminating")
-    assert ("Warning", "Braked", told) in played.events.recorded
+    reported = next(one["message"] for one in played.status["conditions"] if one["type"] == "Braked")
+    assert reported.startswith(
+        "all 40 addresses would go, and 40 of them without having been seen terminating"
+    )
+    assert ("Warning", "Braked", reported) in played.events.recorded
     played.scale(*addresses)  # it is back
     played.wait(lambda: played.condition("Synced") == ("True", "Served"), "Served")
     assert played.condition("Braked") == ("False", "Resolved")
@@ -689,7 +691,7 @@ def test_who_leads_next_brakes_as_well(played: Played) -> None:
     after.stop()
 
 
-def test_a_target_rests_whoever_has_it_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_rests_no_matter_who_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its shortest interval holds for all StackRefreshes together, deleted and new ones included."""
     monkeypatch.setattr("eurekube_provider.operator.triggers.targets.USUAL_DEBOUNCE_SECONDS", QUIET_SECONDS)
     played = Played(shortest_interval_seconds=0.6)

@@ -22,7 +22,7 @@ from eurekube_provider.operator.web.overview import overview
 from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.running_operator import RunningOperator
 from eurekube_provider.runtime.histogram import Histogram
-from tests.unit.operator.parts import URL, Told, saying
+from tests.unit.operator.parts import URL, PlayedOperator, saying
 
 DOCS = (Path(__file__).parents[4] / "docs" / "reference" / "web.md").read_text()
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -45,11 +45,11 @@ def of(samples: Samples, syncer: str) -> dict[str, float]:
 
 def test_counts_of_a_syncer_are_those_of_its_last_reconcile() -> None:
     """Desired, registered, refused, drifted and braked, each with the syncer's name."""
-    told = Told()
-    told.synced(told.syncer("rating"), 3)
-    told.conflict(told.syncer("order"))
-    told.braked(told.syncer("billing"), 2, 10.0)
-    samples = scraped(told.parts)
+    played = PlayedOperator()
+    played.synced(played.syncer("rating"), 3)
+    played.conflict(played.syncer("order"))
+    played.braked(played.syncer("billing"), 2, 10.0)
+    samples = scraped(played.parts)
     rating = of(samples, "shop/rating")
     assert time.time() - rating.pop("eurekube_last_success_timestamp_seconds") < 60
     assert rating == {
@@ -73,34 +73,34 @@ def test_counts_of_a_syncer_are_those_of_its_last_reconcile() -> None:
 
 def test_failed_reconciles_are_errors() -> None:
     """Also the first one, of which nothing else is known."""
-    told = Told()
-    key = told.syncer("rating")
-    told.controller.history.count(key, 1.0, failed=True)
-    assert told.controller.history.results() == {(key, ReconcileResult.ERROR): 1}
+    played = PlayedOperator()
+    key = played.syncer("rating")
+    played.controller.history.count(key, 1.0, failed=True)
+    assert played.controller.history.results() == {(key, ReconcileResult.ERROR): 1}
 
 
 def test_labels_of_a_deleted_syncer_disappear() -> None:
     """Nothing in the page names it any more, whichever comes first: its end or its last reconcile."""
-    told = Told()
-    kept, gone, late = (told.syncer(name) for name in ("kept", "gone", "late"))
+    played = PlayedOperator()
+    kept, gone, late = (played.syncer(name) for name in ("kept", "gone", "late"))
     for key in (kept, gone, late):
-        told.synced(key, 1)
-    told.removed(gone)
-    told.controller.history.forget(gone)
-    told.removed(late)
-    told.controller.history.record(late, saying(True, Problem("Synced", "")))
-    syncers = {dict(labels).get("syncer") for _, labels in scraped(told.parts)}
+        played.synced(key, 1)
+    played.removed(gone)
+    played.controller.history.forget(gone)
+    played.removed(late)
+    played.controller.history.record(late, saying(True, Problem("Synced", "")))
+    syncers = {dict(labels).get("syncer") for _, labels in scraped(played.parts)}
     assert syncers == {None, "shop/kept"}
 
 
 def test_requests_renewals_and_servers() -> None:
     """Counts of the Eureka client itself."""
-    told = Told()
-    (peer,) = told.registry.peers.peers
+    played = PlayedOperator()
+    (peer,) = played.registry.peers.peers
     peer.traffic.count("GET", "200", 0.004)
     peer.traffic.count("PUT", "none", 2.0)
     peer.traffic.judge("away")
-    samples = scraped(told.leads(False))
+    samples = scraped(played.leads(False))
     assert samples["eurekube_eureka_requests_total", (("code", "200"), ("method", "GET"))] == 1
     assert samples["eurekube_eureka_requests_total", (("code", "none"), ("method", "PUT"))] == 1
     assert samples["eurekube_peer_up", (("url", URL),)] == 0
@@ -109,14 +109,14 @@ def test_requests_renewals_and_servers() -> None:
     assert samples["eurekube_eureka_request_duration_seconds_sum", ()] == 2.004
     assert samples["eurekube_heartbeats_total", (("result", "accepted"),)] == 0
     assert samples["eurekube_leader", ()] == 0
-    assert scraped(told.parts)["eurekube_leader", ()] == 1
+    assert scraped(played.parts)["eurekube_leader", ()] == 1
 
 
 def test_watch_restarts_by_kind_and_reason() -> None:
     """The kinds are those of the operator's sources."""
-    told = Told()
-    told.sources.slices.reflectors[0].restarts["expired"] += 2
-    samples = scraped(told.parts)
+    played = PlayedOperator()
+    played.sources.slices.reflectors[0].restarts["expired"] += 2
+    samples = scraped(played.parts)
     assert samples["eurekube_watch_restarts_total", (("reason", "expired"), ("resource", "slices"))] == 2
 
 
@@ -139,8 +139,8 @@ def test_before_there_are_parts() -> None:
 
 def test_openmetrics_for_those_who_ask() -> None:
     """The Accept header decides on the format."""
-    told = Told()
-    body, content_type = Metrics(told.parts).page("application/openmetrics-text; version=1.0.0")
+    played = PlayedOperator()
+    body, content_type = Metrics(played.parts).page("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
 
@@ -168,16 +168,16 @@ def test_every_key_of_the_document_is_documented() -> None:
     rows: dict[str, set[str]] = {}
     for where, keys in re.findall(r"^\| `([\w.\[\]]+)` \| ((?:`\w+`(?:, )?)+) \|", DOCS, re.MULTILINE):
         rows[where] = set(re.findall(r"`(\w+)`", keys))
-    told = Told()
-    told.conflict(told.syncer("rating"))
-    told.refresh("rating")
+    played = PlayedOperator()
+    played.conflict(played.syncer("rating"))
+    played.refresh("rating")
     stacks = Instance("A", "b", "h", "10.0.0.1", Port(1), metadata={"eurekube.owner": "stack/o/p/s/n"})
-    told.registry.renewals.add(stacks, just_registered=True)
-    told.slice("rating", "10.0.0.1")
-    told.registry.table.registered(replace(stacks, application="RATING"))
-    told.mirror("review")
-    found = keys_of(overview(told.parts), "document") | keys_of(
-        overview(told.parts, PageRequest(application="rating")), "document"
+    played.registry.renewals.add(stacks, just_registered=True)
+    played.slice("rating", "10.0.0.1")
+    played.registry.table.registered(replace(stacks, application="RATING"))
+    played.mirror("review")
+    found = keys_of(overview(played.parts), "document") | keys_of(
+        overview(played.parts, PageRequest(application="rating")), "document"
     )
     assert rows == {where: set(keys) for where, keys in found.items()}
 
@@ -196,10 +196,10 @@ def keys_of(document: dict[str, Any], where: str) -> dict[str, Iterable[str]]:
 
 def test_a_scrape_is_cheap_with_many() -> None:
     """100 syncers with 10,000 instances: the work does not grow with the instances."""
-    told = Told()
+    played = PlayedOperator()
     for number in range(100):
-        told.synced(told.syncer(f"app-{number}"), 100)
-    metrics = Metrics(told.parts)
+        played.synced(played.syncer(f"app-{number}"), 100)
+    metrics = Metrics(played.parts)
     metrics.page("")
     best = min(_seconds(lambda: metrics.page("")) for _ in range(5))
     assert best < 0.25  # about 0.01 s on an idle machine

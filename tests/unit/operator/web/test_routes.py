@@ -19,33 +19,33 @@ from eurekube_provider.operator.reports import SyncerResult
 from eurekube_provider.operator.web.http_server import Request
 from eurekube_provider.operator.web.routes import Routes
 from lab.waiting import wait_until
-from tests.unit.operator.parts import Told
+from tests.unit.operator.parts import PlayedOperator
 from tests.unit.operator.quiet_api import QuietApi
 
 
 @pytest.fixture
-def told() -> Iterator[Told]:
+def played() -> Iterator[PlayedOperator]:
     """Parts whose loops a test may start; nothing of theirs can be reached."""
-    result = Told()
+    result = PlayedOperator()
     yield result
     result.sources.stop()
     result.controller.stop()
     result.registry.stop()
 
 
-def asked(told: Told, path: str) -> tuple[int, str]:
+def asked(played: PlayedOperator, path: str) -> tuple[int, str]:
     """Return the site's answer."""
     site = Routes()
-    site.show(told.parts)
+    site.show(played.parts)
     answer = site(Request(path, {}, ""))
     assert answer is not None
     return answer.status, answer.body.decode()
 
 
-def test_the_status_page_can_be_switched_off(told: Told) -> None:
+def test_the_status_page_can_be_switched_off(played: PlayedOperator) -> None:
     """With its data. Health and metrics, which show no names of instances, go on."""
     site = Routes(has_status_page=False)
-    site.show(told.parts)
+    site.show(played.parts)
     answers = {
         path: site(Request(path, {}, "")) for path in ("/", "/status.json", "/healthz", "/readyz", "/metrics")
     }
@@ -69,62 +69,64 @@ def test_no_progress_is_a_problem_after_a_while() -> None:
     )
 
 
-def test_servers_that_are_away_keep_it_alive_but_not_ready(told: Told) -> None:
+def test_servers_that_are_away_keep_it_alive_but_not_ready(played: PlayedOperator) -> None:
     """Neither Eureka nor the Kubernetes API answers: all loops go on, and say what is missing."""
-    told.registry.start()
-    told.sources.start()
-    wait_until(lambda: failure_of(told.registry.condition()), "Eureka to fail", 30)
-    wait_until(lambda: len(told.sources.failures) == 3, "the cluster to fail", 30)
-    assert asked(told, "/healthz")[0] == 200
-    status, text = asked(told, "/readyz")
+    played.registry.start()
+    played.sources.start()
+    wait_until(lambda: failure_of(played.registry.condition()), "Eureka to fail", 30)
+    wait_until(lambda: len(played.sources.failures) == 3, "the cluster to fail", 30)
+    assert asked(played, "/healthz")[0] == 200
+    status, text = asked(played, "/readyz")
     assert status == 503
     assert "the Kubernetes objects were not read completely yet" in text
     assert "the Eureka 'default' was not read yet" in text
 
 
-def test_a_stuck_ticker_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_ticker_is_named(played: PlayedOperator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Renewals that are not handed out any more would let every registration lapse."""
     release = threading.Event()
     monkeypatch.setattr(windows, "LONGEST_RENEWAL_TICK", 0.5)
-    monkeypatch.setattr(told.registry.peers, "uses_batches", lambda _: release.wait(60))
-    told.registry.renewals.start(told.registry.repair)
+    monkeypatch.setattr(played.registry.peers, "uses_batches", lambda _: release.wait(60))
+    played.registry.renewals.start(played.registry.repair)
     try:
-        wait_until(lambda: asked(told, "/healthz")[0] == 503, "the ticker to be missed", 30)
-        assert "renewals: no progress" in asked(told, "/healthz")[1]
+        wait_until(lambda: asked(played, "/healthz")[0] == 503, "the ticker to be missed", 30)
+        assert "renewals: no progress" in asked(played, "/healthz")[1]
     finally:
         release.set()
-    wait_until(lambda: asked(told, "/healthz")[0] == 200, "the ticker to go on", 30)
+    wait_until(lambda: asked(played, "/healthz")[0] == 200, "the ticker to go on", 30)
 
 
-def test_a_stuck_worker_is_named_while_eureka_answers(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stuck_worker_is_named_while_eureka_answers(
+    played: PlayedOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reconcile that never ends is a fault of ours, unless Eureka is away and it waits for time-outs."""
     release = threading.Event()
     monkeypatch.setattr(controller, "LONGEST_RECONCILE_SECONDS", 0.5)
-    monkeypatch.setattr(told.reconciler, "decide", lambda *_: release.wait(60) and SyncerResult())
-    told.syncer("rating")
-    told.controller.start()
-    told.controller.all_changed()
-    told.parts.queue.resume()
+    monkeypatch.setattr(played.reconciler, "decide", lambda *_: release.wait(60) and SyncerResult())
+    played.syncer("rating")
+    played.controller.start()
+    played.controller.all_changed()
+    played.parts.queue.resume()
     try:
-        wait_until(lambda: asked(told, "/healthz")[0] == 503, "the worker to be missed", 30)
-        told.registry.reachability.read()
+        wait_until(lambda: asked(played, "/healthz")[0] == 503, "the worker to be missed", 30)
+        played.registry.reachability.read()
         for _ in range(2):
-            told.registry.reachability.failed(RegistryUnreachable("away"))
-        assert asked(told, "/healthz")[0] == 200
+            played.registry.reachability.failed(RegistryUnreachable("away"))
+        assert asked(played, "/healthz")[0] == 200
     finally:
         release.set()
 
 
-def test_a_silent_reflector_is_named(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_reflector_is_named(played: PlayedOperator, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that neither lists nor hears a bookmark for minutes does not follow the cluster any more."""
     api, now = QuietApi(monkeypatch), time.monotonic()
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr(reflector, "time", clock)
-    told.sources.slices.start()
-    wait_until(lambda: told.sources.slices.is_synced, "the list", 20)
-    assert asked(told, "/healthz")[0] == 200
+    played.sources.slices.start()
+    wait_until(lambda: played.sources.slices.is_synced, "the list", 20)
+    assert asked(played, "/healthz")[0] == 200
     now += 301
-    assert asked(told, "/healthz") == (
+    assert asked(played, "/healthz") == (
         503,
         "reflector-endpointslices-all: no progress for 301 s (at most 300 s are expected)\n",
     )
@@ -140,12 +142,12 @@ def test_before_and_after_there_are_parts() -> None:
         return [answer.status for answer in answers if answer]
 
     assert statuses() == [200, 503, 503, 503]
-    told = Told()
-    site.show(told.parts)
+    played = PlayedOperator()
+    site.show(played.parts)
     assert statuses() == [200, 503, 200, 200]
-    for group in (told.sources.syncers, told.sources.services, told.sources.slices):
+    for group in (played.sources.syncers, played.sources.services, played.sources.slices):
         group.reflectors[0].take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
-    told.registry.reachability.read()
+    played.registry.reachability.read()
     assert statuses() == [200, 200, 200, 200]
     site.close()
     assert statuses() == [200, 503, 503, 503]
@@ -164,18 +166,18 @@ def test_a_process_that_renews_is_not_restarted() -> None:
 
 
 def test_a_stuck_loop_of_an_operator_that_renews_is_named(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+    played: PlayedOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The probe goes well, and its answer says what is wrong."""
     stuck = Liveness("registry", is_alive=True, age_seconds=700, longest_seconds=615)
     renews = Liveness("renewals", is_alive=True, renewed=40)
-    monkeypatch.setattr(told.registry, "liveness", lambda: [stuck, renews])
-    status, text = asked(told, "/healthz")
+    monkeypatch.setattr(played.registry, "liveness", lambda: [stuck, renews])
+    status, text = asked(played, "/healthz")
     assert status == 200
     assert text.startswith("ok\n")
     assert stuck.problem in text
-    assert "eurekube_stuck_loops 1.0" in asked(told, "/metrics")[1]
-    monkeypatch.setattr(told.registry, "liveness", lambda: [stuck])
-    status, text = asked(told, "/healthz")
+    assert "eurekube_stuck_loops 1.0" in asked(played, "/metrics")[1]
+    monkeypatch.setattr(played.registry, "liveness", lambda: [stuck])
+    status, text = asked(played, "/healthz")
     assert status == 503
     assert text.startswith(stuck.problem)

@@ -28,7 +28,7 @@ from eurekube_provider.operator.web.overview import Document, overview
 from eurekube_provider.operator.web.page_request import PageRequest
 from eurekube_provider.operator.web.status_page import POLICY, html, without_data
 from eurekube_provider.operator.web.timeline import timeline
-from tests.unit.operator.parts import URL, Told, saying
+from tests.unit.operator.parts import URL, PlayedOperator, saying
 
 HOSTILE = "<script>alert('1')</script>\"'&<img src=x onerror=alert(1)>"
 
@@ -71,47 +71,47 @@ def run_status(reason: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def seen(told: Told, syncer: str = "", application: str = "") -> Document:
+def seen(played: PlayedOperator, syncer: str = "", application: str = "") -> Document:
     """The document, no server's front page being known."""
-    return overview(told.parts, PageRequest(syncer, application))
+    return overview(played.parts, PageRequest(syncer, application))
 
 
 def test_hostile_names_stay_text() -> None:
     """Any name is shown as it is written, as no element, attribute or script."""
-    told = Told()
-    told.conflict(told.syncer("rating"), HOSTILE)
-    told.syncer("order", HOSTILE, status={"conditions": [{"type": "Ready", "status": HOSTILE}]})
+    played = PlayedOperator()
+    played.conflict(played.syncer("rating"), HOSTILE)
+    played.syncer("order", HOSTILE, status={"conditions": [{"type": "Ready", "status": HOSTILE}]})
     evil = Instance("A", "b", HOSTILE, HOSTILE, Port(1), metadata={"eurekube.owner": f"stack/{HOSTILE}"})
-    told.registry.renewals.add(evil, just_registered=True)
-    told.registry.peers.peers[0].traffic.judge(HOSTILE)
-    told.refresh(HOSTILE, HOSTILE, HOSTILE, status=run_status(HOSTILE))
-    harmless = Told()
+    played.registry.renewals.add(evil, just_registered=True)
+    played.registry.peers.peers[0].traffic.judge(HOSTILE)
+    played.refresh(HOSTILE, HOSTILE, HOSTILE, status=run_status(HOSTILE))
+    harmless = PlayedOperator()
     harmless.refresh("rating", status=run_status("Failed"))
     harmless.conflict(harmless.syncer("rating"))
     harmless.syncer("order", "shop")
     plain = replace(evil, ip_address="10.0.0.1", metadata={"eurekube.owner": "stack/x"})
     harmless.registry.renewals.add(plain, just_registered=True)
     harmless.registry.peers.peers[0].traffic.judge("away")
-    document = seen(told, application=HOSTILE)
-    assert HOSTILE in Page(html(seen(told))).text
+    document = seen(played, application=HOSTILE)
+    assert HOSTILE in Page(html(seen(played))).text
     expected = Page(html(seen(harmless)))
-    for page in (Page(html(seen(told))), Page(html({**seen(told), "filter": document["filter"]}))):
+    for page in (Page(html(seen(played))), Page(html({**seen(played), "filter": document["filter"]}))):
         assert page.open == []
         assert (page.tags - {"a"}, page.attributes) == (expected.tags - {"a"}, expected.attributes)
-    assert "<script" not in html(seen(told)) + without_data(HOSTILE)
+    assert "<script" not in html(seen(played)) + without_data(HOSTILE)
 
 
 def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
     """In the picture, in the tables and in the time line as well."""
-    told = Told()
-    told.conflict(told.syncer("rating"), HOSTILE)
-    told.slice("rating", "10.0.0.1", HOSTILE)
+    played = PlayedOperator()
+    played.conflict(played.syncer("rating"), HOSTILE)
+    played.slice("rating", "10.0.0.1", HOSTILE)
     evil = Instance("RATING", HOSTILE.replace("/", ""), "h", HOSTILE, Port(1))
-    told.registry.table.registered(evil)
-    told.registry.table.registered(
+    played.registry.table.registered(evil)
+    played.registry.table.registered(
         replace(evil, instance_id="b", ip_address="x", metadata={"eurekube.owner": HOSTILE})
     )
-    page = Page(html(seen(told, application="rating")))
+    page = Page(html(seen(played, application="rating")))
     assert page.open == []
     assert {"svg", "rect", "line"} <= page.tags
     assert not page.tags & {"script", "img"}
@@ -121,7 +121,7 @@ def test_hostile_names_stay_text_on_the_page_of_an_application() -> None:
 
 def test_the_pages_own_style_is_the_only_one_allowed() -> None:
     """The policy has the hash of the style as it is sent."""
-    style = html(seen(Told())).partition("<style>")[2].partition("</style>")[0]
+    style = html(seen(PlayedOperator())).partition("<style>")[2].partition("</style>")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     assert f"style-src 'sha256-{digest}'" in POLICY
     assert "prefers-color-scheme" in style
@@ -135,9 +135,9 @@ def test_who_does_not_look_at_the_page_does_not_pay_for_it() -> None:
 
 def test_a_conflict_is_shown_with_both_sides() -> None:
     """The page has the instance, both worlds' values, and the owner."""
-    told = Told()
-    told.conflict(told.syncer("rating"))
-    (row,) = seen(told)["syncers"]
+    played = PlayedOperator()
+    played.conflict(played.syncer("rating"))
+    (row,) = seen(played)["syncers"]
     assert (row["synced"], row["syncReason"], row["desired"], row["registered"], row["refused"]) == (
         False,
         "Conflict",
@@ -148,82 +148,82 @@ def test_a_conflict_is_shown_with_both_sides() -> None:
     (difference,) = row["differences"]
     assert (difference["kubernetes"], difference["eureka"]) == ("UP 10.0.0.2:8080", "DOWN 10.0.0.2:8080")
     assert "belongs to stack/o/p/s/n" in difference["why"]
-    text = Page(html(seen(told))).text
+    text = Page(html(seen(played))).text
     assert "What differs, and why" in text
     assert "DOWN 10.0.0.2:8080" in text
 
 
-def test_what_differs_is_told_of_a_syncer_that_is_ready() -> None:
+def test_what_differs_is_reported_a_syncer_that_is_ready() -> None:
     """Callers find some of its instances, so that it is ready; what is wrong with it shows all the same."""
-    told = Told()
-    key = told.syncer("rating")
-    told.syncer("absent")
+    played = PlayedOperator()
+    key = played.syncer("rating")
+    played.syncer("absent")
     well, braked = saying(True, Problem("Synced", "")), Problem("Braked", "3 would go")
-    told.controller.history.record(key, saying(True, Problem("InstancesUp", "2 UP"), braked))
-    told.controller.history.record(told.syncer("alright"), well)
-    rows = seen(told)["syncers"]
+    played.controller.history.record(key, saying(True, Problem("InstancesUp", "2 UP"), braked))
+    played.controller.history.record(played.syncer("alright"), well)
+    rows = seen(played)["syncers"]
     assert [row["name"] for row in rows] == ["absent", "rating", "alright"]
     assert [row["synced"] for row in rows] == [None, False, True]
     assert (rows[1]["ready"], rows[1]["syncReason"], rows[1]["syncMessage"]) == (True, "Braked", "3 would go")
-    text = Page(html(seen(told))).text
+    text = Page(html(seen(played))).text
     assert "Braked" in text
     assert "3 would go" in text
 
 
-def test_a_refusal_is_told_once() -> None:
+def test_a_refusal_is_reported_once() -> None:
     """A refused instance is looked at every few seconds, and is one recent change."""
-    told = Told()
-    key = told.syncer("rating")
-    told.conflict(key)
-    told.conflict(key)
-    assert [row["action"] for row in seen(told)["changes"]] == ["refused"]
+    played = PlayedOperator()
+    key = played.syncer("rating")
+    played.conflict(key)
+    played.conflict(key)
+    assert [row["action"] for row in seen(played)["changes"]] == ["refused"]
 
 
 def test_removals_that_wait_say_since_when() -> None:
     """The brake's hold shows with its age, and what still stands in Eureka."""
-    told = Told()
-    told.braked(told.syncer("rating"), 3, 42.0)
-    (row,) = seen(told)["syncers"]
+    played = PlayedOperator()
+    played.braked(played.syncer("rating"), 3, 42.0)
+    (row,) = seen(played)["syncers"]
     assert row["heldSince"]
     assert (row["registered"], row["desired"], row["differing"]) == (3, 0, 3)
     assert {one["kubernetes"] for one in row["differences"]} == {""}
-    assert "braked for" in Page(html(seen(told))).text
+    assert "braked for" in Page(html(seen(played))).text
 
 
 def test_a_failed_change_says_what_failed() -> None:
     """A change that could not be sent is still a difference, with the error as its reason."""
-    told = Told()
-    key = told.syncer("rating")
-    have = told.instances(key, 1)[0]
+    played = PlayedOperator()
+    key = played.syncer("rating")
+    have = played.instances(key, 1)[0]
     want = replace(have, status=Status.DOWN)
     steps = plan([want], [have], have.owner or "")
     failed = Outcome((), (Failure(steps.changes[0], RegistryUnreachable("nobody answers")),))
-    told.controller.history.record(key, saying(False, Problem("EurekaUnreachable", "x")), steps, failed)
-    (difference,) = seen(told)["syncers"][0]["differences"]
+    played.controller.history.record(key, saying(False, Problem("EurekaUnreachable", "x")), steps, failed)
+    (difference,) = seen(played)["syncers"][0]["differences"]
     assert difference["why"] == "status: UP -> DOWN; nobody answers"
 
 
 def test_many_differences_are_counted_and_the_first_shown() -> None:
     """The page stays readable, and says how many there are."""
-    told = Told()
-    told.braked(told.syncer("rating"), 10_000, 1.0)
-    (row,) = seen(told)["syncers"]
+    played = PlayedOperator()
+    played.braked(played.syncer("rating"), 10_000, 1.0)
+    (row,) = seen(played)["syncers"]
     assert (row["differing"], len(row["differences"])) == (10_000, MOST_DIFFERENCES)
-    page = html(seen(told))
+    page = html(seen(played))
     assert f"and {10_000 - MOST_DIFFERENCES} more" in Page(page).text
     assert len(page) < 100_000
 
 
 def test_recent_changes_are_the_newest() -> None:
     """More changes than are kept: the newest remain, newest first."""
-    told = Told()
-    key = told.syncer("rating")
-    there = told.instances(key, 150, registered=False)
+    played = PlayedOperator()
+    key = played.syncer("rating")
+    there = played.instances(key, 150, registered=False)
     steps = plan(there, [], there[0].owner or "")
-    told.controller.history.record(
+    played.controller.history.record(
         key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())
     )
-    changes = seen(told)["changes"]
+    changes = seen(played)["changes"]
     assert len(changes) == MOST_CHANGES
     assert changes[0]["instanceId"] == there[-1].instance_id
     assert {(row["action"], row["syncer"]) for row in changes} == {("registered", "shop/rating")}
@@ -243,10 +243,10 @@ def test_the_filter_names_a_syncer_or_an_application(
     syncer: str, application: str, expected: list[str]
 ) -> None:
     """Syncers, their differences and their changes: only what was asked for."""
-    told = Told()
+    played = PlayedOperator()
     for name in ("rating", "order"):
-        told.conflict(told.syncer(name))
-    data = seen(told, syncer, application)
+        played.conflict(played.syncer(name))
+    data = seen(played, syncer, application)
     assert [row["name"] for row in data["syncers"]] == expected
     assert sorted(row["syncer"] for row in data["changes"]) == [f"shop/{name}" for name in expected]
     assert data["syncerCount"] == 2
@@ -254,11 +254,11 @@ def test_the_filter_names_a_syncer_or_an_application(
 
 def test_a_standby_shows_what_the_leader_wrote() -> None:
     """Where this replica has not looked, the object's status speaks."""
-    told = Told()
+    played = PlayedOperator()
     conditions = [{"type": "Ready", "status": "False", "reason": "Conflict", "message": "taken"}]
-    told.syncer("rating", status={"conditions": conditions, "desired": 3, "application": "RATING"})
-    told.syncer("order")
-    data = overview(told.leads(False))
+    played.syncer("rating", status={"conditions": conditions, "desired": 3, "application": "RATING"})
+    played.syncer("order")
+    data = overview(played.leads(False))
     assert data["operator"]["role"] == "standby"
     rating = next(row for row in data["syncers"] if row["name"] == "rating")
     order = next(row for row in data["syncers"] if row["name"] == "order")
@@ -268,10 +268,10 @@ def test_a_standby_shows_what_the_leader_wrote() -> None:
 
 def test_a_stack_refresh_shows_how_its_last_run_went() -> None:
     """The status says it to every replica; a page of one syncer has none, one of an application its own."""
-    told = Told()
-    told.refresh("rating", status=run_status("Failed", addresses=3))
-    told.refresh("order", target="ci")
-    data = seen(told)
+    played = PlayedOperator()
+    played.refresh("rating", status=run_status("Failed", addresses=3))
+    played.refresh("order", target="ci")
+    data = seen(played)
     order, rating = data["stackRefreshes"]
     assert (order["name"], order["target"], order["ready"], order["lastRunAt"]) == ("order", "ci", None, None)
     assert (rating["ready"], rating["synced"], rating["outcome"]) == (False, False, "Failed")
@@ -280,19 +280,19 @@ def test_a_stack_refresh_shows_how_its_last_run_went() -> None:
     assert "Stack refreshes (2)" in text
     assert "10 min ago" in text
     assert "3 failed in a row: Failed: exit status 255" in text
-    assert [row["name"] for row in seen(told, application="Rating")["stackRefreshes"]] == ["rating"]
-    assert seen(told, syncer="shop/rating")["stackRefreshCount"] == 0
-    assert "Stack refreshes" not in Page(html(seen(Told()))).text
+    assert [row["name"] for row in seen(played, application="Rating")["stackRefreshes"]] == ["rating"]
+    assert seen(played, syncer="shop/rating")["stackRefreshCount"] == 0
+    assert "Stack refreshes" not in Page(html(seen(PlayedOperator()))).text
 
 
 def test_a_mirror_shows_how_it_stands() -> None:
     """As its status says, on every replica; those that are not in sync come first."""
-    told = Told()
+    played = PlayedOperator()
     well = [{"type": kind, "status": "True", "reason": "Fine", "message": ""} for kind in ("Ready", "Synced")]
     held = [{"type": "Synced", "status": "False", "reason": "RemovalsHeld", "message": "1 of ORDER"}]
-    told.mirror("a", conditions=well, mirrored=1, endpoints=2, ready=2, held=0)
-    told.mirror("b", "order", conditions=held, mirrored=1, endpoints=2, ready=2, held=1)
-    data = seen(told)
+    played.mirror("a", conditions=well, mirrored=1, endpoints=2, ready=2, held=0)
+    played.mirror("b", "order", conditions=held, mirrored=1, endpoints=2, ready=2, held=1)
+    data = seen(played)
     assert [row["name"] for row in data["mirrors"]] == ["b", "a"]
     assert (data["mirrors"][0]["ready"], data["mirrors"][0]["synced"]) == (None, None)
     assert [row["state"] for row in data["mirrors"]] == ["not known", "synced"]
@@ -303,15 +303,15 @@ def test_a_mirror_shows_how_it_stands() -> None:
     assert "2/2" in text
     assert "1 held" in text
     assert (text.count("NotLookedAt"), text.count("no operator has looked at it")) == (2, 1)
-    assert [row["name"] for row in seen(told, application="Order")["mirrors"]] == ["b"]
-    assert "Mirrors" not in Page(html(seen(Told()))).text
+    assert [row["name"] for row in seen(played, application="Order")["mirrors"]] == ["b"]
+    assert "Mirrors" not in Page(html(seen(PlayedOperator()))).text
 
 
 def test_a_next_run_says_in_what_time() -> None:
     """And that it is due once its time has come: its target may be busy."""
-    told = Told()
-    told.refresh("rating")
-    data = seen(told)
+    played = PlayedOperator()
+    played.refresh("rating")
+    data = seen(played)
     now = datetime.fromisoformat(data["now"])
     for seconds, expected in ((90, "in 90 s"), (180, "in 3 min"), (0, "due")):
         (row,) = data["stackRefreshes"]
@@ -321,12 +321,12 @@ def test_a_next_run_says_in_what_time() -> None:
 
 def test_servers_show_their_own_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up or away with the reason, and the renewals that the front page shows."""
-    told = Told()
-    (peer,) = told.registry.peers.peers
+    played = PlayedOperator()
+    (peer,) = played.registry.peers.peers
     peer.traffic.judge("no connection")
     pages = {URL: FrontPage(threshold=10, last_minute=9)}
     monkeypatch.setattr(FrontPages, "latest", lambda _, url: pages.get(url))
-    data = overview(told.parts)
+    data = overview(played.parts)
     (server,) = data["eurekas"][0]["servers"]
     assert (server["up"], server["error"], server["selfPreservation"]) == (False, "no connection", True)
     text = Page(html(data)).text
@@ -336,41 +336,41 @@ def test_servers_show_their_own_figures(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_document_is_plain_json() -> None:
     """Everything in it can be written as JSON and read back."""
-    told = Told()
-    told.conflict(told.syncer("rating"))
-    told.refresh("rating", status=run_status("Failed"))
-    document = seen(told)
+    played = PlayedOperator()
+    played.conflict(played.syncer("rating"))
+    played.refresh("rating", status=run_status("Failed"))
+    document = seen(played)
     assert json.loads(json.dumps(document)) == document
 
 
 def test_refreshing_can_be_switched_off() -> None:
     """A page that is being read need not jump; links and form keep the choice and the filter."""
-    told = Told()
-    told.syncer("rating")
-    assert 'http-equiv="refresh"' in html(seen(told))
-    still = html(seen(told, "shop/rating"), refreshes=False)
+    played = PlayedOperator()
+    played.syncer("rating")
+    assert 'http-equiv="refresh"' in html(seen(played))
+    still = html(seen(played, "shop/rating"), refreshes=False)
     assert 'http-equiv="refresh"' not in still
     assert 'href="./?syncer=shop%2Frating"' in still
 
 
 def test_the_header_says_whether_something_is_wrong() -> None:
     """The mark beside the title, the sum below, and the worst fault in the first box."""
-    told = Told()
-    told.synced(told.syncer("alright"), 1)
-    for group in (told.sources.services, told.sources.slices):
+    played = PlayedOperator()
+    played.synced(played.syncer("alright"), 1)
+    for group in (played.sources.services, played.sources.slices):
         group.reflectors[0].take_list([{"metadata": {"resourceVersion": "1"}, "items": []}])
-    (reflector,) = told.sources.syncers.reflectors
+    (reflector,) = played.sources.syncers.reflectors
     reflector.take_list([{"metadata": {"resourceVersion": "1"}, "items": reflector.objects()}])
-    told.registry.reachability.read()
-    well = html(seen(told))
+    played.registry.reachability.read()
+    well = html(seen(played))
     assert "all is well" in Page(well).text
     assert "1 synced" in Page(well).words
     assert "note first" not in well
-    told.conflict(told.syncer("rating"))
-    told.controller.history.record(
-        told.syncer("order"), saying(False, Problem("NoMatchingService", "there is none"))
+    played.conflict(played.syncer("rating"))
+    played.controller.history.record(
+        played.syncer("order"), saying(False, Problem("NoMatchingService", "there is none"))
     )
-    data = seen(told)
+    data = seen(played)
     assert (data["worst"], data["headline"]) == ("fault", "1 not ready, 1 not synced, 1 synced")
     first, second = data["troubles"]
     assert (first["name"], second["name"]) == ("NoMatchingService", "Conflict")
@@ -379,31 +379,31 @@ def test_the_header_says_whether_something_is_wrong() -> None:
     assert page.index("there is none") < page.index("belongs to somebody else")
 
 
-def test_what_has_one_cause_is_told_once() -> None:
+def test_what_has_one_cause_is_reported_once() -> None:
     """However many instances and syncers it befalls."""
-    told = Told()
+    played = PlayedOperator()
     for number in range(30):
-        key = told.syncer(f"app-{number}")
-        told.controller.history.record(
+        key = played.syncer(f"app-{number}")
+        played.controller.history.record(
             key, saying(False, Problem("EurekaUnreachable", "nobody answers at all"))
         )
-    text = Page(html(seen(told))).text
+    text = Page(html(seen(played))).text
     assert text.count("nobody answers at all") == 1  # in the box
     assert "and 25 more" in text
 
 
 def test_many_syncers_are_several_pages() -> None:
     """Fifty on each, worst first; a page that is not there is the last one; the JSON has all unless asked."""
-    told = Told()
+    played = PlayedOperator()
     for number in range(120):
-        told.synced(told.syncer(f"app-{number:03}"), 1)
-    told.conflict(told.syncer("zebra"))
-    first = overview(told.parts, PageRequest(page=1))
+        played.synced(played.syncer(f"app-{number:03}"), 1)
+    played.conflict(played.syncer("zebra"))
+    first = overview(played.parts, PageRequest(page=1))
     assert (len(first["syncers"]), first["pages"], first["listedCount"]) == (50, 3, 121)
     assert first["syncers"][0]["name"] == "zebra"
-    last = overview(told.parts, PageRequest(page=9))
+    last = overview(played.parts, PageRequest(page=9))
     assert (last["page"], len(last["syncers"])) == (3, 21)
-    assert len(overview(told.parts)["syncers"]) == 121
+    assert len(overview(played.parts)["syncers"]) == 121
     assert 'href="./?page=2"' in html(first)
     assert "next" not in html(last)
 
@@ -420,10 +420,10 @@ def test_many_syncers_are_several_pages() -> None:
 )
 def test_rows_are_found_by_state_and_by_a_part_of_a_name(query: dict[str, str], expected: list[str]) -> None:
     """The sum and the troubles are of all, whatever is shown."""
-    told = Told()
-    told.conflict(told.syncer("rating"))
-    told.synced(told.syncer("order"), 1)
-    data = overview(told.parts, PageRequest.of(query, is_paged=True))
+    played = PlayedOperator()
+    played.conflict(played.syncer("rating"))
+    played.synced(played.syncer("order"), 1)
+    data = overview(played.parts, PageRequest.of(query, is_paged=True))
     assert [row["name"] for row in data["syncers"]] == expected
     assert data["headline"] == "1 not synced, 1 synced"
     assert "Conflict" in {one["name"] for one in data["troubles"]}
@@ -431,16 +431,16 @@ def test_rows_are_found_by_state_and_by_a_part_of_a_name(query: dict[str, str], 
 
 def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
     """Each endpoint beside its instance, what others keep, and changes of one moment as one entry."""
-    told = Told()
-    key = told.syncer("rating")
-    there = told.instances(key, 2)
-    told.slice("rating", *(one.ip_address for one in there), "10.0.0.9")
-    told.registry.table.registered(replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={}))
+    played = PlayedOperator()
+    key = played.syncer("rating")
+    there = played.instances(key, 2)
+    played.slice("rating", *(one.ip_address for one in there), "10.0.0.9")
+    played.registry.table.registered(replace(there[0], instance_id="vm", ip_address="10.0.0.9", metadata={}))
     steps = plan(there, [], there[0].owner or "")
-    told.controller.history.record(
+    played.controller.history.record(
         key, saying(True, Problem("Synced", "")), steps, Outcome(steps.changes, ())
     )
-    data = seen(told, application="rating")
+    data = seen(played, application="rating")
     (part,) = data["application"]["syncers"]
     assert [(one["endpoint"], one["instanceId"], one["keeper"], one["agrees"]) for one in part["pairs"]] == [
         ("rating-2", "vm", "itself", False),
@@ -459,68 +459,71 @@ def test_an_application_has_a_page_with_both_sides_and_a_time_line() -> None:
 
 def test_an_application_that_nobody_has() -> None:
     """It says so."""
-    assert "neither a syncer nor an instance has this name" in Page(html(seen(Told(), application="x"))).text
+    assert (
+        "neither a syncer nor an instance has this name"
+        in Page(html(seen(PlayedOperator(), application="x"))).text
+    )
 
 
 def test_cause_and_remedy_stand_in_the_box_and_in_no_row() -> None:
     """A row has the reason alone, so that the same sentences are not read with each syncer."""
-    told = Told()
+    played = PlayedOperator()
     for name in ("rating", "order"):
         problem = Problem("NoMatchingService", "no Service", "make the Service")
         report = saying(False, problem, problem, application=name)
-        told.controller.history.record(told.syncer(name), report)
-    text = Page(html(seen(told))).text
-    assert text.count("make the Service") == text.count("To mend it: make the Service") == 1
+        played.controller.history.record(played.syncer(name), report)
+    text = Page(html(seen(played))).text
+    assert text.count("make the Service") == text.count("To fix it: make the Service") == 1
     assert (text.count("NoMatchingService"), text.count("no Service")) == (3, 1)
 
 
-def test_a_command_that_mends_it_is_shown_as_code() -> None:
+def test_a_command_that_fixes_it_is_shown_as_code() -> None:
     """Between backticks, and still no markup; a backtick without another one is text."""
-    told = Told()
+    played = PlayedOperator()
     for name, remedy in (("rating", "run `eurekube <b>`, and wait"), ("order", "wait ` <b>")):
         report = saying(False, Problem(name, "why", remedy), application=name)
-        told.controller.history.record(told.syncer(name), report)
-    page = html(seen(told))
+        played.controller.history.record(played.syncer(name), report)
+    page = html(seen(played))
     assert "run <code>eurekube &lt;b&gt;</code>, and wait" in page
     assert "wait ` &lt;b&gt;" in page
 
 
-def test_a_fault_of_several_is_told_by_the_one_that_is_shown() -> None:
+def test_a_fault_of_several_is_reported_by_the_one_that_is_shown() -> None:
     """On the page of an application it is that one's sentence, and its name comes first."""
-    told = Told()
-    told.conflict(told.syncer("order"), "belongs to a stack")
-    told.conflict(told.syncer("rating"), "belongs to a machine")
-    boxes = html(seen(told)).partition("<h2>")[0]
+    played = PlayedOperator()
+    played.conflict(played.syncer("order"), "belongs to a stack")
+    played.conflict(played.syncer("rating"), "belongs to a machine")
+    boxes = html(seen(played)).partition("<h2>")[0]
     assert "e.g. shop/order: belongs to a stack" in boxes
-    boxes = html(seen(told, application="rating")).partition("<h2>")[0]
+    boxes = html(seen(played, application="rating")).partition("<h2>")[0]
     assert "e.g. shop/rating: belongs to a machine" in boxes
     assert boxes.index("shop/rating") < boxes.index("shop/order")
 
 
 def test_the_page_of_an_application_has_no_trouble_of_another_one() -> None:
     """Nor of another one's mirror or StackRefresh; what is wrong with Eureka stands there."""
-    told = Told()
-    told.syncer("rating")
-    told.refresh("rating", status=run_status("Failed"))
-    told.refresh("order", status=run_status("Locked"))
+    played = PlayedOperator()
+    played.syncer("rating")
+    played.refresh("rating", status=run_status("Failed"))
+    played.refresh("order", status=run_status("Locked"))
     held = [{"type": "Ready", "status": "False", "reason": "SourceUnreachable", "message": "no answer"}]
-    told.mirror("a", "order", conditions=held)
-    boxes = html(seen(told, application="rating")).partition("<h2>")[0]
+    played.mirror("a", "order", conditions=held)
+    boxes = html(seen(played, application="rating")).partition("<h2>")[0]
     assert "StackRefresh shop/rating" in boxes
     assert "shop/order" not in boxes
     assert "EurekaMirror" not in boxes
     assert "OperatorNotReady" in boxes
 
 
-def test_what_mends_a_stack_refresh_that_is_refused_stands_in_the_box() -> None:
+def test_what_fixes_a_stack_refresh_that_is_refused_stands_in_the_box() -> None:
     """As of a syncer: its conditions say it."""
-    told = Told()
+    played = PlayedOperator()
     refused = TriggerState().refused(RefreshReason.UNKNOWN_TARGET, "there is no target prod")
     status = status_of({"metadata": {}}, refused, datetime.now(UTC))
-    told.refresh("rating", status=status)
-    data = seen(told)
+    played.refresh("rating", status=status)
+    data = seen(played)
     assert data["stackRefreshes"][0]["message"] == status["conditions"][0]["message"]
     text = Page(html(data)).text
     remedy = REFRESH_REMEDIES[RefreshReason.UNKNOWN_TARGET]
-    assert text.count(remedy) == text.count(f"To mend it: {remedy}") == 1
+    assert text.count(remedy) == text.count(f"To fix it: {remedy}") == 1
     assert text.count("there is no target prod") == 2  # in the box, and in the row

@@ -20,7 +20,7 @@ import org.springframework.web.bind.annotation.RequestBody;
 import org.springframework.web.bind.annotation.RestController;
 import org.springframework.web.client.RestClient;
 
-/** Calls applications by name without pause, from the moment it is told to until it is told to end. */
+/** Calls applications by name without pause, from the moment it is asked to until it is asked to end. */
 @RestController
 class Caller {
 

@@ -35,12 +35,13 @@ class MirrorRound:
 
     :ivar read_at: Unix time at which Eureka was read.
     :ivar read_from: the URLs of the servers that are read, with spaces between them; empty where nobody says.
-    :ivar is_released: whether a person says that what waits may go.
-    :ivar is_frozen: whether Eureka does not answer: then nothing is removed, and what lacks is restored.
+    :ivar is_released: True if a person says that what waits may go.
+    :ivar is_frozen: True if Eureka does not answer: then nothing is removed, and what lacks is restored.
     :ivar services: the mirror's, by name; ``slices`` theirs.
     :ivar shown_before: the slices by application, each with its Service's name.
-    :ivar problems: what was found so far; ``shown`` what is shown, ``expired`` what went without proof.
-    :ivar uses_names: whether an instance is known by a host's name, so that it must be looked up again.
+    :ivar problems: the problems so far; ``shown``: the endpoints that are shown; ``expired``: those that went
+        without proof.
+    :ivar uses_names: True if an instance is known by a host's name, so that it must be looked up again.
     """
 
     key: MirrorKey
@@ -72,7 +73,7 @@ class MirrorRound:
         self.uses_names |= part.uses_names
 
 
-class ServiceKeeper:
+class ServiceWriter:
     """Keeps the Services of mirrors; any number of threads may share it, each with a mirror of its own.
 
     :param service: a Service as the operator watches it, by namespace and name.
@@ -123,7 +124,7 @@ class ServiceKeeper:
         """Make or change a Service, and return it as it stands; None where somebody else was faster.
 
         :param service: as it stands before.
-        :param is_replaced: whether that goes first.
+        :param is_replaced: True if that goes first.
         """
         metadata = wanted["metadata"]
         name = metadata["name"]
@@ -154,7 +155,7 @@ class ServiceKeeper:
     ) -> Iterator[Write]:
         """Have Services say when Eureka was last read, where what stands there does not do.
 
-        :param is_exact: whether minutes count, as when Eureka does not answer any more.
+        :param is_exact: True if minutes count, as when Eureka does not answer any more.
         """
         if read_at is None:
             return

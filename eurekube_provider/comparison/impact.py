@@ -1,11 +1,11 @@
-"""The future of an instance if its keeper or another process went away."""
+"""The future of an instance if its manager or another process went away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
 
-from eurekube_provider.comparison.keeper import Keeper, KeeperKind
+from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.identity import SELF_RENEWED
 from eurekube_provider.core.model import Instance
@@ -18,7 +18,7 @@ EVICTION_SECONDS = 60
 
 
 class Event(StrEnum):
-    """An event that may befall an instance or its keeper."""
+    """An event that may befall an instance or its manager."""
 
     POD_DELETED = "its pod is deleted"
     SYNCER_DELETED = "its syncer is deleted"
@@ -27,12 +27,12 @@ class Event(StrEnum):
     STACK_DESTROYED = "the stack is destroyed"
 
 
-def consequences(instance: Instance, keeper: Keeper, syncer: Syncer | None = None) -> list[tuple[Event, str]]:
+def impact(instance: Instance, manager: Manager, syncer: Syncer | None = None) -> list[tuple[Event, str]]:
     """Each event that concerns an instance, and what comes of it.
 
     :param syncer: that keeps it, where it is known.
     """
-    return list(_BY_KIND[keeper.kind](instance, keeper, syncer))
+    return list(_BY_KIND[manager.kind](instance, manager, syncer))
 
 
 def lapse(instance: Instance) -> str:
@@ -48,7 +48,7 @@ def lapse(instance: Instance) -> str:
     )
 
 
-def _of_syncer(instance: Instance, _keeper: Keeper, syncer: Syncer | None) -> Iterator[tuple[Event, str]]:
+def _of_syncer(instance: Instance, _manager: Manager, syncer: Syncer | None) -> Iterator[tuple[Event, str]]:
     if syncer is not None:
         yield Event.POD_DELETED, _pod_deleted(instance, syncer)
     yield (
@@ -90,7 +90,7 @@ def _pod_deleted(instance: Instance, syncer: Syncer) -> str:
     )
 
 
-def _of_stack(instance: Instance, _keeper: Keeper, _syncer: Syncer | None) -> Iterator[tuple[Event, str]]:
+def _of_stack(instance: Instance, _manager: Manager, _syncer: Syncer | None) -> Iterator[tuple[Event, str]]:
     yield (
         Event.POD_DELETED,
         "nothing by itself: it stays and is renewed until the stack runs, which a StackRefresh can begin",
@@ -110,16 +110,16 @@ def _of_stack(instance: Instance, _keeper: Keeper, _syncer: Syncer | None) -> It
     yield (
         Event.STACK_DESTROYED,
         (
-            "it is deregistered, after the drain that its resource asks for; what another run registered anew"
-            " under its id stays"
+            "it is deregistered, after the drain that its resource asks for; what another run registered"
+            " again under its id stays"
         ),
     )
 
 
 def _of_another_cluster(
-    instance: Instance, keeper: Keeper, _syncer: Syncer | None
+    instance: Instance, manager: Manager, _syncer: Syncer | None
 ) -> Iterator[tuple[Event, str]]:
-    cluster = keeper.name.partition("/")[0]
+    cluster = manager.name.partition("/")[0]
     yield Event.POD_DELETED, f"the operator of cluster {cluster} does what its syncer says"
     yield Event.OPERATOR_STOPS, "nothing, unless it is the operator of that cluster"
     yield (
@@ -128,7 +128,7 @@ def _of_another_cluster(
     )
 
 
-def _of_itself(instance: Instance, _keeper: Keeper, _syncer: Syncer | None) -> Iterator[tuple[Event, str]]:
+def _of_itself(instance: Instance, _manager: Manager, _syncer: Syncer | None) -> Iterator[tuple[Event, str]]:
     yield (
         Event.POD_DELETED,
         f"its own client deregisters it where it ends in order; where it is killed, it {lapse(instance)}",
@@ -137,14 +137,14 @@ def _of_itself(instance: Instance, _keeper: Keeper, _syncer: Syncer | None) -> I
     yield Event.RENEWER_STOPS, f"it renews itself; when it ends without a word, it {lapse(instance)}"
 
 
-def _of_another(instance: Instance, keeper: Keeper, _syncer: Syncer | None) -> Iterator[tuple[Event, str]]:
-    yield Event.RENEWER_STOPS, f"{keeper.name} decides; when nobody renews it, it {lapse(instance)}"
+def _of_another(instance: Instance, manager: Manager, _syncer: Syncer | None) -> Iterator[tuple[Event, str]]:
+    yield Event.RENEWER_STOPS, f"{manager.name} decides; when nobody renews it, it {lapse(instance)}"
 
 
 _BY_KIND = {
-    KeeperKind.SYNCER: _of_syncer,
-    KeeperKind.OTHER_CLUSTER: _of_another_cluster,
-    KeeperKind.STACK: _of_stack,
-    KeeperKind.OTHER: _of_another,
-    KeeperKind.ITSELF: _of_itself,
+    ManagerKind.SYNCER: _of_syncer,
+    ManagerKind.OTHER_CLUSTER: _of_another_cluster,
+    ManagerKind.STACK: _of_stack,
+    ManagerKind.OTHER: _of_another,
+    ManagerKind.ITSELF: _of_itself,
 }

@@ -1,10 +1,10 @@
-"""Two small worlds, of which docs/reference/cli.md shows what the commands make."""
+"""Two small worlds, of which docs/reference/cli-look.md shows what the commands make."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from eurekube_provider.comparison.comparing import KubernetesWorld
+from eurekube_provider.comparison.comparing import KubernetesInventory
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import desired_instances
 from eurekube_provider.core.model import Instance, Port, Status
@@ -12,7 +12,7 @@ from eurekube_provider.core.objects import SERVICE_NAME_LABEL
 from eurekube_provider.core.problem import Problem
 from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.syncer import Syncer
-from eurekube_provider.doctor.worlds_reader import EurekaRead, Worlds
+from eurekube_provider.doctor.inventory_reader import EurekaRead, Inventory
 
 _CLUSTER = Cluster("eks", "6f1d")
 _TAKEN = (
@@ -22,7 +22,7 @@ _TAKEN = (
 _NO_SERVICE = "no Service in namespace shop has the label app=cart (or, without a label app, the name cart)"
 
 
-def sample_worlds() -> Worlds:
+def sample_inventory() -> Inventory:
     """A syncer that is well, one whose pods register themselves, one without a Service, and a machine."""
     syncers = [
         _syncer("rating", "True", "Synced", "all there"),
@@ -45,8 +45,8 @@ def sample_worlds() -> Worlds:
     ]
     machine = Instance("legacy", "vm-1:legacy:8080", "vm-1", "192.0.2.10", Port(8080))
     instances = (*wanted["rating"], wanted["order"][0], *own, machine)
-    kubernetes = KubernetesWorld(_CLUSTER, syncers, desired)
-    return Worlds(kubernetes, {"default": EurekaRead(instances, servers=2)})
+    kubernetes = KubernetesInventory(_CLUSTER, syncers, desired)
+    return Inventory(kubernetes, {"default": EurekaRead(instances, servers=2)})
 
 
 def _syncer(name: str, ready: str, reason: str, message: str, synced: str = "") -> dict[str, Any]:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from eurekube_provider.comparison.comparing import Comparison
-from eurekube_provider.comparison.keeper import Keeper, KeeperKind
-from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.troubles import (
+from eurekube_provider.comparison.findings import (
     MOST_SUBJECTS,
     Severity,
-    Trouble,
-    eureka_troubles,
+    StatusFinding,
+    eureka_findings,
     headline,
-    troubles_of,
+    status_findings,
 )
+from eurekube_provider.comparison.managers import Manager, ManagerKind
+from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.core.problem import Problem
 
 
 def compared(name: str, state: SyncState, reason: str = "", message: str = "") -> Comparison:
     """A comparison of the syncer ``shop/<name>``."""
     problem = Problem(reason, message) if reason else None
-    return Comparison(name.upper(), Keeper(KeeperKind.SYNCER, f"shop/{name}"), state, problem=problem)
+    return Comparison(name.upper(), Manager(ManagerKind.SYNCER, f"shop/{name}"), state, problem=problem)
 
 
 def test_one_reason_is_one_trouble() -> None:
     """However many it befalls; the first one's sentence stands for all, and says whose it is."""
-    found = troubles_of(
+    found = status_findings(
         [
             *(
                 compared(f"a{number}", SyncState.NOT_SYNCED, "Conflict", f"a{number} taken")
@@ -39,16 +39,16 @@ def test_one_reason_is_one_trouble() -> None:
         (Severity.WARNING, "Conflict", 8),
     ]
     assert [one.problem.message for one in found] == ["no Service", "e.g. shop/a0: a0 taken"]
-    assert found[1].told.endswith(f"shop/a{MOST_SUBJECTS - 1} and {8 - MOST_SUBJECTS} more")
+    assert found[1].subjects_text.endswith(f"shop/a{MOST_SUBJECTS - 1} and {8 - MOST_SUBJECTS} more")
 
 
 def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
     """An Eureka that cannot be read explains its syncers; a note is no trouble for now."""
-    of_eureka = eureka_troubles(
+    of_eureka = eureka_findings(
         "default", error="no answer", away=[("http://e", "x")], endangered=(), warning="40 %"
     )
-    found = troubles_of([compared("b", SyncState.NOT_READY, "EurekaUnreachable", "no answer")], of_eureka)
-    assert [(one.severity, one.told) for one in found] == [
+    found = status_findings([compared("b", SyncState.NOT_READY, "EurekaUnreachable", "no answer")], of_eureka)
+    assert [(one.severity, one.subjects_text) for one in found] == [
         (Severity.FAULT, "Eureka default"),
         (Severity.FAULT, "shop/b"),
         (Severity.NOTE, "Eureka default"),
@@ -57,12 +57,12 @@ def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
 
 def test_a_server_that_is_away_and_one_that_preserves_itself() -> None:
     """Warnings, as long as another one answers."""
-    found = eureka_troubles("eu", error="", away=[("http://e-1", "time-out")], endangered=["http://e-2"])
+    found = eureka_findings("eu", error="", away=[("http://e-1", "time-out")], endangered=["http://e-2"])
     assert [(one.severity, one.problem.reason, one.subjects) for one in found] == [
         (Severity.WARNING, "ServerAway", ("http://e-1",)),
         (Severity.WARNING, "SelfPreservation", ("http://e-2",)),
     ]
-    assert Trouble(Severity.NOTE, Problem("a", "b")).told == ""
+    assert StatusFinding(Severity.NOTE, Problem("a", "b")).subjects_text == ""
 
 
 def test_the_sum_has_the_worst_first() -> None:

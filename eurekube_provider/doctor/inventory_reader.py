@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Self, cast
 
 from eurekube_provider.comparison.cluster_names import cluster_named, names_by_syncer
-from eurekube_provider.comparison.comparing import KubernetesWorld
-from eurekube_provider.comparison.keeper import Keeper, keeper_of
-from eurekube_provider.comparison.mirror_explaining import MirrorWorld
+from eurekube_provider.comparison.comparing import KubernetesInventory
+from eurekube_provider.comparison.managers import Manager, manager_of
+from eurekube_provider.comparison.mirror_explaining import MirrorInventory
 from eurekube_provider.comparison.operators import OperatorsRead
 from eurekube_provider.core.address_policy import own_addresses
 from eurekube_provider.core.errors import ConfigurationError, KubernetesError, RegistryError
@@ -49,14 +49,14 @@ def _quiet(_: str) -> None:
 NO_EUREKA = "Eureka is not at hand: give --eureka-url, or EUREKA_URL, to see its side"
 
 Progress = Callable[[str], None]
-"""Told what is being read."""
+"""Gets a sentence about what is being read."""
 
 
 @dataclass(frozen=True, slots=True)
 class EurekaRead:
     """The list of one Eureka's servers, up to 30 s old.
 
-    :ivar instances: what any of them holds.
+    :ivar instances: the instances that any of them holds.
     :ivar servers: how many there are; ``failures`` those that did not answer, by URL.
     :ivar error: why nothing could be read; empty where something was.
     :ivar kind: the name of this kind of registry.
@@ -70,7 +70,7 @@ class EurekaRead:
 
 
 @dataclass(frozen=True, slots=True)
-class Worlds:
+class Inventory:
     """Both worlds as they were read.
 
     :ivar kubernetes: None where there is none at hand, or it does not answer.
@@ -78,16 +78,16 @@ class Worlds:
     :ivar missing: a sentence for each world that nobody said how to reach.
     :ivar unread: a sentence for each thing that could not be read.
     :ivar index: the cluster's Services and EndpointSlices.
-    :ivar mirrors: what was read of its mirrors.
-    :ivar operators: what was read of its operators; None where nobody asked.
+    :ivar mirrors: its mirrors, as far as they were read.
+    :ivar operators: its operators, as far as they were read; None where nobody asked.
     """
 
-    kubernetes: KubernetesWorld | None
+    kubernetes: KubernetesInventory | None
     eurekas: Mapping[str, EurekaRead]
     missing: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     index: Index = field(default_factory=Index)
-    mirrors: MirrorWorld = field(default_factory=MirrorWorld)
+    mirrors: MirrorInventory = field(default_factory=MirrorInventory)
     operators: OperatorsRead | None = None
 
     @property
@@ -101,9 +101,9 @@ class Worlds:
         kinds = {read.kind for read in self.eurekas.values()} or {EUREKA.name}
         return kinds.pop() if len(kinds) == 1 else "registry"
 
-    def keeper_of(self, instance: Instance) -> Keeper:
+    def manager_of(self, instance: Instance) -> Manager:
         """Return who keeps an instance, as far as a cluster is at hand to tell."""
-        return self.kubernetes.keeper_of(instance) if self.kubernetes else keeper_of(instance, None)
+        return self.kubernetes.manager_of(instance) if self.kubernetes else manager_of(instance, None)
 
     @property
     def is_complete(self) -> bool:
@@ -111,7 +111,7 @@ class Worlds:
         return not self.missing and not self.unread
 
 
-class WorldsReader:
+class InventoryReader:
     """Reads both worlds, as often as it is asked to; a context manager, which closes its connections.
 
     :raises ConfigurationError: a kubeconfig, or its context, is named that cannot be used.
@@ -146,16 +146,16 @@ class WorldsReader:
         for peers in self.peers.values():
             peers.close()
 
-    def read(self, progress: Progress | None = None, *, asks_operators: bool = False) -> Worlds:
+    def read(self, progress: Progress | None = None, *, asks_operators: bool = False) -> Inventory:
         """Read all that is at hand.
 
-        :param progress: told what is being read.
-        :param asks_operators: whether the operators' Leases are read as well.
+        :param progress: gets a sentence about what is being read.
+        :param asks_operators: True if the operators' Leases are read as well.
         """
         self._progress = progress or _quiet
         unread: list[str] = []
         eurekas = {name: self._read_eureka(name, peers, unread) for name, peers in self.peers.items()}
-        kubernetes, index, mirrors = None, Index(), MirrorWorld()
+        kubernetes, index, mirrors = None, Index(), MirrorInventory()
         operators = None
         if self.access is not None:
             everything = [one for read in eurekas.values() for one in read.instances]
@@ -169,7 +169,7 @@ class WorldsReader:
                     operators = read_operators(self.access, uid, listed, namespaces, unread)
             except KubernetesError as error:
                 unread.append(f"Kubernetes: {error}")
-        return Worlds(kubernetes, eurekas, tuple(self._missing), tuple(unread), index, mirrors, operators)
+        return Inventory(kubernetes, eurekas, tuple(self._missing), tuple(unread), index, mirrors, operators)
 
     def _read_eureka(self, name: str, peers: Peers, unread: list[str]) -> EurekaRead:
         kind = self._capabilities[name].name
@@ -185,7 +185,7 @@ class WorldsReader:
 
     def _read_kubernetes(
         self, access: KubeAccess, instances: Sequence[Instance], unread: list[str]
-    ) -> tuple[KubernetesWorld, Index, MirrorWorld] | None:
+    ) -> tuple[KubernetesInventory, Index, MirrorInventory] | None:
         """Read a cluster; None where its syncers cannot be read.
 
         :raises KubernetesError: it does not answer at all.
@@ -204,7 +204,7 @@ class WorldsReader:
         if all(found is None for found in read.values()):
             return None  # whatever is registered would pass for what a syncer left behind
         index = Index()
-        known = _KnownWorld(access, unread)
+        known = _KnownObjects(access, unread)
         syncers = [item for found in read.values() for item in found or ()]
         mirrors = listed_mirrors(access, self._settings.watch_namespaces, unread) or []
         wanted = [asked(one, self._capabilities) for one in syncers]
@@ -213,10 +213,10 @@ class WorldsReader:
         for namespace in sorted(selected) if self._settings.watch_namespaces else (None,):
             known.read(namespace, index)
         namespaces = [one for one, found in read.items() if one is not None and found is not None]
-        mirrored = MirrorWorld(mirrors, known.mirrored, own_addresses(known.services, known.slices))
+        mirrored = MirrorInventory(mirrors, known.mirrored, own_addresses(known.services, known.slices))
         unreadable = [one for one, found in read.items() if one is not None and found is None]
         names = names_by_syncer(cluster, instances)
-        world = KubernetesWorld(cluster, syncers, {}, namespaces, unreadable, names)
+        world = KubernetesInventory(cluster, syncers, {}, namespaces, unreadable, names)
         desired = {
             key: _desired(syncer, world.cluster_of(key), index, known)
             for syncer in wanted
@@ -243,7 +243,7 @@ def _listed(
     return found if len(unread) == before else None
 
 
-class _KnownWorld:
+class _KnownObjects:
     """The objects beside the syncers, as far as they could be read: what could not does not pass for absent.
 
     :ivar slices: all EndpointSlices but the mirrors', which are ``mirrored``.
@@ -294,7 +294,7 @@ class _KnownWorld:
         return self._labels[namespace]
 
 
-def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownWorld) -> Desired:
+def _desired(syncer: Syncer, cluster: Cluster, index: Index, known: _KnownObjects) -> Desired:
     services, slices = index.selected(syncer.selector)
     labels = known.labels(syncer.selector.namespace) if syncer.needs_pods else None
     return desired_instances(
@@ -321,10 +321,10 @@ def asked(item: Object, capabilities: Mapping[str, Capabilities] = EMPTY) -> Syn
         return None
 
 
-def endpoint_at(worlds: Worlds, syncer: Syncer, instance: Instance) -> Object | None:
+def endpoint_at(inventory: Inventory, syncer: Syncer, instance: Instance) -> Object | None:
     """The endpoint that has an instance's address, of a syncer that registers endpoints."""
     if syncer.mode is not Mode.POD:
         return None
-    _, slices = worlds.index.selected(syncer.selector)
+    _, slices = inventory.index.selected(syncer.selector)
     endpoints = (one for each in slices for one in each.get("endpoints") or ())
     return next((one for one in endpoints if one["addresses"][0] == instance.ip_address), None)

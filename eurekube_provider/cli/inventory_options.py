@@ -11,7 +11,7 @@ from eurekube_provider.cli.output import OutputFormat, console
 from eurekube_provider.cli.terminal import complain
 from eurekube_provider.core.errors import EurekubeError
 from eurekube_provider.core.quoting import printable
-from eurekube_provider.doctor.worlds_reader import Progress, Worlds, WorldsReader
+from eurekube_provider.doctor.inventory_reader import Inventory, InventoryReader, Progress
 from eurekube_provider.operator.options import help_of
 from eurekube_provider.operator.settings import CONFIG, OPTIONS, Settings, settings_from
 
@@ -21,7 +21,7 @@ WELL, DIFFERS, COULD_NOT_READ = 0, 1, 2
 _SETTINGS = ("config", "eureka-url", "kubeconfig", "context", "cluster-name", "cluster-domain")
 
 
-def add_world_options(parser: argparse.ArgumentParser) -> None:
+def add_inventory_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which worlds are looked at, and how they are shown."""
     parser.add_argument(
         "--namespace", "-n", metavar="NAME[,NAME...]", help="The namespaces to look at. [all]"
@@ -40,7 +40,7 @@ def add_world_options(parser: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace) -> Settings:
     """Read the settings that the options name; no connection where nobody gave an Eureka.
 
-    :param options: those of :func:`add_world_options`.
+    :param options: those of :func:`add_inventory_options`.
     :raises ConfigurationError: one of them cannot be used.
     """
     said = vars(options)
@@ -59,45 +59,45 @@ def shown_progress() -> Iterator[Progress]:
 
 
 @contextmanager
-def reading(command: str, options: argparse.Namespace) -> Iterator[WorldsReader]:
+def reading(command: str, options: argparse.Namespace) -> Iterator[InventoryReader]:
     """Have both worlds at hand; what keeps that from happening ends the command with one sentence.
 
     :raises SystemExit: with :data:`COULD_NOT_READ`.
     """
     try:
-        with WorldsReader(settings_of(options)) as reader:
+        with InventoryReader(settings_of(options)) as reader:
             yield reader
     except EurekubeError as error:
         complain(f"eurekube {command}: could not look: {error}")
         raise SystemExit(COULD_NOT_READ) from None
 
 
-def read_once(command: str, options: argparse.Namespace) -> Worlds:
+def read_once(command: str, options: argparse.Namespace) -> Inventory:
     """Read both worlds.
 
     :raises SystemExit: neither can be read.
     """
     with reading(command, options) as reader, shown_progress() as progress:
-        worlds = reader.read(progress, asks_operators=command == "status")
-    require_one(command, worlds)
-    return worlds
+        inventory = reader.read(progress, asks_operators=command == "status")
+    require_one(command, inventory)
+    return inventory
 
 
-def require_one(command: str, worlds: Worlds) -> None:
+def require_one(command: str, inventory: Inventory) -> None:
     """Say what is missing or could not be read.
 
     :raises SystemExit: nothing was read at all.
     """
-    for sentence in worlds.missing:
+    for sentence in inventory.missing:
         complain(f"eurekube {command}: {sentence}")
-    for sentence in worlds.unread:
+    for sentence in inventory.unread:
         complain(f"eurekube {command}: could not read {sentence}")
-    if worlds.kubernetes is None and not worlds.instances:
+    if inventory.kubernetes is None and not inventory.instances:
         raise SystemExit(COULD_NOT_READ)
 
 
-def exit_code(worlds: Worlds, *, differs: bool) -> int:
+def exit_code(inventory: Inventory, *, differs: bool) -> int:
     """The code that says what was found; of worlds that were not both read nothing can be said."""
-    if not worlds.is_complete:
+    if not inventory.is_complete:
         return COULD_NOT_READ
     return DIFFERS if differs else WELL

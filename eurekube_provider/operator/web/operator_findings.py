@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from eurekube_provider.comparison.seen_remedies import TroubleName
-from eurekube_provider.comparison.troubles import Severity, Trouble, eureka_troubles, trouble
+from eurekube_provider.comparison.findings import Severity, StatusFinding, eureka_findings, finding
+from eurekube_provider.comparison.seen_remedies import FindingName
 from eurekube_provider.core.problem import Problem
 
 
-def operator_troubles(stuck: Sequence[str], missing: Sequence[str], unread: Sequence[str]) -> list[Trouble]:
+def operator_findings(
+    stuck: Sequence[str], missing: Sequence[str], unread: Sequence[str]
+) -> list[StatusFinding]:
     """Return the faults that keep the operator from its work.
 
     :param stuck: a sentence for each loop that does not go on.
@@ -18,19 +20,19 @@ def operator_troubles(stuck: Sequence[str], missing: Sequence[str], unread: Sequ
     :param unread: a sentence for each kind of object that cannot be read at the moment.
     """
     return [
-        *(trouble(Severity.FAULT, TroubleName.OPERATOR_STUCK, sentence) for sentence in stuck),
-        *(trouble(Severity.FAULT, TroubleName.OPERATOR_NOT_READY, sentence) for sentence in missing),
-        *(trouble(Severity.WARNING, TroubleName.KUBERNETES_UNREAD, sentence) for sentence in unread),
+        *(finding(Severity.FAULT, FindingName.OPERATOR_STUCK, sentence) for sentence in stuck),
+        *(finding(Severity.FAULT, FindingName.OPERATOR_NOT_READY, sentence) for sentence in missing),
+        *(finding(Severity.WARNING, FindingName.KUBERNETES_UNREAD, sentence) for sentence in unread),
     ]
 
 
-def troubles_at(eureka: Mapping[str, Any]) -> list[Trouble]:
+def server_findings(eureka: Mapping[str, Any]) -> list[StatusFinding]:
     """Return the faults of one Eureka.
 
     :param eureka: its part of the document.
     """
     servers = eureka["servers"]
-    return eureka_troubles(
+    return eureka_findings(
         eureka["name"],
         error=eureka["error"],
         away=[(one["url"], one["error"]) for one in servers if one["up"] is False],
@@ -39,8 +41,8 @@ def troubles_at(eureka: Mapping[str, Any]) -> list[Trouble]:
     )
 
 
-def refresh_troubles(refreshes: Iterable[Mapping[str, Any]]) -> list[Trouble]:
-    """StackRefreshes whose last run failed, or that are refused; those with one reason are one trouble.
+def refresh_findings(refreshes: Iterable[Mapping[str, Any]]) -> list[StatusFinding]:
+    """StackRefreshes whose last run failed, or that are refused; those with one reason are one finding.
 
     :param refreshes: their part of the document.
     """
@@ -49,7 +51,7 @@ def refresh_troubles(refreshes: Iterable[Mapping[str, Any]]) -> list[Trouble]:
         if row["ready"] is False:
             by_reason.setdefault(row["reason"], []).append(row)
     return [
-        Trouble(
+        StatusFinding(
             Severity.WARNING,
             Problem.of(those[0]),
             tuple(f"StackRefresh {one['namespace']}/{one['name']}" for one in those),

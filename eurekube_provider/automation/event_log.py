@@ -16,7 +16,7 @@ from eurekube_provider.automation.steps import EngineError, State, Step, StepLog
 from eurekube_provider.core.errors import ConfigurationError
 
 
-def read_transcript(text: str) -> StepLog:
+def read_event_log(text: str) -> StepLog:
     """Read a document or an event log.
 
     :raises ConfigurationError: it is neither.
@@ -43,15 +43,15 @@ def read_transcript(text: str) -> StepLog:
 
 
 def _read_document(document: Mapping[str, Any], log: StepLog) -> None:
-    for told in document.get("steps") or ():
-        old, new = told.get("oldState"), told.get("newState")
+    for step in document.get("steps") or ():
+        old, new = step.get("oldState"), step.get("newState")
         kind = (new or old)["type"]
-        log.add_step(Step(told["op"], told["urn"], kind, _state(old), _state(new)))
+        log.add_step(Step(step["op"], step["urn"], kind, _state(old), _state(new)))
     for said in document.get("diagnostics") or ():
         if said.get("severity") == "error":
             log.problems.append(EngineError(plain(said["message"]), said.get("urn") or ""))
     log.changes = dict(document.get("changeSummary") or {})
 
 
-def _state(told: Mapping[str, Any] | None) -> State | None:
-    return None if told is None else State.told(told.get("inputs"), told.get("outputs"))
+def _state(document: Mapping[str, Any] | None) -> State | None:
+    return None if document is None else State.from_pulumi(document.get("inputs"), document.get("outputs"))

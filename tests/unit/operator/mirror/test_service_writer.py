@@ -139,7 +139,7 @@ def test_a_service_has_the_labels_and_annotations_that_the_spec_gives() -> None:
     "written",
     ['{"labels": 5}', '{"annotations": null}', '{"labels": [{}, "mine"]}', "[]", "{", "[" * 100_000],
 )
-def test_a_service_that_tells_nonsense_of_what_was_given_holds_up_no_application(written: str) -> None:
+def test_a_service_with_a_nonsense_status_holds_up_no_application(written: str) -> None:
     """Anybody who may edit the Service may have written it; additions of others stay."""
     path = "/api/v1/namespaces/shop/services/review"
     stage = Stage(pattern="*", allow=["R*", "Z*"], serviceLabels={"team": "stars"})

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from eurekube_provider.comparison.comparing import Comparison
 from eurekube_provider.comparison.ranked import Ranked
 from eurekube_provider.comparison.reported_state import SyncState
-from eurekube_provider.comparison.seen_remedies import TROUBLE_REMEDIES, TroubleName
+from eurekube_provider.comparison.seen_remedies import FINDING_REMEDIES, FindingName
 from eurekube_provider.core.problem import Problem
 
 if TYPE_CHECKING:
     from eurekube_provider.comparison.mirror_state import MirrorState
 
 MOST_SUBJECTS = 5
-"""How many of those that one trouble befalls are named."""
+"""How many of those that one finding befalls are named."""
 
 
 class Severity(Ranked):
-    """How bad a trouble is, worst first."""
+    """How bad a finding is, worst first."""
 
     FAULT = "fault"
     """Callers do not find what they should, or soon will not."""
@@ -33,11 +33,11 @@ class Severity(Ranked):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class StatusFinding:
     """One thing that is wrong.
 
     :ivar problem: that of the first of them where it befalls several.
-    :ivar subjects: what it befalls.
+    :ivar subjects: the objects that have it.
     """
 
     severity: Severity
@@ -45,8 +45,8 @@ class Trouble:
     subjects: Sequence[str] = ()
 
     @property
-    def told(self) -> str:
-        """Whom it befalls, in words; empty for nobody in particular."""
+    def subjects_text(self) -> str:
+        """Return the names of those that have it; empty for nobody in particular."""
         named = ", ".join(self.subjects[:MOST_SUBJECTS])
         more = len(self.subjects) - MOST_SUBJECTS
         return f"{named} and {more} more" if more > 0 else named
@@ -68,18 +68,18 @@ _SEVERITIES = {
 }
 
 
-def troubles_of(
+def status_findings(
     comparisons: Iterable[Comparison],
-    others: Iterable[Trouble] = (),
+    others: Iterable[StatusFinding] = (),
     mirrors: Iterable[MirrorState] = (),
-) -> list[Trouble]:
-    """Everything that is wrong, worst first; comparisons with one reason are one trouble, as are mirrors.
+) -> list[StatusFinding]:
+    """Everything that is wrong, worst first; comparisons with one reason are one finding, as are mirrors.
 
-    :param others: what is wrong besides. Of equal severity it comes first: most likely it is the cause.
+    :param others: other findings. Of equal severity it comes first: most likely it is the cause.
     """
     found = [
-        *_troubles_by_reason(comparisons, _name_of),
-        *_troubles_by_reason(mirrors, lambda one: one.subject),
+        *_findings_by_reason(comparisons, _name_of),
+        *_findings_by_reason(mirrors, lambda one: one.subject),
     ]
     return sorted([*others, *found], key=lambda one: one.severity.rank)
 
@@ -87,8 +87,8 @@ def troubles_of(
 _Shown = TypeVar("_Shown", Comparison, "MirrorState")
 
 
-def _troubles_by_reason(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[Trouble]:
-    """One trouble for each severity and reason, what befalls most of them first."""
+def _findings_by_reason(shown: Iterable[_Shown], named: Callable[[_Shown], str]) -> list[StatusFinding]:
+    """One finding for each severity and reason, what befalls most of them first."""
     by_reason: dict[tuple[Severity, str], list[tuple[Problem, str]]] = {}
     for one in shown:
         if one.problem is not None:
@@ -99,37 +99,39 @@ def _troubles_by_reason(shown: Iterable[_Shown], named: Callable[[_Shown], str])
         problem, name = those[0]
         if any(one != problem for one, _ in those):
             problem = replace(problem, message=f"e.g. {name}: {problem.message}")
-        found.append(Trouble(severity, problem, tuple(name for _, name in those)))
+        found.append(StatusFinding(severity, problem, tuple(name for _, name in those)))
     return found
 
 
 def _name_of(comparison: Comparison) -> str:
-    name = comparison.keeper.name
+    name = comparison.manager.name
     return name if name and comparison.state is not SyncState.NOT_COMPARED else comparison.application
 
 
-def trouble(severity: Severity, name: TroubleName, message: str, subjects: Sequence[str] = ()) -> Trouble:
-    """A trouble that is no application's, with what mends it."""
-    return Trouble(severity, Problem(name, message, TROUBLE_REMEDIES[name]), subjects)
+def finding(
+    severity: Severity, name: FindingName, message: str, subjects: Sequence[str] = ()
+) -> StatusFinding:
+    """A finding that is no application's, with what fixes it."""
+    return StatusFinding(severity, Problem(name, message, FINDING_REMEDIES[name]), subjects)
 
 
-def eureka_troubles(
+def eureka_findings(
     name: str, *, error: str, away: Iterable[tuple[str, str]], endangered: Sequence[str], warning: str = ""
-) -> list[Trouble]:
+) -> list[StatusFinding]:
     """Return the faults of one Eureka.
 
     :param error: why it cannot be read; empty where it can.
     :param away: the servers that do not answer, with the reason.
     :param endangered: the servers that forget nobody, or will not with the next renewal that is missing.
-    :param warning: what a person should know of our share of it.
+    :param warning: a warning about our share of it.
     """
     eureka = f"Eureka {name}"
     found = []
     if error:
         message = f"{eureka} cannot be read: {error}"
-        found.append(trouble(Severity.FAULT, TroubleName.EUREKA_UNREACHABLE, message, (eureka,)))
+        found.append(finding(Severity.FAULT, FindingName.EUREKA_UNREACHABLE, message, (eureka,)))
     found += [
-        trouble(Severity.WARNING, TroubleName.SERVER_AWAY, f"the Eureka server {url} is away: {why}", (url,))
+        finding(Severity.WARNING, FindingName.SERVER_AWAY, f"the Eureka server {url} is away: {why}", (url,))
         for url, why in away
         if not error
     ]
@@ -138,17 +140,17 @@ def eureka_troubles(
             "self-preservation is on, or is with the next renewal that is missing: the dead stay listed, and"
             " callers call them"
         )
-        found.append(trouble(Severity.WARNING, TroubleName.SELF_PRESERVATION, message, tuple(endangered)))
+        found.append(finding(Severity.WARNING, FindingName.SELF_PRESERVATION, message, tuple(endangered)))
     if warning:
-        found.append(trouble(Severity.NOTE, TroubleName.SHARE, warning, (eureka,)))
+        found.append(finding(Severity.NOTE, FindingName.SHARE, warning, (eureka,)))
     return found
 
 
 def headline(comparisons: Sequence[Comparison], mirrors: Sequence[MirrorState] = ()) -> str:
     """The sum in one line, e.g. ``2 not ready, 1 not synced, 7 synced; mirrors: 1 synced``."""
-    told = _counted(one.state for one in comparisons)
+    applications = _counted(one.state for one in comparisons)
     of_mirrors = _counted(one.state for one in mirrors)
-    parts = [told, f"mirrors: {of_mirrors}" if of_mirrors else ""]
+    parts = [applications, f"mirrors: {of_mirrors}" if of_mirrors else ""]
     return "; ".join(part for part in parts if part) or "no application is known"
 
 

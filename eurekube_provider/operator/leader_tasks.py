@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from eurekube_provider.operator.mirror.mirrors import Mirrors
 
 
-class LeaderDuties:
+class OperatorTasks:
     """The work of this operator while it leads."""
 
     def __init__(

@@ -22,7 +22,7 @@ from eurekube_provider.registrations.lifecycle import update
 from eurekube_provider.registrations.properties import Properties
 
 
-class RunResources:
+class DeclaredResources:
     """The resources of this run that go on; any number of threads may share it.
 
     :ivar addresses: those of all that the program asks for.
@@ -108,7 +108,7 @@ class RunResources:
             return [other for other in others if other.incarnation != leaving.incarnation]
 
 
-RUN_RESOURCES = RunResources()
+DECLARED_RESOURCES = DeclaredResources()
 """The resources of this process's run."""
 
 

@@ -1,7 +1,7 @@
-"""Keepers of instances in Eureka, read from the owner in an instance's metadata.
+"""Managers of instances in Eureka, read from the owner in an instance's metadata.
 
-Another kind of owner is a member of :class:`KeeperKind`, a branch of :func:`keeper_of` and an entry in
-:mod:`~eurekube_provider.comparison.consequences`; status, instances and explain then show it. Until there is
+Another kind of owner is a member of :class:`ManagerKind`, a branch of :func:`manager_of` and an entry in
+:mod:`~eurekube_provider.comparison.impact`; status, instances and explain then show it. Until there is
 one, an owner of an unknown form is shown as it is written.
 """
 
@@ -14,8 +14,8 @@ from eurekube_provider.core.identity import ClusterOwner, StackOwner, parse_owne
 from eurekube_provider.core.model import Instance
 
 
-class KeeperKind(StrEnum):
-    """The kinds of keepers, in the order in which they are shown."""
+class ManagerKind(StrEnum):
+    """The kinds of managers, in the order in which they are shown."""
 
     SYNCER = "syncer"
     """A syncer of this cluster."""
@@ -34,40 +34,40 @@ class KeeperKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
-    """The keeper of an instance.
+class Manager:
+    """The manager of an instance.
 
     :ivar name: ``namespace/syncer``; ``cluster/namespace/syncer``; ``organization/project/stack``; the owner
         as it is written; empty for the application itself.
     """
 
-    kind: KeeperKind
+    kind: ManagerKind
     name: str = ""
 
     @property
     def rank(self) -> tuple[int, str]:
-        """The place of this keeper in the order of all."""
-        return list(KeeperKind).index(self.kind), self.name
+        """The place of this manager in the order of all."""
+        return list(ManagerKind).index(self.kind), self.name
 
     def __str__(self) -> str:
-        if self.kind is KeeperKind.OTHER_CLUSTER:
+        if self.kind is ManagerKind.OTHER_CLUSTER:
             cluster, _, syncer = self.name.partition("/")
             return f"syncer {syncer} of cluster {cluster}"
-        if self.kind in (KeeperKind.SYNCER, KeeperKind.STACK):
+        if self.kind in (ManagerKind.SYNCER, ManagerKind.STACK):
             return f"{self.kind} {self.name}"
         return self.name or "itself"
 
 
-def keeper_of(instance: Instance, cluster: str | None) -> Keeper:
-    """Return the keeper of an instance.
+def manager_of(instance: Instance, cluster: str | None) -> Manager:
+    """Return the manager of an instance.
 
     :param cluster: the name of the cluster that is looked at; None where none is.
     """
     owner = parse_owner(instance.owner)
     if isinstance(owner, ClusterOwner):
         if owner.cluster == cluster:
-            return Keeper(KeeperKind.SYNCER, f"{owner.namespace}/{owner.syncer}")
-        return Keeper(KeeperKind.OTHER_CLUSTER, f"{owner.cluster}/{owner.namespace}/{owner.syncer}")
+            return Manager(ManagerKind.SYNCER, f"{owner.namespace}/{owner.syncer}")
+        return Manager(ManagerKind.OTHER_CLUSTER, f"{owner.cluster}/{owner.namespace}/{owner.syncer}")
     if isinstance(owner, StackOwner):
-        return Keeper(KeeperKind.STACK, f"{owner.organization}/{owner.project}/{owner.stack}")
-    return Keeper(KeeperKind.OTHER, instance.owner) if instance.owner else Keeper(KeeperKind.ITSELF)
+        return Manager(ManagerKind.STACK, f"{owner.organization}/{owner.project}/{owner.stack}")
+    return Manager(ManagerKind.OTHER, instance.owner) if instance.owner else Manager(ManagerKind.ITSELF)
