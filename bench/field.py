@@ -110,7 +110,7 @@ class Field:
             list(pool.map(write, numbers[::AN_APPLICATION]))
 
     def syncer(self, namespace: str, name: str, **spec: Any) -> None:
-        """An EurekaSyncer for the Service of its own name."""
+        """A EurekaSyncer for the Service of its own name."""
         self.access.request(
             "POST",
             SYNCERS.path(namespace),

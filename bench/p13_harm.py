@@ -338,7 +338,7 @@ def _update(url: str, name: str, state: Properties) -> Properties:
 
 
 def _doctor(url: str) -> None:
-    """Ask an Eureka as ``eurekube doctor`` does."""
+    """Ask a Eureka as ``eurekube doctor`` does."""
     unseen: list[str] = []
     with closing(Peers(Connection((url,)))) as peers:
         assert read_eureka("default", peers, unseen).servers == 1

@@ -1,6 +1,6 @@
 """P9: ``pulumi up`` of 1,000 registrations on a file backend, and a preview that finds nothing to do.
 
-Every sample is a stack of its own on an Eureka that holds nothing. The floor is the same
+Every sample is a stack of its own on a Eureka that holds nothing. The floor is the same
 engine with one EurekaInstance; the peer is a plain dynamic resource for each registration. Provider time is
 what the plugin process alone takes for 1,000 single registrations: check and create over gRPC, four at once,
 as many as it takes. Its floor is a provider that does nothing. Why its bar is no number of seconds:
@@ -183,7 +183,7 @@ def run(size: Size) -> Result:
             | {f"{name}, provider": runs for name, runs in provider.items()}
         ),
         notes=[
-            "'single' and 'native' are ours, too: an EurekaInstance and an eurekube.Instance for each",
+            "'single' and 'native' are ours, too: a EurekaInstance and an eurekube.Instance for each",
             f"medians of {ROUNDS[size]} rounds, for single resources {len(ups['single'])} with more previews",
             "the state without what Pulumi's SDK says of the program's lines, which none can leave out",
             "above the floor: the median of each round's difference, as machines change their speed",

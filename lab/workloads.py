@@ -162,7 +162,7 @@ class Cluster:
     def syncer(
         self, namespace: str, name: str, mode: str = "pod", selector: Object | None = None, **spec: object
     ) -> None:
-        """An EurekaSyncer; selects the Service of its own name by default.
+        """A EurekaSyncer; selects the Service of its own name by default.
 
         :param spec: further fields.
         """

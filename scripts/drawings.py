@@ -101,7 +101,7 @@ def both_worlds() -> Picture:
     page.box("thing", 575, 55, 95, 60, "pod", "10.0.0.1")
     page.box("thing", 680, 55, 95, 60, "pod", "10.0.0.2")
     page.box("thing", 575, 145, 200, 45, "EndpointSlice of rating")
-    page.box("ours", 575, 230, 200, 60, "Eurekube operator", "follows an EurekaSyncer")
+    page.box("ours", 575, 230, 200, 60, "Eurekube operator", "follows a EurekaSyncer")
     page.arrow(225, 78, 572, 78, "calls the pods, with nothing in between")
     page.arrow(170, 122, 312, 160, "")
     page.text("small", 190, 160, "who is rating?", "middle")

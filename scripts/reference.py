@@ -115,7 +115,8 @@ if __name__ == "__main__":
         for name, page in commands_pages().items():
             (REFERENCE / name).write_text(page)
     else:
-        page = REFERENCE / "pulumi.md"
-        page.write_text(
-            re.sub(r"\| property \|.*?\n(?=\n)", lambda _: table(), page.read_text(), count=1, flags=re.S)
+        properties = REFERENCE / "pulumi.md"
+        text = properties.read_text()
+        properties.write_text(
+            re.sub(r"\| property \|.*?\n(?=\n)", lambda _: table(), text, count=1, flags=re.S)
         )

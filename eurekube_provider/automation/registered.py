@@ -1,6 +1,6 @@
 """The instances of a stack's registrations as Pulumi's states have them, ready to be compared.
 
-An ``EurekaApplication``'s instances have what they do not say themselves from their application. In a
+A ``EurekaApplication``'s instances have what they do not say themselves from their application. In a
 preview any property, also one that is a map, may be known in the update only, or be a secret.
 """
 

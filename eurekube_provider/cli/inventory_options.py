@@ -38,7 +38,7 @@ def add_inventory_options(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """Read the settings that the options name; no connection where nobody gave an Eureka.
+    """Read the settings that the options name; no connection where nobody gave a Eureka.
 
     :param options: those of :func:`add_inventory_options`.
     :raises ConfigurationError: one of them cannot be used.

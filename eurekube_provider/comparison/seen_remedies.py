@@ -37,16 +37,16 @@ class FindingName(StrEnum):
     """A fault of a Eureka, or of the operator itself."""
 
     EUREKA_UNREACHABLE = "EurekaUnreachable"
-    """No server of an Eureka can be read."""
+    """No server of a Eureka can be read."""
 
     SERVER_AWAY = "ServerAway"
-    """One server of an Eureka does not answer; others do."""
+    """One server of a Eureka does not answer; others do."""
 
     SELF_PRESERVATION = "SelfPreservation"
     """A server of Eureka forgets nobody, or will not with the next renewal that is missing."""
 
     SHARE = "Share"
-    """The operator renews so many of an Eureka's instances that a long stop would begin self-preservation."""
+    """The operator renews so many of a Eureka's instances that a long stop would begin self-preservation."""
 
     OPERATOR_STUCK = "OperatorStuck"
     """A loop of the operator does not go on."""
@@ -64,7 +64,7 @@ class FindingName(StrEnum):
     """An operator leads, and nobody renews the cluster's instances."""
 
     EUREKA_NOT_READ = "EurekaNotRead"
-    """The operator has not read an Eureka for long."""
+    """The operator has not read a Eureka for long."""
 
     NOT_WATCHED = "NotWatched"
     """No operator that runs watches the namespace of a syncer or mirror."""

@@ -25,7 +25,7 @@ class StatusCondition(StrEnum):
 
 
 class ConditionType(StatusCondition):
-    """Types of conditions of an EurekaSyncer."""
+    """Types of conditions of a EurekaSyncer."""
 
     READY = "Ready"
     """Callers find the application: an instance is UP, or the Service is scaled to zero. False while
@@ -182,9 +182,9 @@ class RefreshReason(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reasons of Ready and Synced of an EurekaSyncer that are no types of conditions themselves.
+    """Reasons of Ready and Synced of a EurekaSyncer that are no types of conditions themselves.
 
-    An EurekaMirror gives some of them as well.
+    A EurekaMirror gives some of them as well.
     """
 
     EUREKA_UNREACHABLE = "EurekaUnreachable"
@@ -237,7 +237,7 @@ class Reason(StrEnum):
 
 
 class MirrorReason(StrEnum):
-    """Reasons of Ready and Synced of an EurekaMirror alone that are no types of conditions themselves."""
+    """Reasons of Ready and Synced of a EurekaMirror alone that are no types of conditions themselves."""
 
     INVALID_SPEC = "InvalidSpec"
     """The spec is not what the CRD of this version takes; nothing is changed."""

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class SyncerEvent(StrEnum):
-    """Reasons of Events about an EurekaSyncer."""
+    """Reasons of Events about a EurekaSyncer."""
 
     REGISTERED = "Registered"
     """So many instances were registered. What follows within ten seconds is added up; while it goes
@@ -36,7 +36,7 @@ class PodEvent(StrEnum):
 
 
 class MirrorEvent(StrEnum):
-    """Reasons of Events about an EurekaMirror."""
+    """Reasons of Events about a EurekaMirror."""
 
     REMOVED_WITHOUT_PROOF = "RemovedWithoutProof"
     """Endpoints were removed after ``holdSeconds``: Eureka lists them no more, and no server could

@@ -37,7 +37,7 @@ NODE_KEY = "eurekube.node"
 """Metadata key: the node at which a Service is registered once more, beside its one instance."""
 
 MEMBER_KEY = "eurekube.member"
-"""Metadata key: which of an EurekaApplication's instances it is; tells them from an EurekaInstance's."""
+"""Metadata key: which of a EurekaApplication's instances it is; tells them from a EurekaInstance's."""
 
 RESERVED_PREFIX = "eurekube."
 """Metadata keys with this prefix are Eurekube's own."""
@@ -63,7 +63,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9\-]*[a-z0-9])?\Z")
 
 @dataclass(frozen=True, slots=True)
 class ClusterOwner:
-    """The owner of an EurekaSyncer's instances: ``cluster/<cluster>/<namespace>/<syncer>``."""
+    """The owner of a EurekaSyncer's instances: ``cluster/<cluster>/<namespace>/<syncer>``."""
 
     cluster: str
     namespace: str

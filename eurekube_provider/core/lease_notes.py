@@ -1,7 +1,7 @@
 """Notes of an operator at its Lease: the names of its cluster, the namespaces that it watches, how it fares.
 
 The Lease outlives every process of the operator, and its holder writes it every few seconds anyway. So it
-tells the next process by which names the cluster was called before, and people when an Eureka was read last.
+tells the next process by which names the cluster was called before, and people when a Eureka was read last.
 Pure.
 """
 

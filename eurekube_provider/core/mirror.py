@@ -74,7 +74,7 @@ class ServicePort:
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """The spec of an ``EurekaMirror``.
+    """The spec of a ``EurekaMirror``.
 
     :ivar application: the one that is mirrored, in upper case; empty where ``pattern`` says which.
     :ivar pattern: with ``*`` and ``?``, in upper case.

@@ -1,4 +1,4 @@
-"""The conditions of an EurekaMirror: their names, and what a status says: pure."""
+"""The conditions of a EurekaMirror: their names, and what a status says: pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eurekube_provider.core.wording import joined
 
 
 class MirrorCondition(StatusCondition):
-    """Types of conditions of an EurekaMirror."""
+    """Types of conditions of a EurekaMirror."""
 
     READY = "Ready"
     """Each Service has an endpoint that is called."""

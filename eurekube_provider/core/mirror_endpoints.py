@@ -52,7 +52,7 @@ class MirrorEndpoint:
     source: str = ""
 
     def is_from_elsewhere(self, source: str) -> bool:
-        """Return whether it came from an Eureka that has no server in common with ``source``."""
+        """Return whether it came from a Eureka that has no server in common with ``source``."""
         return bool(self.source and source) and set(self.source.split()).isdisjoint(source.split())
 
 

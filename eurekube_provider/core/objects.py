@@ -25,7 +25,7 @@ SLICE_CONTROLLER = "endpointslice-controller.k8s.io"
 """Manager of the EndpointSlices of a Service with a selector: Kubernetes itself."""
 
 MIRROR_MANAGER = "mirror.eurekube.io"
-"""Manager of the EndpointSlices of an EurekaMirror."""
+"""Manager of the EndpointSlices of a EurekaMirror."""
 
 MIRROR_KIND = "EurekaMirror"
 """The kind of a mirror, as an owner reference names it."""

@@ -60,7 +60,7 @@ REMEDIES: Mapping[str, str] = {
     Reason.NOT_SERVED: "start an operator that watches the syncer's namespace",
     Reason.NONE_UP: "find out why no pod is ready, or who took the instances out of service",
 }
-"""By the name of a condition of an EurekaSyncer, or of a reason of Ready and Synced; where nothing is wrong
+"""By the name of a condition of a EurekaSyncer, or of a reason of Ready and Synced; where nothing is wrong
 there is none."""
 
 REFRESH_REMEDIES: Mapping[str, str] = {

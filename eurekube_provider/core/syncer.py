@@ -176,7 +176,7 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class Syncer:
-    """The spec of an ``EurekaSyncer``.
+    """The spec of a ``EurekaSyncer``.
 
     :param application: the application's name in Eureka, in any case.
     :param port: None for the only TCP port, or the one named ``http``.

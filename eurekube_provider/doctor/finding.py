@@ -68,7 +68,7 @@ class Fault(StrEnum):
     """Callers of one server find what callers of another do not."""
 
     SERVER_TROUBLE = "ServerTrouble"
-    """An Eureka server that does not answer, refuses us, or has another time."""
+    """A Eureka server that does not answer, refuses us, or has another time."""
 
     OPERATOR_AWAY = FindingName.OPERATOR_AWAY.value
     """No operator leads: nothing is registered, renewed or removed."""
@@ -80,7 +80,7 @@ class Fault(StrEnum):
     """An operator leads, and the cluster's instances lapse."""
 
     EUREKA_NOT_READ = FindingName.EUREKA_NOT_READ.value
-    """The operator does not see what an Eureka holds."""
+    """The operator does not see what a Eureka holds."""
 
     NOT_WATCHED = FindingName.NOT_WATCHED.value
     """No operator that runs watches the namespace of a syncer or mirror."""

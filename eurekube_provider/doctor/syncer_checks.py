@@ -1,4 +1,4 @@
-"""Checks of an EurekaSyncer: what callers cannot use, and what its operator says of it. Pure."""
+"""Checks of a EurekaSyncer: what callers cannot use, and what its operator says of it. Pure."""
 
 from __future__ import annotations
 

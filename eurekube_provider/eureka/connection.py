@@ -307,7 +307,7 @@ def _unusable(*urls: str) -> ConfigurationError:
             "a zookeeper:// URL leads to a ZooKeeper, where only syncers register: stacks, imports, mirrors,"
             " drain and undrain are for Eureka; name the ZooKeeper as a connection of the operator"
         )
-    which = "an Eureka URL" if any("@" in url for url in urls) else f"the Eureka URL {urls[0]!r}"
+    which = "a Eureka URL" if any("@" in url for url in urls) else f"the Eureka URL {urls[0]!r}"
     return ConfigurationError(
         f"{which} cannot be used: it must look like http://host:8761/eureka or https://host/eureka, without"
         " query or fragment, and a comma, slash, question mark, hash sign or @ in its credentials must be"

@@ -1,6 +1,6 @@
 """Servers that are no Eureka, so that a 404 of theirs does not prove an absence.
 
-A gateway that lost its route, or another server at a wrong URL, answers 404 to everything, as an Eureka does
+A gateway that lost its route, or another server at a wrong URL, answers 404 to everything, as a Eureka does
 for an instance that it does not hold. Its list tells one from the other. It is asked for once, and only where
 something is missed.
 """
@@ -22,7 +22,7 @@ _verified: WeakSet[Peer] = WeakSet()
 
 
 def require_a_verified_server(what: str, peers: Peers) -> dict[str, RegistryError]:
-    """Why each other server is not taken at its word, where at least one must be an Eureka.
+    """Why each other server is not taken at its word, where at least one must be a Eureka.
 
     :param what: the request that was tried, for the error.
     :raises RegistryUnreachable: none is one.
@@ -40,7 +40,7 @@ def _verify(peer: Peer) -> None:
     try:
         peer.list_instances()
     except RegistryDenied:
-        return  # an Eureka that has just started has no list to show
+        return  # a Eureka that has just started has no list to show
     except RegistryRejected as error:
         raise RegistryUnreachable(
             f"{peer.url} answers as no Eureka does, so that its 404 does not say that nothing is registered"

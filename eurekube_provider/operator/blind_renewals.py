@@ -89,7 +89,7 @@ class BlindRenewals:
             was_stopped = self._stopped.is_set()
             self._stopped.set()
             registries, self._registries = self._registries, {}
-        for registry in registries.values():  # which may wait for an Eureka that hangs
+        for registry in registries.values():  # which may wait for a Eureka that hangs
             threading.Thread(target=registry.stop, name="blind-renewals-end", daemon=True).start()
         if registries and not was_stopped:
             _log.info("stopped renewing without the Kubernetes API")

@@ -40,7 +40,7 @@ LONGEST_STOP_SECONDS = 10.0
 """For so long the end waits for what is under way."""
 
 HANGING_STOP_SECONDS = 0.3
-"""For what is under way to an Eureka that does not answer: waiting takes back nothing of it, and the next
+"""For what is under way to a Eureka that does not answer: waiting takes back nothing of it, and the next
 leader waits for the Lease."""
 
 LONGEST_RECONCILE_SECONDS = 600.0
@@ -176,7 +176,7 @@ class Controller:
         self.all_changed()
 
     def _begin(self, name: str) -> None:
-        """Reconcile an Eureka's syncers from now on, and what deleted ones left behind there."""
+        """Reconcile a Eureka's syncers from now on, and what deleted ones left behind there."""
         self._queue.resume(name)
         for owner in self._registries[name].owners():
             self.owner_changed(owner)
@@ -202,7 +202,7 @@ class Controller:
         self.history.forget_all()
 
     def liveness(self) -> list[Liveness]:
-        """Tell of all threads. While an Eureka is away a reconcile may take as long as its time-outs do."""
+        """Tell of all threads. While a Eureka is away a reconcile may take as long as its time-outs do."""
         now = time.monotonic()
         workers = []
         for registry, worker in self._workers:
@@ -316,7 +316,7 @@ class Controller:
             self.drain_check.check_soon(result.asked)
 
     def _hangs(self, name: str, error: RegistryError) -> None:
-        """An Eureka is silent: while it is being taken over nobody reconciles its syncers, so they say so."""
+        """A Eureka is silent: while it is being taken over nobody reconciles its syncers, so they say so."""
         with self._terms:
             waits = self._leads and name not in self._taken_over
         for key in self._sources.syncers_at(name) if waits else ():

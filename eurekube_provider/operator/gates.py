@@ -313,7 +313,7 @@ class Gates:
         is_listed = any(pod_of(one) == name for one in endpoints)
         is_in_doubt, has_registered = asked.is_in_doubt, bool(situation.registered)
         if instance is None and is_listed and syncer is not None and situation.state in _REGISTERS:
-            # It may have come since, and its worker waits for an Eureka that does not answer.
+            # It may have come since, and its worker waits for a Eureka that does not answer.
             wanted, desired = self._wanted_now(key, syncer)
             instance, is_in_doubt = wanted.get(name), is_in_doubt or desired.is_in_doubt
             if is_in_doubt and not (desired.is_unread or has_registered):

@@ -37,10 +37,10 @@ STUCK = frozenset(
         Reason.EXTERNAL_NAME,
     }
 )
-"""Reasons of an EurekaSyncer that only a person can change."""
+"""Reasons of a EurekaSyncer that only a person can change."""
 
 SETTLED = frozenset({ConditionType.PAUSED, ConditionType.SELF_REGISTERED, ConditionType.DEAD_SELF_REGISTERED})
-"""Reasons of an EurekaSyncer that stay as long as a person wants it so."""
+"""Reasons of a EurekaSyncer that stay as long as a person wants it so."""
 
 
 def progress(

@@ -69,7 +69,7 @@ SWITCH_SECONDS = 0.001
 waits several times on its way to Eureka; Python's default is 5 ms each."""
 
 SILENT_EUREKA_SECONDS = 1.0
-"""How long an Eureka that has not answered yet is waited for once another one was read."""
+"""How long a Eureka that has not answered yet is waited for once another one was read."""
 
 
 def run(settings: Settings, stop: threading.Event, run_report: RunReport | None = None) -> None:
@@ -552,7 +552,7 @@ def wait_until_read(
 ) -> bool:
     """Wait until the cluster's objects are complete and each Eureka was asked; False when asked to stop.
 
-    One that hangs does not keep those that answer waiting. An operator to which an Eureka did not answer
+    One that hangs does not keep those that answer waiting. An operator to which a Eureka did not answer
     changes nothing there, but can say so on each syncer, and lets deleted ones go in the end; the same holds
     for a single namespace that it may not read. A single pass needs all answers.
 

@@ -160,7 +160,7 @@ class Settings:
     )
     retry_period_seconds: float = option(SECONDS, 2.0, "how often the Lease is renewed, or looked at")
     release_after_seconds: float = option(
-        SECONDS, 600.0, "deleted syncers wait so long for an Eureka that is away"
+        SECONDS, 600.0, "deleted syncers wait so long for a Eureka that is away"
     )
     resync_seconds: float = option(SECONDS, 15.0, "how often the whole registry is read")
     drain_seconds: int | None = option(

@@ -1,4 +1,4 @@
-"""An Eureka that takes requests and does not answer: said at once, not only when the time-outs are over.
+"""A Eureka that takes requests and does not answer: said at once, not only when the time-outs are over.
 
 A request to a server that hangs ends after seconds, and a syncer's plan is many requests. Until they end the
 status would say what held before.
@@ -21,7 +21,7 @@ from eurekube_provider.operator.index import SyncerKey
 _log = logging.getLogger(__name__)
 
 TELL_AFTER_SECONDS = 1.0
-"""So long a syncer may wait for an Eureka that does not answer before it says so."""
+"""So long a syncer may wait for a Eureka that does not answer before it says so."""
 
 TICK_SECONDS = 0.25
 LONGEST_ROUND_SECONDS = 60.0
@@ -40,8 +40,8 @@ class _PendingReconcile:
 class UnresponsiveWatch:
     """Watches the Eurekas of one operator on a thread of its own; any number of workers may share it.
 
-    :param hangs: called with the name of an Eureka that is silent, again and again, and why it is said to be.
-    :param changed: called with the name of an Eureka when all its syncers are to say so, and when it answers.
+    :param hangs: called with the name of a Eureka that is silent, again and again, and why it is said to be.
+    :param changed: called with the name of a Eureka when all its syncers are to say so, and when it answers.
     """
 
     def __init__(

@@ -99,7 +99,7 @@ class UnservedSyncers:
 
         :param now: Unix time.
         :returns: those that nobody seems to serve, with the reason.
-        :raises EurekubeError: the syncers or an Eureka cannot be read.
+        :raises EurekubeError: the syncers or a Eureka cannot be read.
         """
         every = self._listed()
         items = syncers_not_watched(every, self._namespaces)

@@ -40,14 +40,14 @@ class HostedOperator(EurekubeOperator):
 
 
 class HostedMirror(EurekaMirror):
-    """An EurekaMirror, for every language."""
+    """A EurekaMirror, for every language."""
 
     TYPE = "eurekube:index:Mirror"
     ARGS: ClassVar[type[Any]] = EurekaMirrorArgs
 
 
 class HostedSyncer(EurekaSyncer):
-    """An EurekaSyncer, for every language."""
+    """A EurekaSyncer, for every language."""
 
     TYPE = "eurekube:index:Syncer"
     ARGS: ClassVar[type[Any]] = EurekaSyncerArgs

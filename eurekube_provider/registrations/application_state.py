@@ -1,4 +1,4 @@
-"""An EurekaApplication's state: what a program changes of it, and what it says of Eureka."""
+"""A EurekaApplication's state: what a program changes of it, and what it says of Eureka."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from eurekube_provider.registrations.properties import (
 def diff(olds: Mapping[str, Any], news: Mapping[str, Any]) -> StateDifference:
     """Compare what Eureka held when the state was written with what is asked for now.
 
-    Another application is a replacement. So are other servers, as for an EurekaInstance.
+    Another application is a replacement. So are other servers, as for a EurekaInstance.
     Everything else updates in place: an instance with another id is registered before the old one goes.
 
     :param olds: a state's outputs.

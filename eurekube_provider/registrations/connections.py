@@ -226,7 +226,7 @@ def connection_to(setting: Setting, service_urls: Iterable[str], name: str) -> C
 def abandoned_urls(setting: Setting) -> frozenset[str]:
     """The servers at which nothing is to be removed any more: ``eurekube:abandonedUrls``.
 
-    They are gone for good, or lead to an Eureka that is known by another URL now.
+    They are gone for good, or lead to a Eureka that is known by another URL now.
 
     :raises ConfigurationError: it is neither a list of URLs nor a text with commas.
     """

@@ -2,7 +2,7 @@
 
 A move that was taken back has two resources in the state for a while: the engine finds the first one
 unchanged, and has the second one removed, which may have registered itself in the first one's place. Either
-may be an EurekaInstance or an EurekaApplication, of the same name or, where it adopted, of another.
+may be a EurekaInstance or a EurekaApplication, of the same name or, where it adopted, of another.
 """
 
 from __future__ import annotations

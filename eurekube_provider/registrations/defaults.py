@@ -1,4 +1,4 @@
-"""Properties of an EurekaInstance that follow from the others, so that its state need not hold them.
+"""Properties of a EurekaInstance that follow from the others, so that its state need not hold them.
 
 Pulumi's engine writes the whole state again at every step of every resource, and what that costs goes by the
 number of properties. The forms, and what each costs: docs/decisions/0018-a-state-says-nothing-twice.md.

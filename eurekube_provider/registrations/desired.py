@@ -1,6 +1,6 @@
 """The desired state of a stack: the registrations of one resource, read from its properties or its state.
 
-An EurekaInstance is an EurekaApplication with one registration, but for what tells the members of an
+A EurekaInstance is a EurekaApplication with one registration, but for what tells the members of an
 application from each other.
 """
 
@@ -140,7 +140,7 @@ class DesiredState:
     :ivar incarnation: the incarnation of the resource, as their metadata say. Empty for one that was made
         before there were any; None where there is no state that could say: then every one of the owner's is
         meant.
-    :ivar has_members: True if they are an EurekaApplication's, of which there may be others than these.
+    :ivar has_members: True if they are a EurekaApplication's, of which there may be others than these.
     :ivar management: all that is the same for its registrations, to be compared.
     """
 
@@ -196,7 +196,7 @@ class DesiredState:
 
     @property
     def only(self) -> Registration:
-        """An EurekaInstance's registration."""
+        """A EurekaInstance's registration."""
         (only,) = self.registrations.values()
         return only
 

@@ -17,7 +17,7 @@ from eurekube_provider.registrations.properties import (
 from eurekube_provider.registrations.values import UNKNOWN
 
 _FINDINGS = ("seen_owner", "held_by_others", SEEN_INCARNATION, LEAVING, STILL_ENFORCED)
-"""Findings of a refresh beside properties: of an EurekaApplication by the keys of its instances."""
+"""Findings of a refresh beside properties: of a EurekaApplication by the keys of its instances."""
 
 
 @dataclass(frozen=True, slots=True)

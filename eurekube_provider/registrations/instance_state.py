@@ -1,4 +1,4 @@
-"""An EurekaInstance's state: what a program changes of it, and what it says of Eureka."""
+"""A EurekaInstance's state: what a program changes of it, and what it says of Eureka."""
 
 from __future__ import annotations
 

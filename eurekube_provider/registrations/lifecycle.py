@@ -143,7 +143,7 @@ def read(previous: DesiredState, peers: Peers) -> ActualState | None:
     """Look for all of them on every server.
 
     :returns: None only where it should hold some and every server says that it holds none.
-    :raises RegistryError: one is not held by those that answered, and not all answered as an Eureka does.
+    :raises RegistryError: one is not held by those that answered, and not all answered as a Eureka does.
     """
     held = _certain("read", previous, read_actual(previous, [previous.owner], peers), peers)
     lost = [each for each in previous.registrations.values() if each.instance.key not in held.everything]
@@ -174,7 +174,7 @@ def delete(
     :param spare: True if what is registered at a place must stay.
     :param wait: sleeps so many seconds; what it raises ends the drain, and puts all back into service.
     :raises DrainInterrupted: ``wait`` was ended; nothing was removed.
-    :raises RegistryError: no server answered as an Eureka does, or one keeps holding what was removed.
+    :raises RegistryError: no server answered as a Eureka does, or one keeps holding what was removed.
     :raises SomeFailed: the latter, where there are many; names each.
     """
     held = read_actual(previous, [previous.owner], peers, writes=True)

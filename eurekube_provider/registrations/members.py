@@ -1,7 +1,7 @@
-"""The properties of an EurekaApplication: many registrations written once, each with what it has of its own.
+"""The properties of a EurekaApplication: many registrations written once, each with what it has of its own.
 
 What people wrote is kept as short as they wrote it, since all of it lies in their state twice. An instance's
-full properties, as an EurekaInstance would have them, are made from it whenever they are needed.
+full properties, as a EurekaInstance would have them, are made from it whenever they are needed.
 
 The names are part of every user's state: renaming one needs a heading State in the CHANGELOG.
 """

@@ -1,4 +1,4 @@
-"""The properties of an EurekaInstance and of an EurekaApplication: each is described here, once.
+"""The properties of a EurekaInstance and of a EurekaApplication: each is described here, once.
 
 The check, the difference between two states, the way to an instance and back, and the table in
 docs/reference/pulumi.md are made of these descriptions; the arguments and outputs of the resources, which
@@ -123,7 +123,7 @@ _DRAIN = "on removal, how long it stays OUT_OF_SERVICE before"
 _CONNECTION = "the name of one of `eurekube:connections`. Another name for a URL in common updates in place"
 _INSTANCE_ID = (
     "no slash, backslash, semicolon, percent sign or line end; at most 2048 letters in a URL. **Another one"
-    " is a replacement** of an `EurekaInstance`; so is another port under the default id. A renamed stack"
+    " is a replacement** of a `EurekaInstance`; so is another port under the default id. A renamed stack"
     " keeps its ids"
 )
 _OWN, _CONTENTS, _MANAGEMENT = Scope.OWN, Scope.CONTENTS, Scope.MANAGEMENT
@@ -238,7 +238,7 @@ INCARNATION = "incarnation"
 """Incarnation of a registration: made once, kept by updates, in no program's hands."""
 
 SEEN_INCARNATION = "seen_incarnation"
-"""Bookkeeping: which one Eureka names instead, of an EurekaApplication by key; an earlier release wrote the
+"""Bookkeeping: which one Eureka names instead, of a EurekaApplication by key; an earlier release wrote the
 last one alone."""
 
 LEAVING = "leaving"
@@ -285,16 +285,16 @@ INSTANCE_DERIVED: Mapping[str, tuple[str, ...]] = {
     **{each.name: each.derived_from for each in PROPERTIES if each.derived_from},
     SECRET_ID: ("application", "instance_id", "port"),
 }
-"""Properties that the check of an EurekaInstance derives, and their sources: secret where one of those is."""
+"""Properties that the check of a EurekaInstance derives, and their sources: secret where one of those is."""
 
 APPLICATION_DERIVED: Mapping[str, tuple[str, ...]] = {"zone": ("metadata",), SECRET_ID: ("application",)}
-"""Properties that the check of an EurekaApplication derives, and their sources. Its state has only what
+"""Properties that the check of a EurekaApplication derives, and their sources. Its state has only what
 was written."""
 
 MEMBER_DERIVED: Mapping[str, tuple[str, ...]] = {
     name: INSTANCE_DERIVED[name] for name in ("ip_address", "zone")
 }
-"""Properties that the check of one of an EurekaApplication's instances derives, and their sources."""
+"""Properties that the check of one of a EurekaApplication's instances derives, and their sources."""
 
 
 def contains_unknown(value: Any) -> bool:

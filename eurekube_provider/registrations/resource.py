@@ -144,7 +144,7 @@ APPLICATION = ResourceType(
 
 
 class RegistrationResource:
-    """An EurekaInstance or an EurekaApplication, as any provider serves it.
+    """A EurekaInstance or a EurekaApplication, as any provider serves it.
 
     :param setting: the stack's configuration; credentials come from there, or from the environment.
     :param tell: shows a person a sentence, and hides secrets in it; without it, sentences on standard error

@@ -112,7 +112,7 @@ class ResourceArgsDict(ContentsArgsDict):
 
 @dataclass(kw_only=True, slots=True)
 class EurekaInstanceArgs(ResourceArgs):
-    """Arguments of an EurekaInstance, beside :class:`ResourceArgs` and :class:`ContentsArgs`.
+    """Arguments of a EurekaInstance, beside :class:`ResourceArgs` and :class:`ContentsArgs`.
 
     :ivar host_name: where Spring calls it: a name or an address that callers can reach.
     :ivar port: 1 to 65535.
@@ -138,7 +138,7 @@ class EurekaInstanceArgsDict(ResourceArgsDict):
 
 @dataclass(kw_only=True, slots=True)
 class ApplicationInstanceArgs(ContentsArgs):
-    """One instance of an EurekaApplication; what is not said here is the application's.
+    """One instance of a EurekaApplication; what is not said here is the application's.
 
     :ivar host_name: where Spring calls it: a name or an address that callers can reach.
     :ivar ip_address: default ``host_name`` as given; nothing is resolved.
@@ -167,7 +167,7 @@ Instances = Mapping[str, pulumi.Input[ApplicationInstanceArgs | ApplicationInsta
 
 @dataclass(kw_only=True, slots=True)
 class EurekaApplicationArgs(ResourceArgs):
-    """Arguments of an EurekaApplication, beside :class:`ResourceArgs`.
+    """Arguments of a EurekaApplication, beside :class:`ResourceArgs`.
 
     What :class:`ContentsArgs` names is said for all instances, and each may have its own in place of it.
 
@@ -204,7 +204,7 @@ class ResourceOutputs:
 
 
 class InstanceOutputs(ResourceOutputs):
-    """Outputs of an EurekaInstance."""
+    """Outputs of a EurekaInstance."""
 
     instance_id: pulumi.Output[str]
     host_name: pulumi.Output[str]
@@ -225,7 +225,7 @@ class InstanceOutputs(ResourceOutputs):
 
 
 class ApplicationOutputs(ResourceOutputs):
-    """Outputs of an EurekaApplication."""
+    """Outputs of a EurekaApplication."""
 
     instances: pulumi.Output[Mapping[str, Any]]
     port: pulumi.Output[int | None]

@@ -22,7 +22,7 @@ _SPELLED = {"allowed_cidrs": "allowedCIDRs"}
 
 @dataclass(kw_only=True, slots=True)
 class EurekaMirrorArgs:
-    """Arguments of an EurekaMirror; only what is given here is written into the object.
+    """Arguments of a EurekaMirror; only what is given here is written into the object.
 
     :ivar namespace: where the mirror and its Services live.
     :ivar application: the application's name in Eureka, in any case. Either it or ``pattern``.

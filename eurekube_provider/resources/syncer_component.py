@@ -29,7 +29,7 @@ Advertise = Literal["Auto", "LoadBalancer", "ExternalIP", "NodePort", "ClusterIP
 
 @dataclass(kw_only=True, slots=True)
 class EurekaSyncerArgs:
-    """Arguments of an EurekaSyncer; only what is given here is written into the object.
+    """Arguments of a EurekaSyncer; only what is given here is written into the object.
 
     :ivar namespace: where the syncer lives.
     :ivar app: the label ``app`` of the Service, or its name. One of ``app`` and ``match_labels`` is needed.

@@ -131,7 +131,7 @@ class Rendered:
     def registrations_json(self, *, show_secrets: bool = False) -> str:
         """The registrations as a JSON object by name, the same text every time.
 
-        Those of an EurekaApplication stand there as ``<name>/<key>``, with all that they have from it.
+        Those of a EurekaApplication stand there as ``<name>/<key>``, with all that they have from it.
         """
         everything = {name: (name, properties) for name, properties in self.registrations.items()}
         for name, application in self.applications.items():

@@ -73,7 +73,7 @@ class StackRegistrations:
     def preview(self) -> None:
         """Report what the two before would do.
 
-        :raises RegistryError: an Eureka cannot be asked.
+        :raises RegistryError: a Eureka cannot be asked.
         """
         for desired in self._resources:
             for line in lifecycle.preview(desired, self._peers[desired.connection]):

@@ -50,7 +50,7 @@ class ZooKeeperConnection:
             raise AttributeError(name)
         raise ConfigurationError(
             f"{self.service_urls[0]} is a ZooKeeper, where only syncers register: stacks, imports, mirrors,"
-            " drain and undrain are for Eureka; name an Eureka's connection"
+            " drain and undrain are for Eureka; name a Eureka's connection"
         )
 
     @property

@@ -28,8 +28,7 @@ READ_ALL_SECONDS, ASK_SECONDS = 300.0, 10.0
 """Without news everything is read after so long, and the services are listed to see who answers."""
 
 LASTS_SECONDS = 4.0
-"""Without a connection for so long, its syncers say so: another server was tried
-meanwhile."""
+"""Without a connection for so long, its syncers say so: another server was tried."""
 
 LOOK_SECONDS, AGAIN_SECONDS, STUCK_SECONDS = 0.5, 2.0, 120.0
 

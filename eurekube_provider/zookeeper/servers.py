@@ -30,7 +30,7 @@ class Marker(NamedTuple):
 
 
 class ZooKeeperServers:
-    """One ensemble, asked through one session; what is asked of all servers of an Eureka is asked once."""
+    """One ensemble, asked through one session; what is asked of all servers of a Eureka is asked once."""
 
     def __init__(self, connection: ZooKeeperConnection) -> None:
         self.connection, self._ensemble = connection, Ensemble(connection)

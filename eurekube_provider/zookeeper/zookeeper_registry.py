@@ -75,8 +75,7 @@ class ZooKeeperRegistry:
             self._reader.tell(self._nodes.drop(path) if node is None else self._nodes.put(node))
 
     def read_everywhere(self, keys: Iterable[Key]) -> Reading:
-        """Read what the ensemble holds of these at this moment; one that no watch reported is not
-        there."""
+        """Read what the ensemble holds of these now; one that no watch reported is not there."""
         wanted = dict.fromkeys(keys)
         held = self._ensemble.nodes(one.path for one in self._nodes.all() if one.instance.key in wanted)
         found = {one.instance.key: one.instance for one in held.values() if one is not None}
@@ -161,9 +160,7 @@ class ZooKeeperRegistry:
         if error is None:
             _log.info("removed an instance that would never have expired", extra=fields)
         elif str(error) != said:
-            _log.warning(
-                "failed to remove an instance that never expires", extra={**fields, "error": str(error)}
-            )
+            _log.warning("instance that never expires not removed", extra={**fields, "error": str(error)})
         again_at = time.monotonic() + (DENIED_SECONDS if isinstance(error, RegistryDenied) else 0.0)
         with self._lock:
             if instance.key in self._leaving:

@@ -1,4 +1,4 @@
-"""The stage: a lab with real pods, an Eureka or two, operators and callers, with the form's settings."""
+"""The stage: a lab with real pods, a Eureka or two, operators and callers, with the form's settings."""
 
 import itertools
 import time

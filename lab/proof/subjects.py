@@ -32,7 +32,7 @@ class Scenario(StrEnum):
 
     @property
     def namespace(self) -> str:
-        """Where its applications live; an operator and an Eureka can be disturbed for one scenario alone."""
+        """Where its applications live; an operator and a Eureka can be disturbed for one scenario alone."""
         own = {Scenario.OPERATOR: "proof-operator", Scenario.PEER: "proof-peer"}
         return own.get(self, "proof")
 

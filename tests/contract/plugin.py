@@ -56,7 +56,7 @@ EACH: dict[str, tuple[Any, str, str]] = {
     "drain_seconds": (1, "update", "update"),
     "connection": ("alias", "replace", "replace"),
 }
-"""Of each property: another value, and what Pulumi does to an EurekaInstance and to an EurekaApplication."""
+"""Of each property: another value, and what Pulumi does to a EurekaInstance and to a EurekaApplication."""
 
 
 class Plugin:

@@ -26,7 +26,7 @@ from tests.explore.world import Killed, World
 
 Program = Mapping[str, Properties]
 """The resources of a program in their order: properties by URN, of which the last part is the name. One with
-``instances`` is an EurekaApplication; :data:`FAILS` is a resource of another provider that fails."""
+``instances`` is a EurekaApplication; :data:`FAILS` is a resource of another provider that fails."""
 
 FAILS: Properties = {"fails": True}
 

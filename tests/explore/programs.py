@@ -76,7 +76,7 @@ def _urls(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def instance(**properties: Any) -> dict[str, Any]:
-    """An EurekaInstance as a program has it."""
+    """A EurekaInstance as a program has it."""
     return {
         "application": "billing",
         "host_name": "10.0.0.1",
@@ -88,7 +88,7 @@ def instance(**properties: Any) -> dict[str, Any]:
 
 
 def application(*keys: str, **properties: Any) -> dict[str, Any]:
-    """An EurekaApplication as a program has it."""
+    """A EurekaApplication as a program has it."""
     return {
         "application": "rating",
         "port": 8080,
@@ -155,7 +155,7 @@ _FOUR = {**_FIVE, "instances": {key: each for key, each in _FIVE["instances"].it
 
 
 def _at_ids(*ids: str, **properties: Any) -> dict[str, Any]:
-    """An EurekaApplication of the same application as an :func:`instance`, with ids of its own."""
+    """A EurekaApplication of the same application as an :func:`instance`, with ids of its own."""
     instances = {id_: {"host_name": f"10.0.0.{at}", "instance_id": id_} for at, id_ in enumerate(ids, 1)}
     return application(application="billing", instances=instances, **properties)
 

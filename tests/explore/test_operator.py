@@ -154,7 +154,7 @@ def test_what_is_given_up_and_wanted_by_another_syncer_passes_at_once() -> None:
     "name", ["refused, and scaled down", "refused, and allowed again", "paused, and scaled down"]
 )
 def test_what_a_syncer_holds_that_registers_nothing_comes_back(name: str) -> None:
-    """It is refused or paused: an Eureka that begins again with an empty memory is notified of it again."""
+    """It is refused or paused: a Eureka that begins again with an empty memory is notified of it again."""
     for at in Explored(edit(name), {}).run().numbers:
         failure = tried(edit(name), {at: a_server_restarts_empty}, Setup(1))
         assert not failure, failure

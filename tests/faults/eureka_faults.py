@@ -33,7 +33,7 @@ class OneServer(Fault):
 
 @dataclass(frozen=True, slots=True)
 class PeerKilled(OneServer):
-    """An Eureka server is killed and comes back empty."""
+    """A Eureka server is killed and comes back empty."""
 
     @classmethod
     def draw(cls, random: Random, scale: Scale) -> Self:
@@ -49,7 +49,7 @@ class PeerKilled(OneServer):
 
 @dataclass(frozen=True, slots=True)
 class PeerPaused(OneServer):
-    """An Eureka server is frozen: it accepts connections and answers nobody."""
+    """A Eureka server is frozen: it accepts connections and answers nobody."""
 
     def begin(self, world: World) -> Callable[[], None]:
         server = world.eureka.servers[self.number]
@@ -59,7 +59,7 @@ class PeerPaused(OneServer):
 
 @dataclass(frozen=True, slots=True)
 class PeerSplit(OneServer):
-    """An Eureka server and the others do not reach each other; clients reach all."""
+    """A Eureka server and the others do not reach each other; clients reach all."""
 
     @property
     def excuses(self) -> tuple[Excuse, ...]:
@@ -72,7 +72,7 @@ class PeerSplit(OneServer):
 
 @dataclass(frozen=True, slots=True)
 class PeerSlow(OneServer):
-    """An Eureka server answers late, clients and the others alike."""
+    """A Eureka server answers late, clients and the others alike."""
 
     delay_seconds: float
 
@@ -91,7 +91,7 @@ class PeerSlow(OneServer):
 
 @dataclass(frozen=True, slots=True)
 class PeerOutOfReach(OneServer):
-    """Clients cannot use an Eureka server, in one of several ways; the others reach it."""
+    """Clients cannot use a Eureka server, in one of several ways; the others reach it."""
 
     how: str
 

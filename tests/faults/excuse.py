@@ -42,7 +42,7 @@ RETURN_SECONDS = LONGEST_DELAY_SECONDS + TAKE_OVER_SECONDS
 """From the return of an API server until a leader knows: the reflectors' longest delay, and the Lease."""
 
 FOUND_SECONDS = windows.AVOIDED + 5.0
-"""From the return of an Eureka server until the operator asks it again, and has sent it what it
+"""From the return of a Eureka server until the operator asks it again, and has sent it what it
 missed."""
 
 FORWARDED_SECONDS = 30.0
@@ -69,7 +69,7 @@ class Explains(StrEnum):
 class Excuse:
     """An excuse with its place; what is not said means everywhere.
 
-    :param server: the number of an Eureka server.
+    :param server: the number of a Eureka server.
     :param cluster: the name of the cluster whose instances these are.
     :param syncer: namespace and name of the syncer that registered them.
     :param margin_seconds: for how long after the fault's end.

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 LEASE_NAMESPACE, LEASE_NAME = "default", "eurekube-leader"
 LEASE_SECONDS, RETRY_SECONDS = 6, 1
 READY_SECONDS = 240.0
-"""An operator waits for an API server and an Eureka that are away; a busy machine adds to it."""
+"""An operator waits for an API server and a Eureka that are away; a busy machine adds to it."""
 
 _READY = "operator is ready"
 

@@ -139,7 +139,7 @@ def eureka(plain: Peer) -> Peer:
 
 @pytest.fixture
 def reader(tmp_path: Path, eureka: Peer) -> Reader:
-    """With a checkout, and an Eureka."""
+    """With a checkout, and a Eureka."""
     return Reader(tmp_path, eureka.url)
 
 

@@ -348,7 +348,7 @@ def test_helm_lint_is_content(version: int) -> None:
         ({"podLabels": {"app.kubernetes.io/name": "x"}}, "by which the chart's objects are found"),
         (
             {"extraObjects": [{"apiVersion": "eurekube.io/v1alpha1", "kind": "EurekaSyncer"}]},
-            "extraObjects must not have an EurekaSyncer or EurekaMirror",
+            "extraObjects must not have a EurekaSyncer or EurekaMirror",
         ),
     ],
 )

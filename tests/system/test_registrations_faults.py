@@ -191,7 +191,7 @@ def test_nothing_is_lost_while_no_server_answers(
         output = eurekube(stack, "drift", "--stack", stack.name, code=1).stderr
         assert re.match(rf"eurekube: .*no connection to {url}", output, re.DOTALL)
 
-    # A gateway that lost its route says 404, as an Eureka does of what it does not hold.
+    # A gateway that lost its route says 404, as a Eureka does of what it does not hold.
     front.answer(404)
     assert "answers as no Eureka does" in stack.refresh(fails=True)
     assert stack.states() == state

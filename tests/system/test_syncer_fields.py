@@ -1,4 +1,4 @@
-"""Each field of an EurekaSyncer on real servers: what callers find in Eureka, and what the status says.
+"""Each field of a EurekaSyncer on real servers: what callers find in Eureka, and what the status says.
 
 One operator for all tests; each has a namespace and an application of its own. The slices are written by hand
 where a test is about what they say.

@@ -1,4 +1,4 @@
-"""A server that is an Eureka and a Kubernetes API at once; it writes down each request."""
+"""A server that is a Eureka and a Kubernetes API at once; it writes down each request."""
 
 from __future__ import annotations
 

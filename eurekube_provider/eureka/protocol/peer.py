@@ -59,7 +59,7 @@ _TELL = {**_SEND, "x-netflix-discovery-replication": "true"}
 
 
 class Peer:
-    """One server of an Eureka cluster, with pooled connections that any number of threads may share.
+    """One server of a Eureka cluster, with pooled connections that any number of threads may share.
 
     Every method raises :class:`RegistryUnreachable`, :class:`RegistryDenied` or :class:`RegistryRejected`
     when the answer is not one that its docstring names.
@@ -286,7 +286,7 @@ class Peer:
             reason = f"JSON that is not Eureka's ({type(error).__name__}: {error})"
         raise RegistryRejected(
             f"{what}: {self.url} answered {response.status_code} with {reason}:"
-            " is this an Eureka service URL (it usually ends with /eureka)?",
+            " is this a Eureka service URL (it usually ends with /eureka)?",
             url=self.url,
             status_code=response.status_code,
         )

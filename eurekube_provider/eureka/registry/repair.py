@@ -385,7 +385,7 @@ class Repair:
         A server says in its delta that it deregistered the instance, or evicted it where there is no other
         server that may have its renewals. Or no server holds it, by the uncached read of each: of a server
         that was started a moment ago that proves nothing, since it may not have heard of the instance yet. If
-        no server said that it evicted it, it is gone by absence alone: an Eureka that never had it says the
+        no server said that it evicted it, it is gone by absence alone: a Eureka that never had it says the
         same. Of what no request can name, or a server refuses to tell, deltas alone say something.
 
         :raises RegistryError: no server answers.

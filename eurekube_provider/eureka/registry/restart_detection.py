@@ -1,4 +1,4 @@
-"""Finds out that an Eureka server was restarted, and so has forgotten what it held.
+"""Finds out that a Eureka server was restarted, and so has forgotten what it held.
 
 Behind one URL there may be several servers, by a load balancer or a Kubernetes Service: each answer may come
 from another one, with another start time. So a restart is a start time that was not seen at its URL lately,

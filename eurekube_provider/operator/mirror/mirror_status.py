@@ -1,4 +1,4 @@
-"""The status of an EurekaMirror after a reconcile: pure."""
+"""The status of a EurekaMirror after a reconcile: pure."""
 
 from __future__ import annotations
 

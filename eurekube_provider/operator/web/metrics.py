@@ -94,20 +94,20 @@ _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
     },
     ("gauge", ("eureka",)): {
         "eurekube_renewals_last_minute": "Renewals accepted within the last minute by one server, in the"
-        " mean of all. Label eureka (the connection's name): 1 series an Eureka.",
+        " mean of all. Label eureka (the connection's name): 1 series a Eureka.",
         "eurekube_renewals_expected": "Renewals a minute that a server expects of what is renewed here."
-        " Label eureka: 1 series an Eureka.",
+        " Label eureka: 1 series a Eureka.",
         "eurekube_renewals_late_seconds": "For how long the renewal is due that has waited longest: above 25"
-        " instances may lapse. Label eureka: 1 series an Eureka.",
+        " instances may lapse. Label eureka: 1 series a Eureka.",
         "eurekube_renewals_refused": "Instances that Eureka refused to renew when it was asked last. Label"
-        " eureka: 1 series an Eureka.",
+        " eureka: 1 series a Eureka.",
         "eurekube_registry_share": "The part of the registry that is renewed here, 0 to 1: above 0.15 Eureka"
-        " goes into self-preservation when this operator stops. Label eureka: 1 series an Eureka.",
+        " goes into self-preservation when this operator stops. Label eureka: 1 series a Eureka.",
         "eurekube_registry_read_timestamp_seconds": "Unix time of the last complete reading of the registry."
-        " Label eureka: 1 series an Eureka.",
+        " Label eureka: 1 series a Eureka.",
     },
     ("gauge", ("url",)): {
-        "eurekube_peer_up": "1 if an Eureka server answered the last request, 0 if not, or with 5xx, 401 or"
+        "eurekube_peer_up": "1 if a Eureka server answered the last request, 0 if not, or with 5xx, 401 or"
         " 403. Label url: 1 series a server.",
     },
     ("counter", ("resource", "reason")): {
@@ -130,7 +130,7 @@ _HELP: Mapping[tuple[Kind, Labels], Mapping[str, str]] = {
         " from the leader. Label refresh: at most 1 series a StackRefresh.",
     },
     ("gauge", ("mirror",)): {
-        "eurekube_mirror_services": "Services that show an application for an EurekaMirror; only from the"
+        "eurekube_mirror_services": "Services that show an application for a EurekaMirror; only from the"
         " leader, as all of a mirror. Label mirror (namespace/name): 1 series a mirror.",
         "eurekube_mirror_endpoints": "Endpoints that a mirror shows. Label mirror: 1 series a mirror.",
         "eurekube_mirror_ready_endpoints": "Those that are called. Label mirror: 1 series a mirror.",

@@ -57,7 +57,7 @@ WAIT_SHARE = 0.3
 other."""
 
 CHECK_MS = 1_000
-"""Between two looks whether an Eureka answers."""
+"""Between two looks whether a Eureka answers."""
 
 OVERTAKEN_MS = round(windows.SWEEP[-1] * 1000)
 """Time until the second check for removals finds what an overtaken batch brought back."""
@@ -146,7 +146,7 @@ class Replica:
             self.add((found.namespace, found.syncer))
 
     def registry_changed(self, name: str) -> None:
-        """Have those reconciled that register at an Eureka, or have something there."""
+        """Have those reconciled that register at a Eureka, or have something there."""
         for key in self._sources.syncers_at(name):
             self.add(key)
         for owner in self._registries[name].owners():
@@ -277,7 +277,7 @@ class Replica:
         return ROUND_SECONDS
 
     def _check(self) -> None:
-        """Have those reconciled that say of an Eureka that it does not answer, or should; no matter who
+        """Have those reconciled that say of a Eureka that it does not answer, or should; no matter who
         waits."""
         if self._led and not self._process.is_dead:
             with self._scheduler.within(self._task):

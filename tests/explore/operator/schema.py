@@ -1,4 +1,4 @@
-"""Specs of an EurekaSyncer that the CRD accepts or refuses.
+"""Specs of a EurekaSyncer that the CRD accepts or refuses.
 
 The values are drawn by the schema's own types, enums, bounds and rules, so that a new field is drawn without
 being named here. A rule or a type that is not known here raises: it must not be passed over in silence.
@@ -127,7 +127,7 @@ class UnknownField(Exception):
 
 @functools.cache
 def spec_schema() -> Schema:
-    """The schema of an EurekaSyncer's spec; to be changed in a copy only."""
+    """The schema of a EurekaSyncer's spec; to be changed in a copy only."""
     (version,) = yaml.safe_load(_CRD.read_text(encoding="utf-8"))["spec"]["versions"]
     found: Schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return found

@@ -29,7 +29,7 @@ WELL = {
 
 
 def syncer(name: str, status: Any = None, deleted: bool = False, **spec: Any) -> dict[str, Any]:
-    """An EurekaSyncer of namespace ``shop``."""
+    """A EurekaSyncer of namespace ``shop``."""
     metadata: dict[str, Any] = {"namespace": "shop", "name": name}
     if deleted:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -102,7 +102,7 @@ def world(
 
 
 def mirror(name: str, status: Any = None, deleted: bool = False, **spec: Any) -> dict[str, Any]:
-    """An EurekaMirror of namespace ``shop``; of the application of its name unless ``spec`` says more."""
+    """A EurekaMirror of namespace ``shop``; of the application of its name unless ``spec`` says more."""
     metadata: dict[str, Any] = {"namespace": "shop", "name": name, "uid": f"uid-{name}"}
     if deleted:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -43,7 +43,7 @@ def test_one_reason_is_one_trouble() -> None:
 
 
 def test_the_worst_comes_first_and_a_cause_before_what_comes_of_it() -> None:
-    """An Eureka that cannot be read explains its syncers; a note is no trouble for now."""
+    """A Eureka that cannot be read explains its syncers; a note is no trouble for now."""
     of_eureka = eureka_findings(
         "default", error="no answer", away=[("http://e", "x")], endangered=(), warning="40 %"
     )

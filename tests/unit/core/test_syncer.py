@@ -1,4 +1,4 @@
-"""Effect of each field of an EurekaSyncer on an instance."""
+"""Effect of each field of a EurekaSyncer on an instance."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_who_registered_itself_out_of_service_is_found() -> None:
 
 
 def item(mode: str = "pod", conditions: Any = None, **spec: Any) -> dict[str, Any]:
-    """An EurekaSyncer of the Service rating."""
+    """A EurekaSyncer of the Service rating."""
     found = {
         "metadata": {"namespace": "shop", "name": "rating"},
         "spec": {"mode": mode, "selector": {"app": "rating"}, **spec},

@@ -220,7 +220,7 @@ def test_owners_by_the_names_that_callers_use() -> None:
 
 
 def test_removals_that_no_list_follows_are_forgotten() -> None:
-    """An Eureka may take what is written and give no list."""
+    """A Eureka may take what is written and give no list."""
     now = 0.0
     table = Table(lambda: now)
     for number in range(20_000):

@@ -272,7 +272,7 @@ def test_a_look_knows_what_the_state_knows() -> None:
     cluster.holds([kept, going], listed=[gone])
     assert read_actual(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == [going]
     assert read_actual(wanted, [OWNER], cluster).surplus(wanted) == []
-    single = replace(going, metadata={"eurekube.owner": OWNER})  # an EurekaInstance took the place over
+    single = replace(going, metadata={"eurekube.owner": OWNER})  # a EurekaInstance took the place over
     cluster.holds([kept, single])
     assert read_actual(wanted, [OWNER], cluster, also=before.keys).surplus(wanted) == []
 

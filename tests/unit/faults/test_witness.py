@@ -186,7 +186,7 @@ def test_an_endpoint_that_was_not_ready_between_two_readings(scene: Scene) -> No
 
 
 def test_a_removal_between_two_readings(scene: Scene) -> None:
-    """The server's log tells of it, and of an Eureka lease that lapsed."""
+    """The server's log tells of it, and of a Eureka lease that lapsed."""
     with scene.servers[2].log.open("a") as log:
         log.write("INFO : Cancelled instance RATING/one.shop.east:rating:8080 (replication=true)\n")
         log.write("WARN : DS: Registry: expired lease for RATING/two.shop.east:rating:8080\n")

@@ -316,7 +316,7 @@ class Apart:
         self.controller.start()
 
     def syncers(self, eureka: str, count: int) -> list[SyncerKey]:
-        """So many syncers that name an Eureka."""
+        """So many syncers that name a Eureka."""
         spec = {"mode": "pod", "selector": {"app": "x"}, "eureka": eureka}
         return [self.played.syncer(f"{eureka}-{number}", spec=spec) for number in range(count)]
 

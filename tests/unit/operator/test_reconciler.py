@@ -659,7 +659,7 @@ def test_a_move_waits_until_it_is_known_that_it_is_one() -> None:
 
 
 def test_what_is_not_registered_yet_moves_nowhere() -> None:
-    """An Eureka that began again empty is reported all at once: what the other one listed before tells
+    """A Eureka that began again empty is reported all at once: what the other one listed before tells
     nothing."""
     scene = Scene()
     both = (scene.played.registry, scene.elsewhere)
@@ -861,7 +861,7 @@ def test_a_vip_address_is_a_name_as_well() -> None:
     ],
 )
 def test_namespaces_that_share_a_name_already_go_on(status: dict[str, Any]) -> None:
-    """Also after all was scaled to zero, or an Eureka lost its memory; an older operator's status will do."""
+    """Also after all was scaled to zero, or a Eureka lost its memory; an older operator's status will do."""
     scene = Scene()
     scene.edited(status=status)
     instances_of_other_syncer(scene)

@@ -71,7 +71,7 @@ def test_the_lease_is_released_after_all_work_and_renewals_end_last(
 
 
 def test_nothing_is_begun_before_cluster_and_registry_were_read() -> None:
-    """A first list that is missing would look like a cluster, or an Eureka, without anything in it."""
+    """A first list that is missing would look like a cluster, or a Eureka, without anything in it."""
     registry = PlayedOperator().registry
     sources: Any = SimpleNamespace(is_synced=False, is_settled=False, failures={}, unread_namespaces=dict)
 

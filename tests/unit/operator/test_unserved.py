@@ -123,7 +123,7 @@ def test_who_is_served_elsewhere_is_left_alone() -> None:
 
 
 def test_what_this_operator_never_had_is_not_missed() -> None:
-    """It may be registered at an Eureka that this one does not know."""
+    """It may be registered at a Eureka that this one does not know."""
     scene = Scene()
     for seconds in (0, 90, 180):
         assert scene.unserved.look(NOW + seconds) == {}

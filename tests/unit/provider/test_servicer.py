@@ -1,4 +1,4 @@
-"""The native provider's answers to the engine, on an Eureka that can be made to fail."""
+"""The native provider's answers to the engine, on a Eureka that can be made to fail."""
 
 from __future__ import annotations
 
@@ -708,7 +708,7 @@ def test_a_gateway_that_answers_404_is_not_taken_at_its_word(
     eureka.held = held
     assert stub.Read(proto.ReadRequest(id="x", properties=state, **NAMED)).id == "x"
     eureka.held = {}
-    # One that has just started refuses its list for five minutes, and is an Eureka.
+    # One that has just started refuses its list for five minutes, and is a Eureka.
     monkeypatch.setattr(eureka, "list_instances", is_refused(RegistryDenied))
     assert stub.Read(proto.ReadRequest(id="x", properties=state, **NAMED)).id == ""
     stub.Delete(proto.DeleteRequest(properties=state, **NAMED))

@@ -16,7 +16,7 @@ ONE = Instance("BILLING", "a", "h", "192.0.2.1", Port(8080), metadata={"eurekube
 
 
 class Listing:
-    """An Eureka that is asked for lists alone."""
+    """A Eureka that is asked for lists alone."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)

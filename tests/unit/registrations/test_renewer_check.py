@@ -22,7 +22,7 @@ def of(renewer: str, seconds_ago: float, now_ms: float = NOW) -> Instance:
 
 
 class Listed(Peers):
-    """An Eureka that lists this, or does not answer."""
+    """A Eureka that lists this, or does not answer."""
 
     def __init__(self, *instances: Instance, fails: bool = False) -> None:
         super().__init__(Connection(("http://a/e",)))

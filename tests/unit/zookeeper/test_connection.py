@@ -90,7 +90,7 @@ def test_a_broken_answer_is_followed_by_another_connection() -> None:
 
 
 def test_the_operators_file_names_one(tmp_path: pathlib.Path) -> None:
-    """Beside an Eureka, or in its place."""
+    """Beside a Eureka, or in its place."""
     file = tmp_path / "operator.yaml"
     file.write_text("connections: {zk: {url: [zookeeper://zk-1, zookeeper://zk-2]}}\n")
     settings = settings_from({"config": str(file), "eureka_url": "http://eureka:8761/eureka"}, {})

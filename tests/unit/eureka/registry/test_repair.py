@@ -486,7 +486,7 @@ def test_what_no_server_holds_is_gone(scene: Scene) -> None:
 
 
 def test_what_no_server_ever_held_is_gone_by_absence_alone(scene: Scene) -> None:
-    """An Eureka that never had it says the same; not where one of the servers said that it evicted it."""
+    """A Eureka that never had it says the same; not where one of the servers said that it evicted it."""
     assert scene.repair.find_unlisted([KEY]).absent == {KEY}
     scene.table.evicted([KEY])
     scene.now += windows.PROOFS_COUNTED
