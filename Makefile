@@ -78,7 +78,7 @@ test-real: setup  ## The tests on real servers: contract, system, interop and pr
 
 test-faults: setup  ## Faults on real servers: one by one, then a storm of them (MINUTES=60, SEED=42)
 	@$(RUN) -m lab fetch
-	@$(RUN) -m pytest -m faults tests/faults
+	@$(RUN) -m pytest -m faults tests/faults tests/system
 	@$(RUN) -m tests.faults --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 format: setup  ## Format the code

@@ -12,7 +12,7 @@ from lab.netns import why_not
 from lab.zookeeper import provide_zookeeper
 from lab.zookeeper_proof import prove_zookeeper
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1500)]
 
 ACTS = ["rolled", "operator killed", "session lost", "member killed", "member frozen", "member split"]
 
