@@ -34,7 +34,7 @@ from eurekube_provider.core.mirror_conditions import MIRROR_REMEDIES, MirrorCond
 from eurekube_provider.core.remedies import REFRESH_REMEDIES, REMEDIES
 from eurekube_provider.operator.triggers.trigger_run import TriggerOutcome
 from eurekube_provider.operator.web.metrics import METRICS
-from scripts import drawings, registry_docs
+from scripts import drawings, registry_docs, scale_tables
 from scripts.measured import comparison_table, measured_table, missed_bars_table
 
 ROOT = Path(__file__).parents[1]
@@ -261,6 +261,7 @@ def _within(path: Path, first_cell: str, table: Callable[[], str]) -> str:
 def pages() -> dict[Path, str]:
     """Return each generated page, or page with a generated table."""
     reference = ROOT / "docs" / "reference"
+    scale = ROOT / "docs" / "guides" / "scale.md"
     compared, weaknesses = (ROOT / "docs" / "about" / f"{name}.md" for name in ("comparison", "weaknesses"))
     return {
         reference / "fields.md": fields_page(),
@@ -273,6 +274,11 @@ def pages() -> dict[Path, str]:
         ROOT / "README.md": _within(ROOT / "README.md", "measured", measured_table),
         compared: _within(compared, "measured", comparison_table),
         weaknesses: _within(weaknesses, "not held", missed_bars_table),
+        scale: put_table(
+            _within(scale, "one operator, instances", scale_tables.operator_table),
+            "one Eureka server, instances",
+            scale_tables.server_table(),
+        ),
         **report.pages(),
         **registry_docs.pages(),
         **{drawings.IMAGES / f"{one.name}.svg": one.svg() for one in drawings.pictures()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.record import Record, find, in_words, measured_at, read, verdict
 from bench.report import TITLES
+from scripts import scale_tables
 
 
 def measured_table() -> str:
@@ -163,5 +164,6 @@ def quoted_figures() -> dict[str, list[str]]:
             f"{_p50_and_p99(latency['ours'], 1)}",
             f"a kopf handler takes {_p50_and_p99(latency['peers']['kopf'], 1)}",
         ],
+        "guides/scale.md": scale_tables.sentences(),
         "guides/disasters.md": [f"10,000 instances took {restart['ours']['seconds']:.1f} s"],
     }

@@ -160,6 +160,16 @@ def start_operator(lab: Lab, namespace: str, tmp_path: Path) -> Iterator[StartOp
         sys.stdout.write(f"--- {operator.log.name}\n{operator.text()}\n")
 
 
+def run_as_pod(template: dict[str, Any], environment: dict[str, str], log: Path) -> Operator:
+    """The process of a pod's one container."""
+    (container,) = template["spec"]["containers"]
+    assert container["command"] == ["python", "-m", "eurekube_provider.operator"]
+    given = {item["name"]: item["value"] for item in container["env"] if "value" in item}
+    return Operator(
+        log, {**environment, **given, "WEB_ADDRESS": "127.0.0.1:0"}, list(container.get("args", []))
+    )
+
+
 def run_commands(commands: str, directory: Path, environment: Mapping[str, str]) -> str:
     """Run what a page tells its reader to type; what it printed."""
     done = subprocess.run(

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -25,7 +24,7 @@ from eurekube_provider.kube.access import MERGE_PATCH, NAMESPACES, PODS, SYNCERS
 from lab import Lab
 from lab.programs import HELM, HELM_4, provide
 from lab.workloads import Cluster, wait_for
-from tests.system.conftest import ROOT, Operator, addresses, operator_environment
+from tests.system.conftest import ROOT, addresses, operator_environment, run_as_pod
 from tests.system.operator_objects import CHART
 
 pytestmark = pytest.mark.lab
@@ -78,16 +77,6 @@ def git(*words: str) -> bytes:
     """Return git's answer; empty where it has none."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
     return b"" if done.returncode else done.stdout
-
-
-def run_as_pod(template: dict[str, Any], environment: dict[str, str], log: Path) -> Operator:
-    """The process of a pod's one container."""
-    (container,) = template["spec"]["containers"]
-    assert container["command"] == ["python", "-m", "eurekube_provider.operator"]
-    given = {item["name"]: item["value"] for item in container["env"] if "value" in item}
-    return Operator(
-        log, {**environment, **given, "WEB_ADDRESS": "127.0.0.1:0"}, list(container.get("args", []))
-    )
 
 
 @contextmanager

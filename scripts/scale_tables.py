@@ -1,0 +1,159 @@
+"""Tables of docs/guides/scale.md: how far one operator and one Eureka server go, measured and calculated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.record import Record, find, measured_at, read
+from eurekube_provider.eureka.protocol.batch import MOST_ITEMS
+from eurekube_provider.eureka.windows import LARGEST_ANSWER, RENEWAL_INTERVAL
+
+SIZES = (10_000, 50_000, 100_000, 200_000)
+SERVER_SIZES = (5_000, 20_000, 50_000)
+LARGE = 100_000
+"""Instances of P18."""
+
+NOT_MEASURED = "not measured"
+Row = tuple[str, Sequence[str], str]
+
+
+def operator_table() -> str:
+    """Return what one operator takes and sends at each size; ``~`` marks what is calculated."""
+    memory, idle, growth, large = read("P5"), read("P6"), read("P12"), find("P18")
+    start = [
+        growth["ours"][f"start, us an instance at {count:,}"] * count / 1e6 for count in (10_000, 50_000)
+    ]
+    upper = growth["ours"]["memory, KiB an instance at 50,000"] * 50_000 / 1024
+    percent = idle["ours"]["1 Eureka"] / 10_000
+    renewals = [count / RENEWAL_INTERVAL for count in SIZES]
+    small, middle = memory["ours"]["10,000"], memory["ours"]["50,000"]
+    rows: list[Row] = [
+        (
+            "memory, MiB",
+            (
+                f"{small:.0f}",
+                f"{middle:.0f}",
+                _of(large, "memory, MiB", "{:.0f}"),
+                f"~{middle + 150_000 * (middle - small) / 40_000:.0f}",
+            ),
+            _sources("P5", "P18"),
+        ),
+        (
+            "the most in 40 s after a start, MiB",
+            (
+                f"{growth['ours']['memory, KiB an instance at 10,000'] * 10_000 / 1024:.0f}",
+                f"{upper:.0f}",
+                f"~{upper * 2:,.0f}",
+                f"~{upper * 4:,.0f}",
+            ),
+            _sources("P12"),
+        ),
+        (
+            "from its start until all are in an empty Eureka, s",
+            (*(f"{one:.1f}" for one in start), _of(large, "start, s", "{:.1f}"), f"~{start[1] * 4:.0f}"),
+            _sources("P12", "P18"),
+        ),
+        (
+            "processor while nothing changes, percent of a core",
+            (
+                f"{percent * 10_000:.1f}",
+                f"~{percent * 50_000:.0f}",
+                _of(large, "CPU, percent of a core", "{:.0f}"),
+                f"~{percent * 200_000:.0f}",
+            ),
+            _sources("P6", "P18"),
+        ),
+        ("renewals a second, to each server", [f"~{one:,.0f}" for one in renewals], "calculated"),
+        (
+            "requests with them a second, to each server",
+            [f"~{one / MOST_ITEMS:,.0f}" for one in renewals],
+            "calculated",
+        ),
+        (
+            "one change until Eureka shows it, ms in the median",
+            ("", "", _of(large, "a change, p50, ms", "{:.0f}"), ""),
+            _sources("P18"),
+        ),
+    ]
+    return _table(["one operator, instances", *(f"{count:,}" for count in SIZES), "from"], rows)
+
+
+def server_table() -> str:
+    """Return what one Eureka server holds, sends and needs at each size."""
+    found = find("P17")
+    rows: list[Row] = [
+        (title, [_of(found, f"{name} at {count:,}", form) for count in SERVER_SIZES], "")
+        for title, name, form in _OF_A_SERVER
+    ]
+    return _table(["one Eureka server, instances", *(f"{count:,}" for count in SERVER_SIZES)], rows)
+
+
+_OF_A_SERVER = (
+    ("the whole list, MiB", "list, MiB", "{:.1f}"),
+    ("the same in gzip, MiB", "list, gzip, MiB", "{:.2f}"),
+    ("delta after 1 % has changed, KiB", "delta of 1 %, KiB", "{:.0f}"),
+    ("the same in gzip, KiB", "delta of 1 %, gzip, KiB", "{:.0f}"),
+    (
+        "processor time to make the list anew and send it, s",
+        "list that is made anew, CPU seconds of the server",
+        "{:.2f}",
+    ),
+    (
+        "processor time to renew all once, in batches, s",
+        "renewals of all by batches, CPU seconds of the server",
+        "{:.2f}",
+    ),
+    (
+        "the same by one request each, s",
+        "renewals of all by one PUT each, CPU seconds of the server",
+        "{:.1f}",
+    ),
+    ("live memory without a list, MiB", "heap without a list, MiB", "{:.0f}"),
+    ("live memory with the list, MiB", "heap with the list, MiB", "{:.0f}"),
+    ("processor time of the operator to read the list, s", "read by Eurekube, CPU seconds", "{:.2f}"),
+)
+
+
+def sentences() -> list[str]:
+    """Return the figures that the page has in its sentences, each with its record."""
+    memory, churn, idle = read("P5"), read("P8"), read("P6")
+    each = (memory["ours"]["50,000"] - memory["ours"]["10,000"]) / 40_000 * 1024
+    changes, percent = churn["ours"]["changes_a_second"], churn["ours"]["cpu_percent"]
+    single = idle["peers"]["one PUT each"]["1 Eureka"]
+    said = [
+        f"{each:.1f} KiB an instance beyond (P5, {measured_at(memory)})",
+        f"{changes:.0f} changes a second take {percent:.0f} % of a core (P8, {measured_at(churn)})",
+        f"{single:.0f} % of a core for 10,000 instances (P6, {measured_at(idle)}, sent by another program)",
+    ]
+    if found := find("P17"):
+        large = SERVER_SIZES[-1]
+        text, zipped = (
+            found["ours"][f"{name} at {large:,}"] * 2**20 / large for name in ("list, MiB", "list, gzip, MiB")
+        )
+        answers, copied = (
+            found["ours"][f"{name} at {large:,}"]
+            for name in ("a server that starts answers after, s", "and has copied all after, s")
+        )
+        said += [
+            f"{text:,.0f} bytes an instance, {zipped:.0f} in gzip (P17, {measured_at(found)})",
+            f"some {LARGEST_ANSWER / text / 1000:.0f},000 instances",
+            f"answered after {answers:.0f} s, and held all {large:,} after {copied:.0f} s",
+        ]
+    return said
+
+
+def _of(found: Record | None, name: str, form: str) -> str:
+    return NOT_MEASURED if found is None else form.format(found["ours"][name])
+
+
+def _sources(*names: str) -> str:
+    records = ((name, find(name)) for name in names)
+    return "; ".join(f"{name}, {measured_at(found)}" for name, found in records if found is not None)
+
+
+def _table(head: Sequence[str], rows: Sequence[Row]) -> str:
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+    for title, cells, source in rows:
+        columns = [title, *cells, source][: len(head)]
+        lines.append(f"| {' | '.join(columns)} |")
+    return "\n".join(lines) + "\n"
