@@ -30,7 +30,6 @@ BAR = f"the list of 50,000 instances <= the largest answer that is read by defau
 MEASURES = REGISTRY_PATHS
 COUNTS = {Size.FULL: (5_000, 20_000, 50_000), Size.QUICK: (500, 1_000)}
 FETCHES = {Size.FULL: 5, Size.QUICK: 2}
-PUTS = 2_000
 HEAP_MIB = 2048
 _REMEMBERED_SECONDS = 10
 _SETTINGS = {
@@ -130,12 +129,6 @@ def _look(server: EurekaServer, peers: Peers, held: Sequence[Instance], fetches:
     before = cpu_seconds_of(server.pid or 0)
     found["renewals of all by batches, s"] = measure(lambda: renew_many(peers, held)).wall_seconds
     found["renewals of all by batches, CPU seconds of the server"] = cpu_seconds_of(server.pid or 0) - before
-    some = held[:PUTS]
-    before = cpu_seconds_of(server.pid or 0)
-    missing = [one for one in some if not peer.renew(one)]
-    assert missing == []
-    each = (cpu_seconds_of(server.pid or 0) - before) / len(some)
-    found["renewals of all by one PUT each, CPU seconds of the server"] = each * len(held)
     client.clear()
     return found
 

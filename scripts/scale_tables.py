@@ -103,11 +103,6 @@ _OF_A_SERVER = (
         "renewals of all by batches, CPU seconds of the server",
         "{:.2f}",
     ),
-    (
-        "the same by one request each, s",
-        "renewals of all by one PUT each, CPU seconds of the server",
-        "{:.1f}",
-    ),
     ("live memory without a list, MiB", "heap without a list, MiB", "{:.0f}"),
     ("live memory with the list, MiB", "heap with the list, MiB", "{:.0f}"),
     ("processor time of the operator to read the list, s", "read by Eurekube, CPU seconds", "{:.2f}"),
