@@ -23,7 +23,7 @@ import yaml
 
 from bench.registry import instance
 from eurekube_provider.core.identity import cluster_of
-from eurekube_provider.core.model import EurekaLease, Instance, Key, Status
+from eurekube_provider.core.model import EurekaLease, Instance, Status
 from eurekube_provider.eureka.connection import Connection
 from eurekube_provider.eureka.peers import Peers
 from eurekube_provider.eureka.protocol import batch
@@ -95,17 +95,14 @@ class Readers:
 
     def _read(self, url: str) -> None:
         session = requests.Session()
-        gone: set[Key] = set()
-        there: set[Key] = set()
         while not self._stopped.wait(PERIOD_SECONDS):
             wanted = dict(self._wanted)  # before the reading: what is wanted later was there earlier
-            held = [one for one in listed_at_once(url, session) if one.application in wanted]
-            keys = {one.key for one in held}
-            gone |= there - keys
-            for key in gone & keys - there:
-                self.wrong.append(f"{url} lists {key} again, which was gone")
-            there = keys
-            self._judge(url, wanted, held)
+            try:
+                held = listed_at_once(url, session)
+            except requests.RequestException as error:
+                self.wrong.append(f"{url} cannot be read: {error}")
+                continue
+            self._judge(url, wanted, [one for one in held if one.application in wanted])
             self.readings[url] += 1
 
     def _judge(self, url: str, wanted: dict[str, int], held: list[Instance]) -> None:
