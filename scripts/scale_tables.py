@@ -81,11 +81,14 @@ def operator_table() -> str:
 def server_table() -> str:
     """Return what one Eureka server holds, sends and needs at each size."""
     found = find("P17")
+    head = ["one Eureka server, instances", *(f"{count:,}" for count in SERVER_SIZES)]
+    if found is None:
+        return _table(head, [("P17 has no record yet", ["" for _ in SERVER_SIZES], "")])
     rows: list[Row] = [
-        (title, [_of(found, f"{name} at {count:,}", form) for count in SERVER_SIZES], "")
+        (title, [form.format(found["ours"][f"{name} at {count:,}"]) for count in SERVER_SIZES], "")
         for title, name, form in _OF_A_SERVER
     ]
-    return _table(["one Eureka server, instances", *(f"{count:,}" for count in SERVER_SIZES)], rows)
+    return _table(head, rows)
 
 
 _OF_A_SERVER = (
