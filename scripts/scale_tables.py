@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.record import Record, find, measured_at, read
+from bench.record import find, measured_at, read
 from eurekube_provider.eureka.protocol.batch import MOST_ITEMS
 from eurekube_provider.eureka.windows import LARGEST_ANSWER, RENEWAL_INTERVAL
 
 SIZES = (10_000, 50_000, 100_000, 200_000)
 SERVER_SIZES = (5_000, 20_000, 50_000)
-LARGE = 100_000
-"""Instances of P18."""
-
-NOT_MEASURED = "not measured"
 Row = tuple[str, Sequence[str], str]
 
 
 def operator_table() -> str:
     """Return what one operator takes and sends at each size; ``~`` marks what is calculated."""
-    memory, idle, growth, large = read("P5"), read("P6"), read("P12"), find("P18")
+    memory, idle, growth = read("P5"), read("P6"), read("P12")
     start = [
         growth["ours"][f"start, us an instance at {count:,}"] * count / 1e6 for count in (10_000, 50_000)
     ]
@@ -33,10 +29,9 @@ def operator_table() -> str:
             (
                 f"{small:.0f}",
                 f"{middle:.0f}",
-                _of(large, "memory, MiB", "{:.0f}"),
-                f"~{middle + 150_000 * (middle - small) / 40_000:.0f}",
+                *(f"~{middle + more * (middle - small) / 40_000:.0f}" for more in (50_000, 150_000)),
             ),
-            _sources("P5", "P18"),
+            _sources("P5"),
         ),
         (
             "the most in 40 s after a start, MiB",
@@ -50,29 +45,22 @@ def operator_table() -> str:
         ),
         (
             "from its start until all are in an empty Eureka, s",
-            (*(f"{one:.1f}" for one in start), _of(large, "start, s", "{:.1f}"), f"~{start[1] * 4:.0f}"),
-            _sources("P12", "P18"),
+            (*(f"{one:.1f}" for one in start), f"~{start[1] * 2:.0f}", f"~{start[1] * 4:.0f}"),
+            _sources("P12"),
         ),
         (
             "processor while nothing changes, percent of a core",
             (
                 f"{percent * 10_000:.1f}",
-                f"~{percent * 50_000:.0f}",
-                _of(large, "CPU, percent of a core", "{:.0f}"),
-                f"~{percent * 200_000:.0f}",
+                *(f"~{percent * count:.0f}" for count in SIZES[1:]),
             ),
-            _sources("P6", "P18"),
+            _sources("P6"),
         ),
         ("renewals a second, to each server", [f"~{one:,.0f}" for one in renewals], "calculated"),
         (
             "requests with them a second, to each server",
             [f"~{one / MOST_ITEMS:,.0f}" for one in renewals],
             "calculated",
-        ),
-        (
-            "one change until Eureka shows it, ms in the median",
-            ("", "", _of(large, "a change, p50, ms", "{:.0f}"), ""),
-            _sources("P18"),
         ),
     ]
     return _table(["one operator, instances", *(f"{count:,}" for count in SIZES), "from"], rows)
@@ -138,10 +126,6 @@ def sentences() -> list[str]:
             f"answered after {answers:.0f} s, and held all {large:,} after {copied:.0f} s",
         ]
     return said
-
-
-def _of(found: Record | None, name: str, form: str) -> str:
-    return NOT_MEASURED if found is None else form.format(found["ours"][name])
 
 
 def _sources(*names: str) -> str:
