@@ -47,7 +47,8 @@ from tests.system.conftest import (
 from tests.system.operator_objects import CHART
 from tests.system.stacks import needs_kubectl
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow, needs_kubectl]
+# Its readers look each 50 ms and believe no late answer: it wants the machine for itself.
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.faults, needs_kubectl]
 
 PAGE = ROOT / "docs" / "guides" / "scale.md"
 PUBLISHED = "oci://ghcr.io/eurekube/charts/eurekube"
