@@ -22,7 +22,7 @@ class AvoidedPeers:
         self._are_several = len(peers) > 1
         self._lock = threading.Lock()
         self._until: dict[str, float] = {}
-        self._silent_since: dict[str, float] = {}
+        self._silent: dict[str, tuple[float, float]] = {}  # found so first, and last
         self._late_until: dict[str, float] = {}
 
     def holds(self, peer: Peer) -> bool:
@@ -38,7 +38,8 @@ class AvoidedPeers:
         now = time.monotonic()
         with self._lock:
             if isinstance(error, RegistrySilent):
-                self._silent_since.setdefault(peer.url, now)
+                first, last = self._silent.get(peer.url, (now, now))
+                self._silent[peer.url] = (first if now - last <= windows.ONE_SILENCE else now), now
             is_news = self._are_several and peer.url not in self._until
             if self._are_several:
                 self._until[peer.url] = now + windows.AVOIDED
@@ -48,9 +49,14 @@ class AvoidedPeers:
             )
 
     def silent_since(self, url: str) -> float:
-        """Return since when a server has been silent; now where it has not."""
+        """Return since when a server has been silent; now where it has not.
+
+        It was asked again and again in that time: what nobody asks for long may have answered in between.
+        """
+        now = time.monotonic()
         with self._lock:
-            return self._silent_since.get(url, time.monotonic())
+            first, last = self._silent.get(url, (now, now))
+        return first if now - last <= windows.ONE_SILENCE else now
 
     def late(self) -> dict[str, float]:
         """Return, by server that was silent for a while, until when its callers may not have come back.
@@ -67,9 +73,9 @@ class AvoidedPeers:
         """Avoid a server no more."""
         with self._lock:
             was_avoided = self._until.pop(peer.url, None) is not None
-            since = self._silent_since.pop(peer.url, None)
-            if since is not None:
+            silence = self._silent.pop(peer.url, None)
+            if silence is not None:
                 now = time.monotonic()
-                self._late_until[peer.url] = now + min(now - since, CALLERS_RETURN_SECONDS)
+                self._late_until[peer.url] = now + min(now - silence[0], CALLERS_RETURN_SECONDS)
         if was_avoided:
             _log.warning("Eureka server answers again", extra={"url": peer.url})

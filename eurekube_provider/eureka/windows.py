@@ -99,6 +99,11 @@ SLOW = 1.0
 AVOIDED = 10.0
 """How long a server that did not answer is asked last, and what only it can tell is not asked for again."""
 
+ONE_SILENCE = 120.0
+"""A server that was silent twice within this time, and answered nothing between, was silent throughout.
+Longer than the time between two steps of a roll-out, in which servers are asked; shorter than callers need to
+leave it."""
+
 GRACE = 0.5
 """How long the rest of the servers are waited for once one has answered, or as long again as that took."""
 

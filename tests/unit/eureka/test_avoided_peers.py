@@ -1,0 +1,62 @@
+"""How long a server has been silent, which decides whether its callers have left it."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from eurekube_provider.core.drain_time import CALLERS_LEAVE_SECONDS, CALLERS_RETURN_SECONDS
+from eurekube_provider.core.errors import RegistrySilent, RegistryUnreachable
+from eurekube_provider.eureka import windows
+from eurekube_provider.eureka.avoided_peers import AvoidedPeers
+
+A, B = (mock.Mock(url=f"http://{name}/eureka") for name in "ab")
+SILENT = RegistrySilent("no answer")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A clock that a test sets."""
+    found = mock.Mock(monotonic=mock.Mock(return_value=1000.0))
+    monkeypatch.setattr("eurekube_provider.eureka.avoided_peers.time", found)
+    return found.monotonic
+
+
+def test_a_silence_lasts_while_the_server_is_asked(clock: Any) -> None:
+    """It begins with the first request without an answer."""
+    avoided = AvoidedPeers([A, B])
+    for at in range(1000, 1400, 100):
+        clock.return_value = float(at)
+        avoided.add(A, "does not answer", SILENT)
+    assert avoided.silent_since(A.url) == 1000.0
+    assert avoided.silent_since(B.url) == 1300.0
+
+
+def test_a_moment_long_ago_is_not_the_same_silence(clock: Any) -> None:
+    """Nobody asked in between: callers of a server that hangs only now have not left it."""
+    avoided = AvoidedPeers([A, B])
+    avoided.add(A, "is slow", SILENT)
+    clock.return_value += CALLERS_LEAVE_SECONDS + 1.0
+    assert avoided.silent_since(A.url) == clock.return_value
+    avoided.add(A, "does not answer", SILENT)
+    assert avoided.silent_since(A.url) == clock.return_value
+    assert windows.ONE_SILENCE < CALLERS_LEAVE_SECONDS
+
+
+def test_callers_come_back_as_late_as_the_server_was_away(clock: Any) -> None:
+    """Five minutes later at most; those of a server that refused connections had left it."""
+    avoided = AvoidedPeers([A, B])
+    avoided.add(A, "does not answer", SILENT)
+    avoided.add(B, "does not answer", RegistryUnreachable("refused"))
+    clock.return_value += 40.0
+    avoided.answered(A)
+    avoided.answered(B)
+    assert avoided.late() == {A.url: clock.return_value + 40.0}
+    clock.return_value += 41.0
+    assert avoided.late() == {}
+    avoided.add(A, "does not answer", SILENT)
+    clock.return_value += 4000.0
+    avoided.answered(A)
+    assert avoided.late() == {A.url: clock.return_value + CALLERS_RETURN_SECONDS}
