@@ -45,6 +45,11 @@ class Kubelet:
         self._stopped = threading.Event()
         self._heart = threading.Thread(target=self._beat, name="kubelet-nodes", daemon=True)
 
+    @property
+    def has_ending_pods(self) -> bool:
+        """Return whether a pod that was deleted has not ended yet."""
+        return any(life.deleted_at and not life.gone_at for life in list(self.lives))
+
     def start(self) -> None:
         """Begin."""
         self._heart.start()

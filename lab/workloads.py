@@ -14,6 +14,7 @@ from eurekube_provider.core.errors import KubernetesError
 from eurekube_provider.kube.access import (
     APPLY_PATCH,
     ENDPOINT_SLICES,
+    LEASES,
     MERGE_PATCH,
     NAMESPACES,
     PODS,
@@ -200,6 +201,23 @@ class Cluster:
         ready = self.ready_addresses(namespace, app)
         pods = [pod["status"].get("podIP") for pod in self.pods(namespace, app)]
         return len(ready) == count and ready == sorted(map(str, pods))
+
+    def roll(self, namespace: str, name: str, version: str) -> None:
+        """Change the template of a Deployment, so that all its pods are replaced."""
+        body = {"spec": {"template": {"metadata": {"labels": {"version": version}}}}}
+        self.access.request("PATCH", DEPLOYMENTS.path(namespace, name), body=body, content_type=MERGE_PATCH)
+
+    def is_rolled(self, namespace: str, name: str, replicas: int) -> bool:
+        """Return whether a Deployment has come to where it was sent, with so many pods available."""
+        item = self.get(DEPLOYMENTS, name, namespace) or {}
+        status = item.get("status") or {}
+        reached = {status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas")}
+        return reached == {replicas} and status["observedGeneration"] == item["metadata"]["generation"]
+
+    def leader(self, lease: str) -> str:
+        """Return the name of the operator that holds a Lease."""
+        item = self.get(LEASES, lease, "default") or {}
+        return str(item["spec"]["holderIdentity"]).rpartition("_")[0]
 
     def set_ready(self, pod: Object, *, ready: bool) -> None:
         """Set a pod's readiness, as a kubelet does when a readiness probe changes its mind."""

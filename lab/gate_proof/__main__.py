@@ -11,7 +11,6 @@ from typing import Any, get_args
 
 from eurekube_provider.core.drain_time import QUICK
 from eurekube_provider.core.prestop import drained_workload
-from eurekube_provider.kube.access import LEASES, MERGE_PATCH
 from lab.eureka import EurekaServer
 from lab.gate_proof import GateFormName
 from lab.lab import Lab
@@ -128,8 +127,7 @@ class Stage(Staged):
 
     def kill_leader(self) -> str:
         """SIGKILL the operator that leads; which one it was."""
-        lease = self.cluster.get(LEASES, NAMESPACE, "default") or {}
-        holder = str(lease["spec"]["holderIdentity"]).rpartition("_")[0]
+        holder = self.cluster.leader(NAMESPACE)
         self.operators[holder].kill()
         return holder
 
@@ -153,10 +151,7 @@ class Stage(Staged):
     @property
     def is_rolled(self) -> bool:
         """Return whether the Deployment has come to where it was sent."""
-        item = self.cluster.get(DEPLOYMENTS, NAME, NAMESPACE) or {}
-        status = item.get("status") or {}
-        reached = {status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas")}
-        return reached == {REPLICAS} and status["observedGeneration"] == item["metadata"]["generation"]
+        return self.cluster.is_rolled(NAMESPACE, NAME, REPLICAS)
 
     @property
     def _gate(self) -> dict[str, Any]:
@@ -191,9 +186,7 @@ class Play:
         """Roll the application, and do something when its first new pods wait for callers."""
         stage, known = self._stage, {id(life) for life in self._stage.lives}
         began = time.time()
-        body = {"spec": {"template": {"metadata": {"labels": {"version": str(len(self.acts) + 2)}}}}}
-        path = DEPLOYMENTS.path(NAMESPACE, NAME)
-        stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        stage.cluster.roll(NAMESPACE, NAME, str(len(self.acts) + 2))
 
         def new() -> list[Life]:
             return [life for life in stage.lives if id(life) not in known]
@@ -209,7 +202,7 @@ class Play:
         say(f"{name}: {opened - began:.1f} s until the last gate opened")
 
     def _are_all_gone(self) -> bool:
-        return not any(life.deleted_at and not life.gone_at for life in self._stage.lives)
+        return not self._stage.lab.kubernetes.kubelet.has_ending_pods
 
     def kill_leader(self) -> tuple[float, bool]:
         """The next operator goes on; the one that was killed comes back."""

@@ -120,8 +120,7 @@ class Play:
         longest = steps * self._form.drain.grace_period_seconds() + _MORE_THAN_ROLLOUT_SECONDS
 
         def is_over() -> bool:
-            lives = list(self._stage.lab.kubernetes.kubelet.lives)
-            return not any(life.deleted_at and not life.gone_at for life in lives) and self._is_rolled()
+            return not self._stage.lab.kubernetes.kubelet.has_ending_pods and self._is_rolled()
 
         wait_for(is_over, "the rollouts to end", longest)
 

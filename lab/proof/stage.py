@@ -7,7 +7,7 @@ from typing import Any
 
 import requests
 
-from eurekube_provider.kube.access import EVENTS, LEASES, MERGE_PATCH, NODES
+from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, NODES
 from lab.lab import Lab
 from lab.listing import LISTED_WITHIN_SECONDS
 from lab.operators import operator_process
@@ -87,8 +87,7 @@ class Stage(Staged):
 
     def kill_leader(self) -> str:
         """SIGKILL the operator that leads for the scenario of that name; which one it was."""
-        lease = self.cluster.get(LEASES, Scenario.OPERATOR.namespace, "default") or {}
-        holder = str((lease.get("spec") or {}).get("holderIdentity") or "").rpartition("_")[0]
+        holder = self.cluster.leader(Scenario.OPERATOR.namespace)
         self._operators[holder].kill()
         return holder
 

@@ -13,7 +13,6 @@ import requests
 
 from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.prestop import drained_workload
-from eurekube_provider.kube.access import LEASES, MERGE_PATCH
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from lab.lab import Lab
@@ -129,7 +128,7 @@ class Stage(Staged):
     def start_operator(self, name: str) -> None:
         """A replica, once it works or stands by."""
         self._starts += 1
-        told = {
+        environment = {
             "EUREKA_URL": self.ensemble.url,
             "KUBECONFIG": str(self.lab.kubeconfig),
             "WATCH_NAMESPACE": NAMESPACE,
@@ -138,15 +137,14 @@ class Stage(Staged):
             "CLUSTER_NAME": "proof",
         }
         log = self.lab.directory / "logs" / f"{name}-{self._starts}.log"
-        operator = self.operators[name] = operator_process(name, log, **told)
+        operator = self.operators[name] = operator_process(name, log, **environment)
         self.ends.callback(operator.kill)
         operator.start()
 
     @property
     def leader(self) -> str:
         """Return the name of the operator that leads."""
-        lease = self.cluster.get(LEASES, NAMESPACE, "default") or {}
-        return str(lease["spec"]["holderIdentity"]).rpartition("_")[0]
+        return self.cluster.leader(NAMESPACE)
 
     def first_of_ensemble(self) -> int:
         """Return the number of the server that leads the ensemble."""
@@ -161,10 +159,7 @@ class Stage(Staged):
     @property
     def is_rolled(self) -> bool:
         """Return whether the Deployment has come to where it was sent."""
-        item = self.cluster.get(DEPLOYMENTS, NAME, NAMESPACE) or {}
-        status = item.get("status") or {}
-        reached = {status.get(key) for key in ("replicas", "updatedReplicas", "availableReplicas")}
-        return reached == {REPLICAS} and status["observedGeneration"] == item["metadata"]["generation"]
+        return self.cluster.is_rolled(NAMESPACE, NAME, REPLICAS)
 
     def registered(self) -> list[str]:
         """Return the addresses of what stands there UP, sorted."""
@@ -238,9 +233,7 @@ class Play:
         wait_for(self._are_all_found, "the pods to be found by the caller", _READY_SECONDS)
         act = Act(name, time.time())
         stage.calls.count_for(act)
-        body = {"spec": {"template": {"metadata": {"labels": {"version": str(len(self.acts) + 2)}}}}}
-        path = DEPLOYMENTS.path(NAMESPACE, NAME)
-        stage.cluster.access.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        stage.cluster.roll(NAMESPACE, NAME, str(len(self.acts) + 2))
         with disturbance():
             wait_for(lambda: stage.is_rolled, f"{name}: the roll-out to end", _PATIENCE_SECONDS)
             wait_for(self._are_all_gone, f"{name}: the old pods to go", _PATIENCE_SECONDS)
@@ -259,7 +252,7 @@ class Play:
         return False
 
     def _are_all_gone(self) -> bool:
-        return not any(life.deleted_at and not life.gone_at for life in self._stage.lives)
+        return not self._stage.lab.kubernetes.kubelet.has_ending_pods
 
 
 def _deployment() -> Object:
