@@ -391,6 +391,17 @@ def following(since_tick_ms: int = 1000, **more: Any) -> Following:
     return Following(EurekaCluster([URL], Clock(EPOCH_MS - EPOCH_MS % TICK_MS + since_tick_ms), **more))
 
 
+def _evict_and_remove(one: Following) -> None:
+    """Have the server evict ``c``, which nobody renews, and remove ``a``, which somebody deregisters."""
+    one.register("c", leaseInfo={"durationInSecs": 30})
+    one.wait(31)
+    for instance_id in ("a", "b"):
+        one.send(ServerRequest("PUT", ("apps", "RATING", instance_id), headers=HEADERS))
+    one.cluster.servers[URL].registry.cancel("RATING", "c", replicated=False)
+    one.remove("a")
+    one.wait(31)
+
+
 def shown(instances: Sequence[Instance], but: set[tuple[str, str]]) -> dict[tuple[str, str], Instance]:
     """To compare with others."""
     return {one.key: one for one in instances if one.key not in but}
@@ -754,13 +765,7 @@ def test_of_several_servers_who_was_evicted_has_not_left(others: tuple[str, ...]
     reported: list[tuple[str, str]] = []
     evicted: list[tuple[str, str]] = []
     one.listing.removals_seen, one.listing.evictions_seen = reported.extend, evicted.extend
-    one.register("c", leaseInfo={"durationInSecs": 30})
-    one.wait(31)
-    for instance_id in ("a", "b"):
-        one.send(ServerRequest("PUT", ("apps", "RATING", instance_id), headers=HEADERS))
-    one.cluster.servers[URL].registry.cancel("RATING", "c", replicated=False)
-    one.remove("a")
-    one.wait(31)
+    _evict_and_remove(one)
     assert one.ids() == ["b"]
     assert sorted(set(reported)) == [("RATING", "a")] + ([] if others else [("RATING", "c")])
     assert sorted(set(evicted)) == ([("RATING", "c")] if others else [])
@@ -801,13 +806,7 @@ def test_deregistrations_are_reported_while_the_list_is_in_doubt(wants_proofs: b
     left: list[tuple[str, str]] = []
     evicted: list[tuple[str, str]] = []
     one.listing.removals_seen, one.listing.evictions_seen = left.extend, evicted.extend
-    one.register("c", leaseInfo={"durationInSecs": 30})
-    one.wait(31)
-    for instance_id in ("a", "b"):
-        one.send(ServerRequest("PUT", ("apps", "RATING", instance_id), headers=HEADERS))
-    one.cluster.servers[URL].registry.cancel("RATING", "c", replicated=False)
-    one.remove("a")
-    one.wait(31)
+    _evict_and_remove(one)
     found = one.listing.read(one.started, in_doubt=True, wants_proofs=wants_proofs)
     assert [each.instance_id for each in found] == ["b"]
     assert left == ([("RATING", "a")] if wants_proofs else [])
