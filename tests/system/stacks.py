@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -76,18 +75,6 @@ def needs_language_host(why: str) -> pytest.MarkDecorator:
         not HAS_LANGUAGE_HOST, reason=f"no language host of Pulumi for Python, which {why}"
     )
 
-
-def _has_importing_cli() -> bool:
-    """Return whether the CLI is one of which it is known that it imports without a language host."""
-    cli = shutil.which("pulumi")
-    output = subprocess.run([cli, "version"], capture_output=True, text=True).stdout if cli else ""
-    return tuple(map(int, re.findall(r"\d+", output)[:2])) >= (3, 276)
-
-
-needs_importing_cli = pytest.mark.skipif(
-    not HAS_LANGUAGE_HOST and not _has_importing_cli(),
-    reason="no language host of Pulumi for Python, which a CLI before 3.276 may ask before it imports",
-)
 
 HAS_PYTHON_SDK = HAS_LANGUAGE_HOST or shutil.which(PULUMI_PYTHON_SDK) is not None
 needs_python_sdk = pytest.mark.skipif(

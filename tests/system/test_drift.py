@@ -15,7 +15,7 @@ from eurekube_provider.eureka.protocol.peer import Peer
 from lab.listing import listed_now
 from lab.workloads import wait_for
 from tests.system.shells import NATIVE, Shell, ShellStack, Wanted, Workshop, by_hand, eurekube, held, host
-from tests.system.stacks import needs_importing_cli, needs_pulumi, needs_python_sdk
+from tests.system.stacks import needs_language_host, needs_pulumi, needs_python_sdk
 
 pytestmark = [pytest.mark.lab, pytest.mark.pulumi, pytest.mark.slow, needs_pulumi, pytest.mark.timeout(1200)]
 
@@ -231,8 +231,7 @@ def test_what_is_got_says_whose_it_is(workshop: Workshop, plain_url: str, plain:
     assert set(held(plain, "found")) == {"vm-1", "vm-2", "vm-3"}
 
 
-@needs_python_sdk
-@needs_importing_cli
+@needs_language_host("the CLI asks before it imports")
 def test_what_is_imported_settles_at_once(workshop: Workshop, plain_url: str, plain: Peer) -> None:
     """It is one instance or one application, and stays where the stack goes that does not own it."""
     stack = ShellStack(workshop, "imported", {"url": plain_url})

@@ -170,7 +170,9 @@ def test_each_change_of_a_name_under_traffic(lapsing: Lab, tmp_path: Path) -> No
     eureka = Peers(Connection.parse(lapsing.eureka_urls))
     uid = str((cluster.get(NAMESPACES, "kube-system") or {})["metadata"]["uid"])
     names = ("remembered", "given", "not_given", "operator", "lease", "syncer", "back")
-    made = {name: Change(lapsing, cluster, eureka, tmp_path, f"names-{name}") for name in names}
+    made = {
+        name: Change(lapsing, cluster, eureka, tmp_path, f"names-{name.replace('_', '-')}") for name in names
+    }
     callers = Callers(url)
     # It lapses, and says so: callers do not count it.
     dropped, kept = Change(lapsing, cluster, eureka, tmp_path, "names-dropped"), "names-kept"

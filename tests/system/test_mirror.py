@@ -209,7 +209,9 @@ def test_an_application_appears_changes_drains_and_vanishes(scene: Scene, eureka
     )
     assert "selector" not in service["spec"]
     assert [(each["name"], each["port"]) for each in service["spec"]["ports"]] == [("http", 80)]
+    # One after the other: a change while a server makes a list shows only once something else changes.
     Writer(eureka).register(one)
+    scene.wait_shows("review", {"192.0.2.1": (8080, True)})
     Writer(eureka).register(two)
     scene.wait_shows("review", {"192.0.2.1": (8080, True), "192.0.2.2": (8080, True)})
     wait_for(lambda: scene.condition("review", "Ready"), "Ready")
