@@ -25,7 +25,6 @@ from eurekube_provider.comparison.operators import (
 )
 from eurekube_provider.comparison.reported_state import SyncState
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import ZOOKEEPER
 from eurekube_provider.core.wording import counted
 from eurekube_provider.doctor.inventory_reader import Inventory
 
@@ -134,7 +133,7 @@ def blocks_of(status: InventoryStatus) -> Iterable[Block]:
     problems = [one.problem for one in status.findings]
     if status.shown:
         column = inventory.kind.upper()
-        age = "" if inventory.kind == ZOOKEEPER else ", by its list, which may be 30 s old"
+        age = ", by its list, which may be 30 s old" if inventory.lists_lag else ""
         yield Line.of("")
         yield table_of(status.shown, column, has_several=len(inventory.eurekas) > 1, problems=problems)
         yield Line.of(f"KUBERNETES: endpoints, ready/all; {column}: instances, UP/all{age}", Tone.DIM)
@@ -151,7 +150,7 @@ def _looked_at(inventory: Inventory) -> str:
     if inventory.kubernetes:
         parts.append(f"cluster {inventory.kubernetes.cluster.name or '(without a name)'}")
     for name, read in inventory.eurekas.items():
-        parts.append(f"{read.kind} {name} ({counted(read.servers, 'server')})")
+        parts.append(f"{read.kind.name} {name} ({counted(read.servers, 'server')})")
     return ", ".join(parts)
 
 

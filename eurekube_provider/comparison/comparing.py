@@ -25,6 +25,7 @@ from eurekube_provider.core.remedies import REMEDIES
 from eurekube_provider.core.self_registered import twins_of
 from eurekube_provider.core.syncer import DEFAULT_CONNECTION, Syncer, connection_of
 from eurekube_provider.core.syncer_plan import plan_of_syncer
+from eurekube_provider.core.wording import listed
 
 _HELD = frozenset({Reason.NOT_ALLOWED, Reason.UNKNOWN_EUREKA})
 
@@ -345,6 +346,10 @@ def _not_compared(eureka: str, application: str, manager: Manager, those: Sequen
     """Return the instances that no syncer of the cluster keeps: there is nothing to compare it with."""
     count = count_of(those)
     problem = None if count.up else seen(Seen.NONE_UP, f"none of {count.total} is UP")
+    if (odd := [one.unreadable for one in those if one.unreadable]) and problem is not None:
+        problem = seen(
+            Seen.UNREADABLE_INSTANCE, f"{len(odd)} of {count.total} cannot be read: {listed(odd, 3)}"
+        )
     state = SyncState.NOT_READY if problem else SyncState.NOT_COMPARED
     return Comparison(application, manager, state, eureka, problem, None, count)
 

@@ -12,6 +12,7 @@ from eurekube_provider.comparison.managers import Manager, ManagerKind
 from eurekube_provider.core.identity import SELF_RENEWED
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object, is_ready, is_terminating
+from eurekube_provider.core.registry_kinds import kind_of
 from eurekube_provider.core.syncer import Mode, Syncer
 
 
@@ -75,8 +76,7 @@ def explain(observed: Observation, now_ms: float) -> Explanation:
         ("not safe", _not_safe(observed)),
         ("kept by", _kept_by(instance, manager)),
         ("callers", _callers(instance)),
-        ("renewed by", _renewed_by(instance, manager)),
-        ("last renewed", _renewals(observed, now_ms)),
+        *(_facts_of_renewals(observed, now_ms) if kind_of(instance).renewals else ()),
         ("in Kubernetes", _in_kubernetes(observed)),
         ("its operator says", observed.operator_message),
         ("servers", _servers(observed)),
@@ -86,6 +86,13 @@ def explain(observed: Observation, now_ms: float) -> Explanation:
     known_facts = tuple((topic, sentence) for topic, sentence in facts if sentence)
     outcomes = tuple(impact(instance, manager, observed.syncer))
     return Explanation(*instance.key, str(instance.status), known_facts, outcomes)
+
+
+def _facts_of_renewals(observed: Observation, now_ms: float) -> list[tuple[str, str]]:
+    return [
+        ("renewed by", _renewed_by(observed.instance, observed.manager)),
+        ("last renewed", _renewals(observed, now_ms)),
+    ]
 
 
 def _not_safe(observed: Observation) -> str:
@@ -102,11 +109,14 @@ def _not_safe(observed: Observation) -> str:
 
 def _kept_by(instance: Instance, manager: Manager) -> str:
     if manager.kind is ManagerKind.ITSELF:
-        return "itself: its own Eureka client, or a person, registered it, and Eurekube leaves it alone"
+        kind = kind_of(instance).name
+        return f"itself: its own {kind} client, or a person, registered it, and Eurekube leaves it alone"
     return f"{manager} (owner {instance.owner})"
 
 
 def _callers(instance: Instance) -> str:
+    if instance.unreadable and not instance.host_name:
+        return ""  # nothing of it could be read
     scheme, port = (
         ("https", instance.secure_port) if instance.secure_port.enabled else ("http", instance.port)
     )
@@ -121,6 +131,9 @@ def _callers(instance: Instance) -> str:
 def why_not_up(observed: Observation) -> str:
     """Why callers are not sent to an instance, as far as it can be determined."""
     instance, status = observed.instance, observed.instance.status
+    kind = kind_of(instance)
+    if instance.unreadable and not instance.host_name:
+        return ""  # nothing of it could be read
     if instance.is_leaving and status is Status.OUT_OF_SERVICE:
         who = "the operator" if observed.manager.kind is ManagerKind.SYNCER else "its owner"
         return f"it is on its way out: {who} took it out of service before it goes"
@@ -129,16 +142,16 @@ def why_not_up(observed: Observation) -> str:
     if instance.is_overridden:
         return (
             f"somebody set {instance.overridden_status} over what it says of itself; if nobody wants that any"
-            f" more: eurekube undrain {instance.instance_id}"
+            f" more: {kind.put_back.format(shlex.quote(instance.instance_id))}"
         )
     if observed.manager.kind is ManagerKind.SYNCER and observed.has_kubernetes:
         return _why_not_ready(observed)
     if observed.manager.kind is ManagerKind.STACK:
         return f"the stack registered it as {status}"
-    if instance.registered_out_of_service:
+    if instance.registered_out_of_service and kind.overrides:
         return (
             "it registered itself as OUT_OF_SERVICE, and Eureka keeps that whatever it says since; to put it"
-            f" into service: eurekube undrain {shlex.quote(instance.instance_id)}"
+            f" into service: {kind.put_back.format(shlex.quote(instance.instance_id))}"
         )
     if observed.manager.kind is ManagerKind.ITSELF:
         return (

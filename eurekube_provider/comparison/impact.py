@@ -10,7 +10,7 @@ from eurekube_provider.core.drain_time import Drain
 from eurekube_provider.core.identity import SELF_RENEWED
 from eurekube_provider.core.model import Instance
 from eurekube_provider.core.plan import Policy
-from eurekube_provider.core.registry import ZOOKEEPER
+from eurekube_provider.core.registry_kinds import kind_of
 from eurekube_provider.core.syncer import FAIL_OVER_SECONDS, Mode, NotReady, OnTermination, Syncer
 
 EVICTION_SECONDS = 60
@@ -37,9 +37,10 @@ def impact(instance: Instance, manager: Manager, syncer: Syncer | None = None) -
 
 def lapse(instance: Instance) -> str:
     """When Eureka forgets an instance that nobody renews, as the end of a sentence."""
-    if instance.data_center.name == ZOOKEEPER:
+    if not (kind := kind_of(instance)).renewals:
         return (
-            "stays until somebody removes it: ZooKeeper forgets nothing, but what ends with its own session"
+            f"stays until somebody removes it: {kind.name} forgets nothing, but what ends with its own"
+            " session"
         )
     least = 2 * instance.lease.duration_seconds
     return (

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from eurekube_provider.core.condition_types import ConditionType
 from eurekube_provider.core.problem import Problem
+from eurekube_provider.core.remedies import REMEDIES
 
 
 class Seen(StrEnum):
@@ -28,6 +30,9 @@ class Seen(StrEnum):
 
     NONE_UP = "NoneUp"
     """A stack, another cluster or the application itself keeps instances, and none of them is UP."""
+
+    UNREADABLE_INSTANCE = "UnreadableInstance"
+    """None of an application's instances is UP, and some are in no form of the registry's."""
 
     STALE = "Stale"
     """The mirror's status about Eureka is too old to be true."""
@@ -92,6 +97,7 @@ SEEN_REMEDIES: Mapping[str, str] = {
     Seen.NONE_UP: (
         "run `eurekube explain` with the application's name: it says of each instance why it is not UP"
     ),
+    Seen.UNREADABLE_INSTANCE: REMEDIES[ConditionType.UNREADABLE_INSTANCE],
     Seen.STALE: "start an operator with --mirrors; if one runs, read its log",
 }
 """By the reason of an application or a mirror."""

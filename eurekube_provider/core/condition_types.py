@@ -64,6 +64,11 @@ class ConditionType(StatusCondition):
     it once that is proved.
     """
 
+    UNREADABLE_INSTANCE = "UnreadableInstance"
+    """Something stands under the application that is in no form of the registry's, such as other software's.
+    It is left as it is, and those of the syncer are registered all the same. Callers may fail at all of them.
+    """
+
     AMBIGUOUS_SERVICE = "AmbiguousService"
     """The selector finds several Services whose ports or pods differ, and none is called as the
     application. What is registered is kept, and of the others only pods of the same Service and port are
@@ -191,7 +196,7 @@ class Reason(StrEnum):
     """No server of the Eureka answers."""
 
     EUREKA_DENIED = "EurekaDenied"
-    """Eureka refuses the credentials."""
+    """Eureka refuses the credentials, or the registry does not allow a change with them."""
 
     EUREKA_REJECTED = "EurekaRejected"
     """Eureka refuses what was sent."""

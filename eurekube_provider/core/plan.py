@@ -22,6 +22,7 @@ from eurekube_provider.core.errors import OwnershipConflict, RegistryError
 from eurekube_provider.core.identity import LEAVING_KEY, OWNER_KEY
 from eurekube_provider.core.model import Instance, Key, Status, same_contents
 from eurekube_provider.core.quoting import printable
+from eurekube_provider.core.registry_kinds import kind_of
 
 _NO_POLICIES: Mapping[tuple[str, str], InstancePolicy] = {}
 _NO_TWINS: Mapping[Key, Instance] = {}
@@ -116,21 +117,16 @@ class Refusal:
         return printable(f"{there}{at}")
 
 
-CLIENT_OFF = {
-    "Eureka": "eureka.client.register-with-eureka=false",
-    "ZooKeeper": "spring.cloud.zookeeper.discovery.register=false",
-}
-"""The setting with which an application does not register itself, by the kind of registry."""
-
-
 def switch_its_client_off(actual: Instance) -> str:
     """Return what to do about an instance that registered itself, by its kind of registry."""
-    kind = actual.data_center.name if actual.data_center.name in CLIENT_OFF else "Eureka"
-    return f"switch its own {kind} client off ({CLIENT_OFF[kind]})"
+    kind = kind_of(actual)
+    return f"switch its own {kind.name} client off ({kind.client_off})"
 
 
 def whose(actual: Instance) -> str:
     """Return the owner of an instance as the end of a sentence's first half; fit to be printed."""
+    if actual.unreadable and not actual.owner:
+        return f"cannot be read ({printable(actual.unreadable)})"
     return f"belongs to {printable(actual.owner)}" if actual.owner else "was not registered by Eurekube"
 
 

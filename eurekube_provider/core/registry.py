@@ -16,49 +16,8 @@ from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import EurekaLease, Instance, Key
 from eurekube_provider.core.objects import Object
 from eurekube_provider.core.plan import Outcome, Plan, Policy
+from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.core.syncer import NotReady, OnTermination, Syncer, has_annotation
-
-
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """The properties of a kind of registry that decisions and people ask for.
-
-    :ivar name: its name, for people.
-    :ivar renewals: True if it forgets what nobody renews. Else what is left there stays until it is removed.
-    :ivar overrides: True if a status is kept over an instance's own, and cleared by itself.
-    :ivar self_preservation: True if it stops forgetting where many renewals are missing.
-    :ivar statuses_heeded: True if all callers leave out what is not UP.
-    :ivar names_in_any_case: True if a name is the same in upper and lower case.
-    :ivar stacks: True if stacks register there, and can import what stands there.
-    :ivar drains: True if people drain there by ``eurekube drain``, and syncers by OUT_OF_SERVICE.
-    :ivar mirrors: True if mirrors show it.
-    """
-
-    name: str
-    renewals: bool = False
-    overrides: bool = False
-    self_preservation: bool = False
-    statuses_heeded: bool = False
-    names_in_any_case: bool = False
-    stacks: bool = False
-    drains: bool = False
-    mirrors: bool = False
-
-
-ZOOKEEPER = "ZooKeeper"
-"""The name of another kind, which its instances have as their data centre."""
-
-EUREKA = Capabilities(
-    "Eureka",
-    renewals=True,
-    overrides=True,
-    self_preservation=True,
-    statuses_heeded=True,
-    names_in_any_case=True,
-    stacks=True,
-    drains=True,
-    mirrors=True,
-)
 
 REGISTER_BEFORE_READY = "eurekube.io/register-before-ready"
 """With any value on a syncer: an endpoint that is not ready is registered as DOWN also where not all callers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eurekube_provider.core.condition_types import ConditionType, Reason, RefreshCondition, RefreshReason
-from eurekube_provider.core.plan import CLIENT_OFF
+from eurekube_provider.core.registry_kinds import KINDS
 
 REMEDIES: Mapping[str, str] = {
     ConditionType.BRAKED: (
@@ -13,9 +13,14 @@ REMEDIES: Mapping[str, str] = {
     ),
     ConditionType.CONFLICT: (
         "keep one of the two: delete the other syncer, or have the other owner let go; or set"
-        " spec.application to another name"
+        " spec.application to another name; one that cannot be read is removed by whoever wrote it"
     ),
-    ConditionType.SELF_REGISTERED: f"switch the pod's own client off: {' or '.join(CLIENT_OFF.values())}",
+    ConditionType.UNREADABLE_INSTANCE: (
+        "have whoever wrote it remove it, or write it as the registry's clients read it"
+    ),
+    ConditionType.SELF_REGISTERED: (
+        f"switch the pod's own client off: {' or '.join(one.client_off for one in KINDS)}"
+    ),
     ConditionType.AMBIGUOUS_SERVICE: (
         "call one Service as the application, or select it alone by spec.selector.matchLabels"
     ),
@@ -45,7 +50,9 @@ REMEDIES: Mapping[str, str] = {
     ),
     ConditionType.PAUSED: "set spec.paused to false",
     Reason.EUREKA_UNREACHABLE: "find out why Eureka does not answer; what it holds is kept meanwhile",
-    Reason.EUREKA_DENIED: "give the operator the credentials that Eureka asks for",
+    Reason.EUREKA_DENIED: (
+        "give the operator credentials that the registry accepts, or have it allow what the message names"
+    ),
     Reason.EUREKA_REJECTED: "read in the message what Eureka refuses, and change it in the syncer",
     Reason.KUBERNETES_ERROR: "run eurekube operator --check, which names each right that is missing",
     Reason.FAILED: "read the operator's log, and report it",

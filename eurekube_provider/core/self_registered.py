@@ -146,6 +146,13 @@ def dead_message(dead: Sequence[SelfRegistration], application: str, why_not: st
     return Problem(ConditionType.DEAD_SELF_REGISTERED, f"{message}; {why_not}" if why_not else message)
 
 
+def unreadable_message(odd: Sequence[Instance]) -> Problem | None:
+    """Return the problem that others' instances of an application cannot be read; None for none."""
+    names = [printable(f"{one.application} {one.instance_id} ({one.unreadable})") for one in odd]
+    said = f"cannot be read, and left as it was found: {listed(names, 3)}"
+    return Problem(ConditionType.UNREADABLE_INSTANCE, said) if odd else None
+
+
 def registrations_in(item: Object) -> tuple[SelfRegistration, ...]:
     """Read from the status of a custom resource what its pods were seen to have registered themselves."""
     entries = (item.get("status") or {}).get("selfRegistered") or ()

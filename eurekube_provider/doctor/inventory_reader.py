@@ -22,7 +22,8 @@ from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.mapping import Desired, desired_instances
 from eurekube_provider.core.model import EMPTY, Instance
 from eurekube_provider.core.objects import Object, is_mirrored
-from eurekube_provider.core.registry import EUREKA, Capabilities, fitted
+from eurekube_provider.core.registry import fitted
+from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.core.syncer import Mode, Syncer, connection_of
 from eurekube_provider.doctor.operators_reader import read_operators
 from eurekube_provider.doctor.reader import listed_mirrors, listed_objects, read_cluster
@@ -59,14 +60,14 @@ class EurekaRead:
     :ivar instances: the instances that any of them holds.
     :ivar servers: how many there are; ``failures`` those that did not answer, by URL.
     :ivar error: why nothing could be read; empty where something was.
-    :ivar kind: the name of this kind of registry.
+    :ivar kind: that of the registry.
     """
 
     instances: tuple[Instance, ...] = ()
     servers: int = 0
     failures: Mapping[str, str] = field(default_factory=dict)
     error: str = ""
-    kind: str = EUREKA.name
+    kind: Capabilities = EUREKA
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +99,13 @@ class Inventory:
     @property
     def kind(self) -> str:
         """Return the name of the kind that all registries are of; "registry" where there are several."""
-        kinds = {read.kind for read in self.eurekas.values()} or {EUREKA.name}
+        kinds = {read.kind.name for read in self.eurekas.values()} or {EUREKA.name}
         return kinds.pop() if len(kinds) == 1 else "registry"
+
+    @property
+    def lists_lag(self) -> bool:
+        """Return whether what was read of one of the registries may be half a minute old."""
+        return any(read.kind.lists_lag for read in self.eurekas.values())
 
     def manager_of(self, instance: Instance) -> Manager:
         """Return who keeps an instance, as far as a cluster is at hand to tell."""
@@ -172,12 +178,12 @@ class InventoryReader:
         return Inventory(kubernetes, eurekas, tuple(self._missing), tuple(unread), index, mirrors, operators)
 
     def _read_eureka(self, name: str, peers: Peers, unread: list[str]) -> EurekaRead:
-        kind = self._capabilities[name].name
-        self._progress(f"reading {kind} {name}")
+        kind = self._capabilities[name]
+        self._progress(f"reading {kind.name} {name}")
         try:
             instances, failures = peers.list_everywhere()
         except RegistryError as error:
-            unread.append(f"{kind} {name}: {error}")
+            unread.append(f"{kind.name} {name}: {error}")
             return EurekaRead(servers=len(peers.peers), error=str(error), kind=kind)
         silent = {url: str(failure) for url, failure in failures.items()}
         unread += [f"the Eureka server {url}: {why}" for url, why in silent.items()]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from eurekube_provider.core.identity import Cluster, parse_owner
 from eurekube_provider.core.model import Instance, Status
 from eurekube_provider.core.objects import Object, pod_of
+from eurekube_provider.core.registry_kinds import kind_of
 from eurekube_provider.core.self_registered import is_named_by
 from eurekube_provider.core.syncer import Syncer
 from eurekube_provider.core.wording import counted, listed
@@ -243,7 +244,8 @@ def unreadable_findings(name: str, instances: Iterable[Instance]) -> Iterator[Fi
             f"{counted(len(names))} cannot be read or asked for, so that nothing can drain them or prove that"
             f" they left: {listed(names, _MOST_NAMED)}",
             "have their clients register under an instanceId without slashes, percent signs and the like"
-            " (eureka.instance.instance-id), at an address in its plain form",
+            " (eureka.instance.instance-id), at an address in its plain form; what other software keeps"
+            " there, whoever wrote it must remove",
         )
 
 
@@ -251,7 +253,7 @@ def stuck_findings(instances: Iterable[Instance]) -> Iterator[Finding]:
     """Find applications that are out of service by their own first registration."""
     by_application: dict[str, list[str]] = defaultdict(list)
     for one in instances:
-        if one.registered_out_of_service:
+        if one.registered_out_of_service and kind_of(one).overrides:
             by_application[one.application].append(one.instance_id)
     for application, ids in sorted(by_application.items()):
         yield Finding(

@@ -24,6 +24,7 @@ _REPORTED_OTHERWISE = frozenset(
         ConditionType.LEASE_TOO_SHORT,
         ConditionType.DRAIN_TOO_SHORT,
         ConditionType.SELF_REGISTERED,
+        ConditionType.UNREADABLE_INSTANCE,
         ConditionType.AMBIGUOUS_SERVICE,
         ConditionType.PAUSED,
         *PROGRESS,

@@ -15,7 +15,7 @@ from typing import ClassVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
-from eurekube_provider.core.registry import EUREKA, Capabilities
+from eurekube_provider.core.registry_kinds import EUREKA, Capabilities, kind_of_url
 from eurekube_provider.eureka import windows
 
 MAX_ANSWER_MIB, MOST_MIB = windows.LARGEST_ANSWER // 2**20, 4096
@@ -302,10 +302,11 @@ def _unusable(*urls: str) -> ConfigurationError:
 
     A sign that was not percent-encoded ends the password early, so that none of the URL's parts is safe.
     """
-    if any(url.startswith(("zookeeper://", "zookeepers://")) for url in urls):
+    kind = next((one for one in map(kind_of_url, urls) if one is not EUREKA), None)
+    if kind is not None:
         return ConfigurationError(
-            "a zookeeper:// URL leads to a ZooKeeper, where only syncers register: stacks, imports, mirrors,"
-            " drain and undrain are for Eureka; name the ZooKeeper as a connection of the operator"
+            f"a {kind.schemes[0]}:// URL leads to a {kind.name}, where only syncers register: stacks,"
+            " imports, mirrors, drain and undrain are for Eureka; name it as a connection of the operator"
         )
     which = "a Eureka URL" if any("@" in url for url in urls) else f"the Eureka URL {urls[0]!r}"
     return ConfigurationError(

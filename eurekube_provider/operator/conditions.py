@@ -47,6 +47,7 @@ _NOTES = frozenset(
         ConditionType.DRAIN_TOO_SHORT,
         ConditionType.ENDPOINTS_LEFT_OUT,
         ConditionType.METADATA_LEFT_OUT,
+        ConditionType.UNREADABLE_INSTANCE,
         ConditionType.WAITING_FOR_CALLERS,
     }
 )

@@ -19,6 +19,7 @@ import yaml
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.networks import networks_of
 from eurekube_provider.core.objects import is_object_name
+from eurekube_provider.core.registry_kinds import ZOOKEEPER, kind_of_url
 from eurekube_provider.eureka.connection import (
     MAX_ANSWER_MIB,
     MOST_MIB,
@@ -390,7 +391,7 @@ def connection_from(
         **{option.name: option.read(given.get(option.name)) for option in CONNECTION_OPTIONS},
     }
     try:
-        if url.text.lstrip().startswith(("zookeeper://", "zookeepers://")):
+        if kind_of_url(url.text) is ZOOKEEPER:
             return cast("Connection", _zookeeper(known.get))
         connection = Connection.configured(known.get)
         file = files.get("password" if connection.token is None else "token")

@@ -23,7 +23,7 @@ from eurekube_provider.core.errors import (
     RegistryUnreachable,
 )
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.registry import EUREKA
+from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.core.wording import listed
 from eurekube_provider.eureka.connection import BatchMode, Connection
 from eurekube_provider.eureka.peers import BATCHES_FROM_LEASES, Peers

@@ -282,7 +282,10 @@ class SituationReader:
             own_ids = {one.instance_id for one in situation.self_registered}
             own_ids |= {one.instance_id for one in situation.twins.values()}
             joins = self._permissions.not_reserved(syncer, unowned, own_ids)
-        return replace(situation, notes=(*situation.notes, joins)) if joins is not None else situation
+        odd = [one for one in unowned if one.unreadable and one.key not in situation.desired.keys]
+        found = (joins, self_registered.unreadable_message(odd))
+        notes = tuple(one for one in found if one is not None)
+        return replace(situation, notes=(*situation.notes, *notes)) if notes else situation
 
     def _with_self_registered(
         self,

@@ -21,7 +21,8 @@ from eurekube_provider.core.mapping import Desired, LabelsOfPod, desired_instanc
 from eurekube_provider.core.mapping_cache import MappingCache
 from eurekube_provider.core.objects import app_of, is_external_name, pod_of, service_of
 from eurekube_provider.core.problem import Problem
-from eurekube_provider.core.registry import EUREKA, REGISTER_BEFORE_READY, fitted
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY, fitted
+from eurekube_provider.core.registry_kinds import EUREKA
 from eurekube_provider.core.syncer import (
     Mode,
     Selector,

@@ -12,7 +12,7 @@ from typing import Any
 
 from eurekube_provider.core.identity import OWNER_KEY
 from eurekube_provider.core.model import DataCenter, EurekaLease, Instance, Port, Status, shared_port
-from eurekube_provider.core.registry import ZOOKEEPER
+from eurekube_provider.core.registry_kinds import ZOOKEEPER
 
 PAYLOAD = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance"
 
@@ -25,7 +25,7 @@ WRITTEN_KEY = "eurekube.status"
 REST_KEY = "eurekube.instance"
 """Metadata key: what has no place in the layout, as JSON."""
 
-_DATA_CENTER = DataCenter(ZOOKEEPER, "")
+_DATA_CENTER = DataCenter(ZOOKEEPER.name, "")
 _MADE: dict[str, Any] = {"port": Port, "secure_port": Port, "lease": EurekaLease}
 _TEXTS = ("application", "ip_address", "secure_vip_address", "home_page_url", "status_page_url")
 _REST = (*_TEXTS, "health_check_url", "secure_health_check_url", *_MADE)
@@ -78,7 +78,7 @@ def encode(want: Instance, now_ms: int, there: Node | None = None) -> bytes:
 def unreadable(path: str, why: str) -> Node:
     """Return a node of which no more is known than that it is there."""
     *_, name, instance_id = path.split("/")
-    port, status, why = Port(0, enabled=False), Status.UNKNOWN, f"the node {path} cannot be read: {why}"
+    port, status, why = Port(0, enabled=False), Status.UNKNOWN, f"node {path}: {why:.300}"
     instance = Instance(name, instance_id, "", "", port, vip_address=name, status=status, unreadable=why)
     return Node(path, replace(instance, data_center=_DATA_CENTER))
 
@@ -90,10 +90,10 @@ def decode(path: str, data: bytes, stat: Any) -> Node:
         document = json.loads(data)
         if not isinstance(document, dict):
             raise TypeError("it is no object")
-        payload = document.get("payload")
-        if not isinstance(payload, dict) or payload.get("@class") != PAYLOAD:
-            kind = payload.get("@class") if isinstance(payload, dict) else None
-            raise TypeError(f"its payload is a {kind}, and Spring's clients read none but {PAYLOAD}")
+        payload: Any = document.get("payload")
+        kind = payload.get("@class") if isinstance(payload, dict) else None
+        if kind != PAYLOAD:
+            raise TypeError(f"its payload's class is {kind}, so that Spring reads none of its service")
         read = _read(document, payload.get("metadata") or {})
         if (document["name"], document["id"]) != (name, instance_id):
             raise TypeError(f"it says that it is {document['name']}/{document['id']}")

@@ -15,7 +15,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import READ_ACL_UNSAFE, make_digest_acl
 
 from eurekube_provider.core.errors import ConfigurationError, FileUnreadable
-from eurekube_provider.core.registry import ZOOKEEPER, Capabilities
+from eurekube_provider.core.registry_kinds import ZOOKEEPER, Capabilities
 
 ROOT = "/services"
 """Where Spring Cloud Zookeeper registers (``spring.cloud.zookeeper.discovery.root``)."""
@@ -42,7 +42,7 @@ class ZooKeeperConnection:
     client_certificate: Path | None = None
     client_key: Path | None = None
 
-    capabilities: ClassVar[Capabilities] = Capabilities(ZOOKEEPER)
+    capabilities: ClassVar[Capabilities] = ZOOKEEPER
 
     def __getattr__(self, name: str) -> NoReturn:
         """Refuse whatever asks for more, as all do that speak to Eureka's servers."""

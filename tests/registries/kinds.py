@@ -12,7 +12,8 @@ from unittest import mock
 
 from eurekube_provider.core.identity import Cluster
 from eurekube_provider.core.model import Instance, Key
-from eurekube_provider.core.registry import EUREKA, Capabilities, Registry
+from eurekube_provider.core.registry import Registry
+from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 from eurekube_provider.dev.eureka import cluster as model
 from eurekube_provider.dev.eureka.documents import ServerRequest, ServerResponse
 from eurekube_provider.eureka.connection import Connection

@@ -14,8 +14,6 @@ from eurekube_provider.core.liveness import Liveness
 from eurekube_provider.core.model import Instance, Key, Status
 from eurekube_provider.core.plan import Action, Change, ChangeError, Outcome, Plan
 from eurekube_provider.core.registry import (
-    EUREKA,
-    Capabilities,
     Condition,
     Figures,
     Healthy,
@@ -23,6 +21,7 @@ from eurekube_provider.core.registry import (
     RegistryListener,
     Unread,
 )
+from eurekube_provider.core.registry_kinds import EUREKA, Capabilities
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from eurekube_provider.core.registry import ZOOKEEPER
+from eurekube_provider.core.registry_kinds import ZOOKEEPER
 from eurekube_provider.doctor.inventory_reader import Inventory
 from tests.unit.cli.inventories import BLIND, ILL, NO_EUREKA, SILENT, WELL, inventory
 from tests.unit.comparison.samples import instance, mirror, mirror_status, syncer, world

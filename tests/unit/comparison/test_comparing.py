@@ -251,3 +251,13 @@ def test_everything_is_plain_json() -> None:
     assert group["cause"] == "not in Eureka"
     assert len(group["instances"]) == 3
     assert one["keeper"] == {"kind": "syncer", "name": "shop/rating"}
+
+
+def test_what_cannot_be_read_beside_syncers_is_told_from_what_is_not_up() -> None:
+    """With the reason that the registry's reader found."""
+    odd = instance("vm", owner=None, status=Status.UNKNOWN, unreadable="it is no object")
+    (one,) = compare(None, {"default": [odd]})
+    assert one.state is SyncState.NOT_READY
+    assert str(one.problem) == "UnreadableInstance: 1 of 1 cannot be read: it is no object"
+    (one,) = compare(None, {"default": [odd, instance("vm", 1, owner=None)]})
+    assert one.problem is None

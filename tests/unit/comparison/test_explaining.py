@@ -10,7 +10,8 @@ import pytest
 from eurekube_provider.comparison.explaining import Observation, explain, why_not_up
 from eurekube_provider.comparison.impact import Event, impact
 from eurekube_provider.comparison.managers import manager_of
-from eurekube_provider.core.model import Instance, Status
+from eurekube_provider.core.model import DataCenter, Instance, Status
+from eurekube_provider.core.registry_kinds import ZOOKEEPER
 from eurekube_provider.core.syncer import Syncer
 from tests.unit.comparison.samples import endpoint_slice, instance, syncer
 
@@ -46,6 +47,27 @@ def test_a_self_registered_out_of_service_is_no_health_problem() -> None:
     reason = why_not_up(observed(stuck))
     assert "it registered itself as OUT_OF_SERVICE" in reason
     assert reason.endswith("eurekube undrain 'it; self'")
+
+
+def test_of_a_registry_without_renewals_none_is_explained() -> None:
+    """And a status that a person set is taken back there, where `undrain` is refused."""
+    there = instance("rating", status=Status.OUT_OF_SERVICE, data_center=DataCenter(ZOOKEEPER.name))
+    facts = dict(explain(observed(replace(there, overridden_status=there.status)), NOW_MS).facts)
+    assert facts["why not UP"].endswith(ZOOKEEPER.put_back)
+    assert not {"renewed by", "last renewed"} & facts.keys()
+    own = replace(instance("vm", owner=None, status=Status.OUT_OF_SERVICE), data_center=there.data_center)
+    assert "undrain" not in why_not_up(observed(own))
+    assert explain(observed(own), NOW_MS).facts[0][1].startswith("itself: its own ZooKeeper client")
+
+
+def test_of_what_cannot_be_read_nothing_is_guessed() -> None:
+    """Neither where callers would call it, nor why it is not UP."""
+    odd = replace(
+        instance("vm", owner=None, status=Status.UNKNOWN), host_name="", unreadable="it is no object"
+    )
+    facts = dict(explain(observed(odd), NOW_MS).facts)
+    assert facts["not safe"] == "it is no object"
+    assert not {"callers", "why not UP"} & facts.keys()
 
 
 def test_an_instance_of_a_syncer() -> None:

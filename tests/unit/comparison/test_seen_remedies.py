@@ -26,7 +26,8 @@ def test_every_trouble_says_what_fixes_it() -> None:
     """Of applications that nobody looked at, that differ, are deleted or gone, of mirrors, Eurekas and the
     operator.
     """
-    down = [instance("legacy", 3, Status.DOWN, owner=None), instance("order")]
+    odd = instance("odd", owner=None, status=Status.UNKNOWN, unreadable="it is no object")
+    down = [instance("legacy", 3, Status.DOWN, owner=None), instance("order"), odd]
     items = [syncer("a", {}), syncer("b"), syncer("c", deleted=True)]
     applications = list(
         itertools.chain.from_iterable(

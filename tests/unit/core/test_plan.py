@@ -25,7 +25,7 @@ from eurekube_provider.core.plan import (
     handover,
     plan,
 )
-from eurekube_provider.core.registry import ZOOKEEPER
+from eurekube_provider.core.registry_kinds import ZOOKEEPER
 from tests.unit import strategies
 from tests.unit.strategies import OURS, THEIRS
 
@@ -320,10 +320,19 @@ def test_a_plan_in_words() -> None:
 def test_the_setting_is_that_of_the_registry() -> None:
     """An application that registers itself is told its own client's."""
     ours = Instance("RATING", "ours", "10.0.0.7", "10.0.0.7", Port(8080))
-    there = replace(ours, instance_id="self", data_center=DataCenter(ZOOKEEPER))
+    there = replace(ours, instance_id="self", data_center=DataCenter(ZOOKEEPER.name))
     said = Refusal(RefusalReason.SELF_REGISTERED, ours, there).describe()
     assert "switch its own ZooKeeper client off (spring.cloud.zookeeper.discovery.register=false)" in said
     assert "eureka" not in said.lower()
+
+
+def test_what_is_in_the_way_and_cannot_be_read_is_reported_as_that() -> None:
+    """Nobody knows whose it is: the reason stands there instead."""
+    ours = Instance("RATING", "ours", "10.0.0.7", "10.0.0.7", Port(8080))
+    there = replace(ours, unreadable="node /services/rating/ours: it is no object")
+    assert Refusal(RefusalReason.CONFLICT, ours, there).describe() == (
+        "RATING ours cannot be read (node /services/rating/ours: it is no object) and was left as it is"
+    )
 
 
 def test_a_plan_as_json_values() -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from eurekube_provider.core.errors import ConfigurationError
 from eurekube_provider.core.model import EurekaLease
-from eurekube_provider.core.registry import EUREKA, REGISTER_BEFORE_READY, ZOOKEEPER, Capabilities, fitted
+from eurekube_provider.core.registry import REGISTER_BEFORE_READY, fitted
+from eurekube_provider.core.registry_kinds import EUREKA, ZOOKEEPER, Capabilities
 from eurekube_provider.core.syncer import NotReady, Syncer
 
-OTHER = Capabilities(ZOOKEEPER)
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "zookeeper.md"
 
 
@@ -40,17 +40,17 @@ def test_eureka_has_all_that_can_be_asked_for() -> None:
 
 def test_what_is_not_ready_is_not_registered_where_many_would_call_it() -> None:
     """The API server fills notReady in; the annotation says that it is meant."""
-    assert asked(OTHER, notReady="Down").not_ready is NotReady.REMOVE
-    assert asked(OTHER, REGISTER_BEFORE_READY, notReady="Down").not_ready is NotReady.DOWN
-    assert asked(OTHER, REGISTER_BEFORE_READY, notReady="Remove").not_ready is NotReady.REMOVE
+    assert asked(ZOOKEEPER, notReady="Down").not_ready is NotReady.REMOVE
+    assert asked(ZOOKEEPER, REGISTER_BEFORE_READY, notReady="Down").not_ready is NotReady.DOWN
+    assert asked(ZOOKEEPER, REGISTER_BEFORE_READY, notReady="Remove").not_ready is NotReady.REMOVE
 
 
 def test_names_are_as_they_are_written_where_case_counts() -> None:
     """The application's, unless a VIP address is given."""
-    assert asked(OTHER).vip_address == asked(OTHER).secure_vip_address == "Rating"
-    assert asked(OTHER, vipAddress="Stars").vip_address == "Stars"
-    assert asked(OTHER, secureVipAddress="Safe").secure_vip_address == "Safe"
-    assert asked(OTHER, lease={"durationSeconds": 5}).lease == EurekaLease()
+    assert asked(ZOOKEEPER).vip_address == asked(ZOOKEEPER).secure_vip_address == "Rating"
+    assert asked(ZOOKEEPER, vipAddress="Stars").vip_address == "Stars"
+    assert asked(ZOOKEEPER, secureVipAddress="Safe").secure_vip_address == "Safe"
+    assert asked(ZOOKEEPER, lease={"durationSeconds": 5}).lease == EurekaLease()
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_what_would_do_harm_there_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(
         ConfigurationError, match=rf"spec\.{next(iter(spec))} is .* connection zk .*ZooKeeper, w"
     ):
-        asked(OTHER, **spec)
+        asked(ZOOKEEPER, **spec)
 
 
 def test_the_page_has_a_row_for_each_capability() -> None:
     """None is missing in silence."""
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     yes = {True: "yes", False: "no"}
-    names = [one.name for one in fields(Capabilities) if one.name != "name"]
-    assert rows == [(one, yes[getattr(EUREKA, one)], yes[getattr(OTHER, one)]) for one in names]
+    names = [one.name for one in fields(Capabilities) if one.type == "bool"]
+    assert rows == [(one, yes[getattr(EUREKA, one)], yes[getattr(ZOOKEEPER, one)]) for one in names]

@@ -19,6 +19,7 @@ from eurekube_provider.core.self_registered import (
     remembered,
     suspects,
     twins_of,
+    unreadable_message,
 )
 
 OWNER = "cluster/eks/shop/rating"
@@ -185,3 +186,12 @@ def test_the_dead_are_named() -> None:
     )
     assert problem.message.endswith("; a pod has its address")
     assert "themselves, and are endpoints no more" in dead_message([one, one], "RATING", "").message
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    """With the reason, on one line; where there is nothing of that kind, nothing is wrong."""
+    problem = unreadable_message([replace(itself("theirs"), unreadable="node /a/theirs:\nit is no object")])
+    assert problem is not None
+    assert problem.reason == "UnreadableInstance"
+    assert problem.message.endswith("RATING theirs (node /a/theirs: it is no object)")
+    assert unreadable_message([]) is None

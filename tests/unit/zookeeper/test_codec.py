@@ -118,7 +118,7 @@ def test_what_is_written_is_what_is_read(instance: Instance) -> None:
 def test_what_cannot_be_read_is_shown_as_that(data: bytes) -> None:
     """By its path, with the reason, and as nobody's."""
     node = read(data)
-    assert "cannot be read" in node.instance.unreadable
+    assert node.instance.unreadable.startswith(f"node {node.path}: ")
     assert (node.instance.key, node.instance.owner) == (PLAIN.key, None)
     assert node.instance.status is Status.UNKNOWN
 
@@ -161,3 +161,9 @@ def test_what_registered_itself_has_its_status_for_its_own() -> None:
     written["payload"]["metadata"] = {STATUS_KEY: "OUT_OF_SERVICE"}
     found = read(json.dumps(written).encode()).instance
     assert (found.owner, found.status, found.is_overridden) == (None, Status.OUT_OF_SERVICE, False)
+
+
+def test_the_reason_why_it_cannot_be_read_is_short() -> None:
+    """Somebody else chooses it, and it stands in conditions."""
+    node = read(json.dumps({**document(), "payload": {"@class": "x" * 100_000}}).encode())
+    assert len(node.instance.unreadable) < 500

@@ -1,0 +1,80 @@
+"""The kinds of registries: decisions and sentences ask what one can do, and never which one it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eurekube_provider.core.model import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The properties of a kind of registry that decisions and people ask for.
+
+    :ivar name: its name, for people, which instances have as their data centre where it is not Eureka.
+    :ivar schemes: those of its URLs.
+    :ivar client_off: the setting with which an application does not register itself there.
+    :ivar put_back: how a person takes back a status that was set over an instance's own; ``{}`` is its id.
+    :ivar renewals: True if it forgets what nobody renews. Else what is left there stays until it is removed.
+    :ivar overrides: True if a status is kept over an instance's own, and cleared by itself.
+    :ivar self_preservation: True if it stops forgetting where many renewals are missing.
+    :ivar statuses_heeded: True if all callers leave out what is not UP.
+    :ivar names_in_any_case: True if a name is the same in upper and lower case.
+    :ivar lists_lag: True if a list may be half a minute old.
+    :ivar stacks: True if stacks register there, and can import what stands there.
+    :ivar drains: True if people drain there by ``eurekube drain``, and syncers by OUT_OF_SERVICE.
+    :ivar mirrors: True if mirrors show it.
+    """
+
+    name: str
+    schemes: tuple[str, ...]
+    client_off: str
+    put_back: str
+    renewals: bool = False
+    overrides: bool = False
+    self_preservation: bool = False
+    statuses_heeded: bool = False
+    names_in_any_case: bool = False
+    lists_lag: bool = False
+    stacks: bool = False
+    drains: bool = False
+    mirrors: bool = False
+
+
+EUREKA = Capabilities(
+    "Eureka",
+    ("http", "https"),
+    "eureka.client.register-with-eureka=false",
+    "eurekube undrain {}",
+    renewals=True,
+    overrides=True,
+    self_preservation=True,
+    statuses_heeded=True,
+    names_in_any_case=True,
+    lists_lag=True,
+    stacks=True,
+    drains=True,
+    mirrors=True,
+)
+
+ZOOKEEPER = Capabilities(
+    "ZooKeeper",
+    ("zookeeper", "zookeepers"),
+    "spring.cloud.zookeeper.discovery.register=false",
+    "write into the metadata of its node, as instance_status, what eurekube.status says there",
+)
+
+KINDS = (EUREKA, ZOOKEEPER)
+
+_BY_NAME = {one.name: one for one in KINDS}
+_BY_SCHEME = {scheme: one for one in KINDS for scheme in one.schemes}
+
+
+def kind_of(instance: Instance) -> Capabilities:
+    """Return the kind of registry that an instance was read from."""
+    return _BY_NAME.get(instance.data_center.name, EUREKA)
+
+
+def kind_of_url(url: str) -> Capabilities:
+    """Return the kind of registry that a URL leads to; Eureka for one that leads nowhere."""
+    return _BY_SCHEME.get(url.partition("://")[0].strip(), EUREKA)
