@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 import requests
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from eurekube_provider.cli import keepalive_command
 from eurekube_provider.cli.main import main
-from eurekube_provider.core.condition_types import ConditionType
+from eurekube_provider.core.condition_types import ConditionType, Reason
 from eurekube_provider.core.objects import conditions_of
 from eurekube_provider.kube.access import EVENTS, MERGE_PATCH, SERVICES, SYNCERS
+from eurekube_provider.zookeeper.codec import STATUS_KEY
 from eurekube_provider.zookeeper.connection import ZooKeeperConnection
 from eurekube_provider.zookeeper.servers import ZooKeeperServers
 from eurekube_provider.zookeeper.writer import marker_path
@@ -317,3 +320,130 @@ def test_the_brake_holds_there_as_well(
         30.0,
     )
     assert there(servers) == up(*addresses)
+
+
+def holds(cluster: Cluster, namespace: str, kind: str) -> bool:
+    """Return whether the syncer has a condition."""
+    return condition(cluster, namespace, "rating", kind).get("status") == "True"
+
+
+def test_nodes_of_others_cost_only_themselves(
+    cluster: Cluster,
+    namespace: str,
+    url: str,
+    servers: ZooKeeperServers,
+    start_operator: StartOperator,
+    capsys: pytest.CaptureFixture[str],
+    lab: Lab,
+) -> None:
+    """One beside ours, and one that somebody wrote over ours: both are named, and stay as they are."""
+    start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    service = f"{servers.connection.root}/rating"
+    foreign = json.dumps(
+        {"name": "rating", "id": "theirs", "payload": {"@class": "org.apache.dubbo.Instance"}}
+    )
+    servers.client.create(f"{service}/theirs", foreign.encode())
+    wait_until(lambda: holds(cluster, namespace, ConditionType.UNREADABLE_INSTANCE), "the condition", 30.0)
+    said = condition(cluster, namespace, "rating", ConditionType.UNREADABLE_INSTANCE)["message"]
+    assert f"RATING theirs (node {service}/theirs: its payload's class is org.apache.dubbo.Instance" in said
+    assert "to fix it: have whoever wrote it remove it" in said
+    assert holds(cluster, namespace, ConditionType.SYNCED)
+    cluster.scale(namespace, "rating", 3)
+    addresses = ready(cluster, namespace, "rating", 3)
+    wait_until(lambda: there(servers) == {**up(*addresses), "": "UNKNOWN"}, "the third pod", 30.0)
+
+    ours = next(one for one in servers.nodes() if one.instance.owner)
+    other = json.dumps({**json.loads(ours.data), "payload": {"@class": "com.example.Other"}}).encode()
+    servers.client.set(ours.path, other)
+    wait_until(lambda: holds(cluster, namespace, ConditionType.CONFLICT), "the condition", 30.0)
+    said = condition(cluster, namespace, "rating", ConditionType.SYNCED)["message"]
+    assert f"cannot be read (node {ours.path}: its payload's class is com.example.Other" in said
+    assert "removed by whoever wrote it" in said
+    inventory = ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
+    for words, name in (
+        (("status",), "UnreadableInstance"),
+        (("explain", "rating"), "not safe: node "),
+        (("doctor",), "UnreadableInstance"),
+    ):
+        _, text = command(capsys, *words, "-n", namespace, *inventory)
+        assert name in text, text
+        assert "org.apache.dubbo.Instance" in text, text
+        assert "com.example.Other" in text, text
+    cluster.scale(namespace, "rating", 0)
+    wait_until(lambda: not any(one.instance.owner for one in servers.nodes()), "ours to leave", 60.0)
+    left = {one.path: (one.version, one.data) for one in servers.nodes()}
+    assert left == {
+        f"{service}/theirs": (0, foreign.encode()),
+        ours.path: (ours.version + 1, other),
+    }
+
+
+def test_a_status_that_a_person_set_stays_until_the_pod_ends(
+    cluster: Cluster,
+    namespace: str,
+    url: str,
+    servers: ZooKeeperServers,
+    start_operator: StartOperator,
+    capsys: pytest.CaptureFixture[str],
+    lab: Lab,
+) -> None:
+    """By an actuator call, or by hand: other changes are written around it, and the removal is done."""
+    start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    out = next(one for one in servers.nodes())
+    document = json.loads(out.data)
+    document["payload"]["metadata"][STATUS_KEY] = "OUT_OF_SERVICE"
+    servers.client.set(out.path, json.dumps(document).encode())
+    cluster.syncer(namespace, "rating", metadata={"color": "blue"})
+
+    def colors() -> list[str | None]:
+        return [one.instance.metadata.get("color") for one in servers.nodes()]
+
+    wait_until(lambda: colors() == ["blue", "blue"], "what the syncer asks for now", 30.0)
+    stays = {**up(*addresses), out.instance.ip_address: "OUT_OF_SERVICE"}
+    assert there(servers) == stays
+    inventory = ("--eureka-url", url, "--kubeconfig", str(lab.kubeconfig), "--cluster-name", "zk")
+    code, text = command(capsys, "explain", "rating", "-n", namespace, *inventory)
+    assert (code, "somebody set OUT_OF_SERVICE over what it says" in text) == (0, True), text
+    assert "write into the metadata of its node, as instance_status" in text
+    assert "undrain" not in text
+    wait_until(lambda: holds(cluster, namespace, ConditionType.SYNCED), "the condition Synced", 30.0)
+    assert there(servers) == stays
+    cluster.scale(namespace, "rating", 0)
+    wait_until(lambda: there(servers) == {}, "both to leave", 60.0)
+
+
+def test_a_removal_that_an_acl_forbids_is_said_and_done_once_it_may_be(
+    cluster: Cluster, namespace: str, url: str, servers: ZooKeeperServers, start_operator: StartOperator
+) -> None:
+    """With what was denied, where, and what to do; new pods are registered meanwhile."""
+    start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+    addresses = running(cluster, namespace, "rating", 2)
+    cluster.syncer(namespace, "rating")
+    wait_until(lambda: there(servers) == up(*addresses), "both pods", 30.0)
+    service = f"{servers.connection.root}/rating"
+    all_but_delete = make_acl("world", "anyone", read=True, write=True, create=True, admin=True)
+    servers.client.set_acls(service, [all_but_delete])
+    cluster.scale(namespace, "rating", 1)
+    (stays,) = ready(cluster, namespace, "rating", 1)
+
+    def reason() -> str:
+        return str(condition(cluster, namespace, "rating", ConditionType.SYNCED).get("reason"))
+
+    wait_until(lambda: reason() == Reason.EUREKA_DENIED, "the condition", 30.0)
+    said = condition(cluster, namespace, "rating", ConditionType.SYNCED)["message"]
+    assert f"ZooKeeper did not allow to remove {service}/" in said
+    assert "its ACL must let our user do so" in said
+    assert "or have it allow what the message names" in said
+    cluster.scale(namespace, "rating", 2)
+    addresses = [*addresses, *ready(cluster, namespace, "rating", 2)]
+    wait_until(lambda: there(servers) == up(*addresses), "the new pod", 30.0)
+    servers.client.set_acls(service, OPEN_ACL_UNSAFE)
+    wait_until(lambda: len(there(servers)) == 2, "the removal", 120.0)
+    assert stays in there(servers)
+    wait_until(lambda: reason() == ConditionType.SYNCED, "the condition to end", 30.0)

@@ -1,0 +1,111 @@
+"""Two thousand instances through an operator to a real ZooKeeper, and out of it again."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eurekube_provider.kube.access import ENDPOINT_SLICES, SERVICES
+from eurekube_provider.zookeeper.connection import ZooKeeperConnection
+from eurekube_provider.zookeeper.servers import ZooKeeperServers
+from lab.waiting import wait_until
+from lab.workloads import Cluster
+from lab.zookeeper import ZooKeepers, ZooKeeperServer
+from tests.system.conftest import StartOperator
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(300)]
+
+SERVICES_COUNT, PODS_EACH = 20, 100
+SECONDS = 90.0
+"""The longest for all to stand, and for all to be gone."""
+
+
+def write_slice(cluster: Cluster, namespace: str, number: int, *, terminating: bool) -> None:
+    """Write the EndpointSlice of one Service, of pods that nobody runs."""
+    name = f"app-{number}"
+    cluster.apply(
+        ENDPOINT_SLICES,
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": namespace,
+                "name": name,
+                "labels": {"kubernetes.io/service-name": name},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "port": 8080}],
+            "endpoints": [
+                {
+                    "addresses": [f"10.90.{number}.{pod}"],
+                    "conditions": {"ready": not terminating, "terminating": terminating},
+                    "targetRef": {"kind": "Pod", "name": f"{name}-{pod}", "namespace": namespace},
+                }
+                for pod in range(PODS_EACH)
+            ],
+        },
+    )
+
+
+def make_application(cluster: Cluster, namespace: str, number: int) -> None:
+    """Make a Service without a selector, its slice and its syncer."""
+    name = f"app-{number}"
+    cluster.apply(
+        SERVICES,
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"namespace": namespace, "name": name, "labels": {"app": name}},
+            "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 8080}]},
+        },
+    )
+    write_slice(cluster, namespace, number, terminating=False)
+    cluster.syncer(namespace, name)
+
+
+def figure(server: ZooKeeperServer, name: str) -> float:
+    """Return one of the figures that a server gives."""
+    with socket.create_connection((server.host, server.port), 10.0) as connection:
+        connection.sendall(b"mntr")
+        answer = b""
+        while part := connection.recv(65_536):
+            answer += part
+    lines: Iterable[list[str]] = (line.split("\t") for line in answer.decode().splitlines())
+    return next(float(line[1]) for line in lines if line[0] == name)
+
+
+def test_two_thousand_instances_come_and_go(
+    cluster: Cluster, namespace: str, unique_name: str, start_operator: StartOperator
+) -> None:
+    """All stand, and all leave, within the time, over one session that is never lost."""
+    with ZooKeepers() as ensemble:
+        (server,) = ensemble.servers
+        url = f"{ensemble.url}/{unique_name}"
+        servers = ZooKeeperServers(ZooKeeperConnection.configured({"url": url}.get))
+        servers.connect()
+        operator = start_operator(EUREKA_URL=url, CLUSTER_NAME="zk")
+        # Which has a session of its own, for a moment.
+        wait_until(lambda: '"check": "zookeeper"' in operator.text(), "the self-check", SECONDS)
+        connections = figure(server, "zk_connection_request_count")
+        began = time.monotonic()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda one: make_application(cluster, namespace, one), range(SERVICES_COUNT)))
+        wait_until(lambda: len(servers.nodes()) == SERVICES_COUNT * PODS_EACH, "all to stand", SECONDS)
+        stood = time.monotonic()
+        with ThreadPoolExecutor(4) as pool:
+            list(
+                pool.map(
+                    lambda one: write_slice(cluster, namespace, one, terminating=True), range(SERVICES_COUNT)
+                )
+            )
+        wait_until(lambda: not servers.nodes(), "all to be gone", SECONDS)
+        gone = time.monotonic()
+        print(f"all stood after {stood - began:.1f} s, and were gone after {gone - stood:.1f} s")
+        lost = figure(server, "zk_stale_sessions_expired")
+        again = figure(server, "zk_connection_request_count") - connections
+        servers.close()
+    assert (lost, again) == (0, 0), operator.text()
